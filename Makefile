@@ -1,0 +1,41 @@
+# `make demo` and `make test` work on a fresh machine: they make .venv, install mma into it, and go.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test lint types format clean
+
+help:
+	@echo "make demo    compare four ways to spend 60 labels on real digits (under 5 minutes)"
+	@echo "make test    check formatting, types and behaviour"
+	@echo "make format  rewrite the code in the house format"
+	@echo "make clean   remove .venv and caches"
+
+$(READY): pyproject.toml constraints.txt
+	@echo "==> installing mma and what it needs into .venv (once, a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/mma demo
+
+lint: $(READY)
+	@echo "==> ruff: format and lint"
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+
+types: $(READY)
+	@echo "==> mypy: types"
+	@$(BIN)/mypy --no-error-summary
+
+test: lint types
+	@echo "==> pytest: behaviour"
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -q
+
+format: $(READY)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""mma: the best image classifier out of the fewest labels."""
