@@ -1,0 +1,5 @@
+"""`python -m mma` is `mma`."""
+
+from mma.cli import main
+
+main()

@@ -1,0 +1,39 @@
+"""Mean Teacher: the average of past students says what to answer."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import nn
+
+from mma.algorithms.algorithm import Algorithm, Batch, Losses
+from mma.algorithms.ops import frozen_statistics, probabilities, ramp, training_mode
+
+
+class MeanTeacher(Algorithm, frozen=True):
+    """Pull the student's answer for one view towards the EMA teacher's for another (arXiv:1703.01780)."""
+
+    name: Literal["mean-teacher"] = "mean-teacher"
+    views: ClassVar[int] = 2
+    weight: float = Field(50.0, ge=0)  # Original: the consistency weight is 50 on CIFAR-10 and 150 on SVHN.
+    # Original: the consistency weight rises over the first 0.4 of 2^20 steps.
+    ramp: int = Field(419_430, ge=0)
+
+    def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
+        """Return cross-entropy on labels, squared error between student and teacher on unlabeled images."""
+        logits = student(batch.x)  # Original: only the labeled forward moves the BN running statistics.
+        first, second = batch.u
+        # Original: the teacher has averaged weights but normalises with the statistics of its batch, as the student.
+        with torch.no_grad(), training_mode(teacher), frozen_statistics(teacher):
+            target = probabilities(teacher(first))  # (B, classes)
+        with frozen_statistics(student):
+            p = probabilities(student(second))  # (B, classes)
+        terms = {
+            "labeled": F.cross_entropy(logits, batch.y),
+            "unlabeled": self.weight * ramp(step, self.ramp) * F.mse_loss(p, target),
+        }
+        return Losses(terms, guesses=target)

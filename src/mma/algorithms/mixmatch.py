@@ -1,0 +1,44 @@
+"""MixMatch: the algorithm that the paper lets grow its own labeled set."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import nn
+
+from mma.algorithms.algorithm import Algorithm, Batch, Losses
+from mma.algorithms.ops import frozen_statistics, interleaved_forward, mixup, one_hot, probabilities, ramp, sharpen
+
+
+class MixMatch(Algorithm, frozen=True):
+    """Guess labels, sharpen them, MixUp everything, fit the blend (arXiv:1905.02249, algorithm 1)."""
+
+    name: Literal["mixmatch"] = "mixmatch"
+    views: ClassVar[int] = 2  # Paper: each unlabeled image is augmented K = 2 times.
+    temperature: float = Field(0.5, gt=0)  # Paper: guesses are sharpened with T = 0.5.
+    alpha: float = Field(0.75, ge=0)  # Paper: MixUp draws from Beta(0.75, 0.75) on CIFAR-10 (appendix table).
+    weight: float = Field(75.0, ge=0)  # Paper: lambda_U is 75 on CIFAR-10 (appendix table).
+    # Original: the unlabeled weight rises over 128 kimg, which is 2,048 steps at batch 64.
+    ramp: int = Field(2_048, ge=0)
+
+    def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
+        """Return cross-entropy on the labeled part of the blend, squared error on the unlabeled one."""
+        with torch.no_grad(), frozen_statistics(student):
+            # Original: guesses come from the student's own weights with batch statistics, one forward per view.
+            p = torch.stack([probabilities(student(view)) for view in batch.u]).mean(0)  # (B, classes)
+        q = sharpen(p, self.temperature)  # (B, classes)
+        targets = torch.cat([one_hot(batch.y, q), *[q] * len(batch.u)])
+        images, targets = mixup(torch.cat([batch.x, *batch.u]), targets, self.alpha, rng)
+        logits = interleaved_forward(student, images, [len(batch.x), *[len(q)] * len(batch.u)])
+        x, u = slice(len(batch.x)), slice(len(batch.x), None)
+        weight = self.weight * ramp(step, self.ramp)
+        terms = {
+            "labeled": F.cross_entropy(logits[x], targets[x]),
+            # Original: the squared error is averaged over the batch and over the classes.
+            "unlabeled": weight * F.mse_loss(probabilities(logits[u]), targets[u]),
+        }
+        return Losses(terms, guesses=q)

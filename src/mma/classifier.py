@@ -1,0 +1,397 @@
+"""The front door for array users: scikit-learn's fit, predict and predict_proba, and query: what to label next."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
+from torch import nn
+
+from mma.algorithms import ALGORITHMS, Algorithm
+from mma.config import Config, Data, Optim, Own, Small, Wrn
+from mma.data.images import UNKNOWN, no_images
+from mma.growth import Growth
+from mma.nets import NETS, Network
+from mma.query import Query
+from mma.rng import rng
+from mma.train.evaluate import candidates, probabilities
+from mma.train.state import State, start
+from mma.train.step import training_step
+from mma.train.stream import Pixels, Stream
+
+LONGEST = 0.999  # Paper: of the teacher's average and BN's statistics, per step, in runs of a million steps.
+REPORTS = 10  # times that a fit looks at its losses
+GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
+
+
+class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learn to tell images apart from a few labels and many images without one. `y == -1` marks those.
+
+    X holds images, (N, H, W) or (N, H, W, C), or rows, (N, features). Rows are images when `image_shape` says so;
+    otherwise their columns have no neighbours: the network is a dense one, and no view is shifted or mirrored.
+    Images of type uint8 are taken as they are; all other numbers are scaled by the least and greatest seen in `fit`,
+    those of plain rows column by column, and what lies outside later is clipped.
+
+    Parameters
+    ----------
+    algorithm : a name in `mma.algorithms.ALGORITHMS`, or one of these algorithms with settings of your own
+    net : "small", "wrn", or a function (channels, classes, side) -> nn.Module; to query, it needs features() and head
+    filters : width of the network at its first scale; a network of your own knows its own
+    steps : optimizer steps; the averages and the ramp of the unlabeled weight follow from them
+    batch : labeled images per step, and as many unlabeled ones
+    lr : step size of Adam
+    weight : of the unlabeled term; None is the algorithm's own (25 for MixMatch). Supervised has no such term
+    shift : pixels a view may move; None is an eighth of the shorter side. Without effect on plain rows
+    mirror : whether a view may be its mirror image. Without effect on plain rows
+    image_shape : (height, width) or (height, width, channels) of the images that the rows of X hold
+    device : where to train, "cpu" or "cuda"
+    random_state : an int makes `fit` and `query` repeatable (on the same machine, with as many threads)
+    verbose : print the losses ten times during `fit`
+
+    Attributes
+    ----------
+    classes_ : the labels there are, sorted
+    transduction_ : a label for every sample of `fit`: the given one, or what it was taken for
+    net_ : the trained network (the average of the weights), in evaluation mode
+    image_shape_ : (height, width, channels) as the network sees X
+    n_features_in_ : columns of X, when X was rows
+    feature_names_in_ : their names, when X came with names that are all strings
+    """
+
+    def __init__(
+        self,
+        *,
+        algorithm: str | Algorithm = "mixmatch",
+        net: str | Callable[[int, int, int], nn.Module] = "small",
+        filters: int = 32,
+        steps: int = 1_000,
+        batch: int = 32,
+        lr: float = 0.002,
+        weight: float | None = None,
+        shift: int | None = None,
+        mirror: bool = False,
+        image_shape: tuple[int, ...] | None = None,
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.algorithm = algorithm
+        self.net = net
+        self.filters = filters
+        self.steps = steps
+        self.batch = batch
+        self.lr = lr
+        self.weight = weight
+        self.shift = shift
+        self.mirror = mirror
+        self.image_shape = image_shape
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> MixMatchClassifier:
+        """Learn from the labels in `y` and from all of `X`; the samples with label -1 are the unlabeled ones."""
+        X, y = self._samples_and_labels(X, y)
+        self.classes_, codes = encoded(y)
+        self._frame = frame_of(X, self.image_shape)
+        self.image_shape_ = self._frame.shape
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        config = self._config(labels=int((codes != UNKNOWN).sum()))
+        pixels = self._pixels(X, config.data.shift)
+        with own_randomness(self._seed):
+            self.net_ = self._trained(config, pixels, codes)
+        guesses = probabilities(self.net_, pixels, np.arange(len(codes))).argmax(1)
+        self.transduction_ = self.classes_[np.where(codes == UNKNOWN, guesses, codes)]
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, in the order of `classes_`. (N, classes)"""
+        check_is_fitted(self)
+        pixels = self._pixels(self._samples(X), shift=0)
+        probs = probabilities(self.net_, pixels, np.arange(len(pixels.array))).astype(np.float64)
+        return probs / probs.sum(1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most likely label of each sample. (N,)"""
+        probs = self.predict_proba(X)
+        labels: np.ndarray = self.classes_[probs.argmax(1)]
+        return labels
+
+    def query(self, X_pool: Any, n: int, strategy: str = "diff2.aug-kmeans") -> np.ndarray:
+        """Return the rows of `X_pool` that are most worth a label, the most wanted first: n, or all when there are fewer.
+
+        `strategy` is "random" or one of max, diff2, entropy, then ".aug" or nothing, then -direct, -kmeans or -infoD.
+        The same call on the same fitted classifier gives the same rows.
+        """
+        check_is_fitted(self)
+        query = Query.parse(strategy)
+        if query.needs_probs and not isinstance(self.net_, Network):
+            raise ValueError(
+                f"'{query}' looks at embeddings, but {type(self.net_).__name__} has no features() and head. Give your "
+                "network both, so that its forward(x) is head(features(x)), or use the strategy 'random'."
+            )
+        pixels = self._pixels(self._samples(X_pool), self._shift())
+        found = candidates(self.net_, pixels, np.arange(len(pixels.array)), query, self._seed, round=0)
+        return query.select(found, checked("n", n, 0), rng(self._seed, "select"))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "transduction_")
+
+    def _samples(self, X: Any) -> np.ndarray:
+        """Check samples as scikit-learn does: rows must have as many columns as in `fit`, images are looked at later."""
+        rows = np.ndim(X) <= 2
+        samples: np.ndarray = validate_data(self, X, reset=False) if rows else check_array(X, allow_nd=True)
+        return samples
+
+    def _samples_and_labels(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Check what `fit` was given as scikit-learn does; images have no columns to be counted."""
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        rows = np.ndim(X) <= 2
+        pair: tuple[np.ndarray, np.ndarray]
+        pair = validate_data(self, X, y) if rows else check_X_y(X, y, allow_nd=True, estimator=self)
+        return pair
+
+    def _pixels(self, X: np.ndarray, shift: int) -> Pixels:
+        """Bring samples into the form that training and evaluation read."""
+        # `Pixels` also takes floats in 0..255: nothing is rounded to bytes that did not come as bytes.
+        array = torch.from_numpy(self._frame.pixels(X))
+        return Pixels(array, torch.device(self.device), shift, bool(self.mirror) and not self._frame.plain_rows)
+
+    def _shift(self) -> int:
+        """Return how far a view may move."""
+        side = min(self._frame.shape[:2])
+        shift = side // 8 if self.shift is None else checked("shift", self.shift, 0)
+        if self._frame.plain_rows:
+            return 0
+        if shift >= side:
+            raise ValueError(f"shift={shift} moves images of side {side} out of sight. Use at most {side - 1}.")
+        return shift
+
+    def _config(self, labels: int) -> Config:
+        """Return the whole description of this training."""
+        steps = checked("steps", self.steps, 1)
+        return Config(
+            preset="array",
+            seed=self._seed,
+            data=Data(name="array", shift=self._shift(), mirror=bool(self.mirror)),
+            net=self._net(steps),
+            algorithm=self._algorithm(steps),
+            optim=Optim(
+                lr=positive("lr", self.lr),
+                ema_decay=decay(steps / 10),
+                batch=checked("batch", self.batch, 2),  # batch normalisation needs two
+            ),
+            growth=Growth(start=labels, add=1, budget=labels, first=steps, every=1, final=1),
+            query="passive",
+        )
+
+    def _net(self, steps: int) -> Wrn | Small | Own:
+        """Return the settings of the network; statistics of a short training forget fast."""
+        filters, bn_decay = checked("filters", self.filters, 1), decay(steps / 50)
+        if callable(self.net):
+            return Own()
+        if self.net == "small":
+            return Small(filters=filters, bn_decay=bn_decay)
+        if self.net == "wrn":
+            return Wrn(filters=filters, bn_decay=bn_decay)
+        raise ValueError(
+            f"net={self.net!r} is no network. Use one of {', '.join(map(repr, NETS))}, or a function "
+            "(channels, classes, side) -> nn.Module that makes your own."
+        )
+
+    def _algorithm(self, steps: int) -> Algorithm:
+        """Return the algorithm; the ramp of one that came by name fits the steps."""
+        if isinstance(self.algorithm, Algorithm):
+            if self.weight is not None:
+                raise ValueError("algorithm comes with its own settings: set its weight there, and leave weight=None.")
+            return known(self.algorithm)
+        if self.algorithm not in ALGORITHMS:
+            near = get_close_matches(str(self.algorithm), ALGORITHMS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise ValueError(f"algorithm={self.algorithm!r} is unknown.{hint} There are: {', '.join(ALGORITHMS)}.")
+        kind = ALGORITHMS[self.algorithm]
+        gentle = GENTLE if self.algorithm == "mixmatch" else None
+        weight = gentle if self.weight is None else positive("weight", self.weight, zero=True)
+        settings = {"weight": weight, "ramp": int(steps * 0.4)}
+        return kind(
+            **{name: value for name, value in settings.items() if name in kind.model_fields and value is not None}
+        )
+
+    def _trained(self, config: Config, pixels: Pixels, codes: np.ndarray) -> nn.Module:
+        """Train for `steps` steps and return the teacher."""
+        empty = no_images(self._frame.shape, tuple(str(name) for name in self.classes_))
+        state = start(config, empty, pixels.device, self.net if callable(self.net) else None)
+        answers = {int(row): int(codes[row]) for row in np.flatnonzero(codes != UNKNOWN)}
+        round = config.growth.rounds()[0]
+        stream = Stream(config, pixels, np.arange(len(codes)), answers, round, config.algorithm.views)
+        looks = {config.growth.first * part // REPORTS for part in range(1, REPORTS + 1)}
+        for step in range(config.growth.first):
+            draw = rng(config.seed, "loss", step)
+            losses = training_step(state, config.algorithm, config.optim, stream[step], age=step, ramp=step, rng=draw)
+            state.add(losses)
+            if state.step in looks:
+                self._look(state, config.growth.first)
+        return on_its_own(state.teacher)
+
+    def _look(self, state: State, steps: int) -> None:
+        """Stop when the losses are not finite; say where training is when asked to."""
+        means = {name.removeprefix("loss/"): value for name, value in state.means().items() if name != "guesses"}
+        if not all(np.isfinite(value) for value in means.values()):
+            raise ValueError(
+                f"the training diverged before step {state.step}: a loss is not finite. Try a smaller lr (it is "
+                f"{self.lr}), or a smaller weight."
+            )
+        if self.verbose:
+            print(f"step {state.step:,} of {steps:,}", *[f"{name} {float(value):.4f}" for name, value in means.items()])
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How samples become pixels, learned in `fit` and the same ever after."""
+
+    given: tuple[int, ...]  # shape of one sample: (features,) or (H, W, C)
+    shape: tuple[int, int, int]  # height, width and channels of one image; plain rows are one pixel of many channels
+    low: np.ndarray  # the least number seen: one for images, one per column for plain rows
+    high: np.ndarray
+    bytes: bool  # images of type uint8: not scaled at all
+
+    @property
+    def plain_rows(self) -> bool:
+        """Whether the samples are no images."""
+        return self.shape[:2] == (1, 1)
+
+    def pixels(self, X: np.ndarray) -> np.ndarray:
+        """Return (N, H, W, C) in 0..255: bytes where the images are bytes, float32 otherwise."""
+        if sample_shape(X) != self.given:
+            raise ValueError(
+                f"these samples have the shape {sample_shape(X)}, but fit saw {self.given}. Bring them into that shape."
+            )
+        scaled = self._as_bytes(X) if self.bytes else self._scaled(X)
+        return np.require(scaled.reshape(len(X), *self.shape), requirements=["C", "W"])
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        span = np.where(self.high > self.low, self.high - self.low, 1.0)
+        scaled: np.ndarray = ((np.clip(X, self.low, self.high) - self.low) * (255.0 / span)).astype(np.float32)
+        return scaled
+
+    def _as_bytes(self, X: np.ndarray) -> np.ndarray:
+        whole = X.dtype.kind in "iub"
+        if not whole or X.min() < 0 or X.max() > 255:
+            raise ValueError(
+                f"fit saw images of type uint8, but these are {X.dtype} from {X.min():.4g} to {X.max():.4g}. Convert "
+                "them to the bytes 0..255, or fit with this type."
+            )
+        return X.astype(np.uint8, copy=False)
+
+
+def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
+    """Learn from the samples of `fit` how samples become pixels."""
+    given = sample_shape(X)
+    shape = image_of(given, image_shape)
+    if len(given) == 1 and image_shape is None:
+        return Frame(given, shape, X.min(0).astype(np.float64), X.max(0).astype(np.float64), bytes=False)
+    return Frame(given, shape, np.float64(X.min()), np.float64(X.max()), bytes=X.dtype == np.uint8)
+
+
+def sample_shape(X: np.ndarray) -> tuple[int, ...]:
+    """Return (features,) for rows and (H, W, C) for images, grey ones too."""
+    if X.ndim > 4:
+        raise ValueError(f"X has shape {X.shape}. Images are (N, height, width) or (N, height, width, channels).")
+    return (*X.shape[1:], 1) if X.ndim == 3 else X.shape[1:]
+
+
+def image_of(given: tuple[int, ...], image_shape: tuple[int, ...] | None) -> tuple[int, int, int]:
+    """Return height, width and channels of one sample; a row that is no image is one pixel with a channel per column."""
+    if image_shape is None:
+        if len(given) == 3 and given[0] in (1, 3, 4) and given[2] > 4:
+            raise ValueError(
+                f"images of shape {given} seem to have their channels first. Put them last: np.moveaxis(X, 1, -1)."
+            )
+        height, width, channels = given if len(given) == 3 else (1, 1, given[0])
+        return height, width, channels
+    sides = tuple(checked("image_shape", side, 1) for side in image_shape)
+    if len(sides) not in (2, 3) or np.prod(sides) != np.prod(given) or (len(given) == 3 and (*sides, 1)[:3] != given):
+        raise ValueError(
+            f"image_shape={image_shape} does not fit samples of shape {given}. Use (height, width) or (height, width, "
+            "channels) with as many numbers as a sample has, or leave it out for images."
+        )
+    height, width, channels = (*sides, 1)[:3]
+    return height, width, channels
+
+
+def encoded(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes, sorted, and for each sample the number of its class, -1 where it has no label."""
+    texts = np.array([isinstance(label, str) for label in y.tolist()])
+    if "-1" in y[texts].tolist():
+        raise ValueError(
+            "y holds the text '-1'. Unlabeled samples are marked by the number -1; to have it beside text, make y an "
+            "array of objects: np.array(['cat', 'dog', -1], dtype=object)."
+        )
+    labeled = texts | (y != -1) if y.dtype.kind == "O" else texts if y.dtype.kind == "U" else y != -1
+    if not labeled.any():
+        raise ValueError("every label in y is -1, which means unlabeled. Label at least one sample of each class.")
+    if texts.any() and not texts[labeled].all():
+        raise ValueError("y mixes text and numbers other than -1, so the classes have no order. Use one of the two.")
+    labels = y[labeled] if texts.any() else np.asarray(y[labeled].tolist())
+    check_classification_targets(labels)
+    classes, numbers = np.unique(labels, return_inverse=True)
+    codes = np.full(len(y), UNKNOWN, np.int64)
+    codes[labeled] = numbers
+    return classes, codes
+
+
+def checked(name: str, value: Any, least: int) -> int:
+    """Return a whole number that is large enough."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
+    return int(value)
+
+
+def positive(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return a number above zero, or zero where that makes sense."""
+    if not isinstance(value, Real) or not np.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise ValueError(f"{name}={value!r} must be a number {'of at least' if zero else 'above'} 0.")
+    return float(value)
+
+
+def decay(horizon: float) -> float:
+    """Return the decay per step of an average over about `horizon` steps."""
+    return min(max(1.0 - 1.0 / horizon, 0.0), LONGEST)
+
+
+def known(algorithm: Algorithm) -> Algorithm:
+    """Refuse an algorithm that is not in the table."""
+    if type(algorithm) not in ALGORITHMS.values():
+        raise ValueError(
+            f"{type(algorithm).__name__} is not one of the algorithms {', '.join(ALGORITHMS)}. Add it to "
+            "mma.algorithms.ALGORITHMS to train with it."
+        )
+    return algorithm
+
+
+@contextmanager
+def own_randomness(seed: int) -> Iterator[None]:
+    """Let torch's own generators (dropout, layers being made) start from `seed`, and put them back afterwards."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def on_its_own(net: nn.Module) -> nn.Module:
+    """Return a copy that shares no memory: a pickle of views of one vector would hold that vector once per view."""
+    net = copy.deepcopy(net).eval()
+    for parameter in net.parameters():
+        parameter.data = parameter.data.clone()
+    return net

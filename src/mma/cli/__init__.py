@@ -1,0 +1,49 @@
+"""The command line: one short function per command. Heavy modules are imported inside them, so --help is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class Commands(TyperGroup):
+    """Turns an error meant for people into one line that starts with the command's name."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; MMA_DEBUG=1 shows where an error came from."""
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            if os.environ.get("MMA_DEBUG"):
+                raise
+            name = " ".join(part for part in (ctx.command_path, ctx.invoked_subcommand) if part)
+            print(f"{name}: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="The best image classifier out of the fewest labels.",
+)
+
+
+def main() -> None:
+    """Entry point of the `mma` command."""
+    from mma.cli import data, demo, inspect, train
+
+    app.command()(demo.demo)
+    app.command()(train.train)
+    app.command()(train.fork)
+    app.command()(inspect.show)
+    app.command("eval")(inspect.evaluate)
+    app.command()(inspect.query)
+    app.command()(inspect.runs)
+    app.add_typer(data.app, name="data", cls=Commands, help="Get image data, and see what is there.")
+    app(prog_name="mma")

@@ -1,0 +1,159 @@
+"""`mma cost`: what a label is worth, and what to buy next."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mma.cost import Answer, Exchange, Interval, Need, Next, Plan, Prices
+
+
+def cost(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="paper:cifar10, paper:cifar100, paper:svhn-extra, a CSV of labels,total,accuracy,seed, or a grid folder."
+        ),
+    ],
+    target: Annotated[list[float] | None, typer.Option(help="Accuracy to reach, in percent. May be repeated.")] = None,
+    label_price: Annotated[float | None, typer.Option(help="Money for one label.")] = None,
+    image_price: Annotated[float | None, typer.Option(help="Money for one more image, labeled or not.")] = None,
+    at: Annotated[str | None, typer.Option(metavar="LABELS,TOTAL", help="What you have now, like 500,20000.")] = None,
+    isotonic: Annotated[
+        bool, typer.Option("--isotonic", help="Read columns that never fall, fitted to the data.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Say how many unlabeled images a label is worth, and with prices what to buy."""
+    import json
+
+    import mma.cost
+
+    if plot is not None:
+        from mma.cost.plots import check_path
+
+        check_path(plot)
+    prices = _prices(label_price, image_price)
+    table = mma.cost.open_table(source)
+    answer = mma.cost.ask(table, target or [], prices=prices, at=_place(at), smooth=isotonic)
+    if plot is not None:
+        from mma.cost.plots import cost_figure
+
+        cost_figure(plot, table, answer.targets, prices, smooth=isotonic)
+    if as_json:
+        print(json.dumps(mma.cost.as_json(answer), indent=2))
+    else:
+        _show(answer)
+        if plot is not None:
+            print(f"Drawn: {plot}")
+
+
+def _prices(label: float | None, image: float | None) -> Prices | None:
+    from mma.cost import Prices
+
+    if label is None and image is None:
+        return None
+    if label is None or image is None:
+        missing = "--label-price" if label is None else "--image-price"
+        raise ValueError(f"One price alone decides nothing: give {missing} too (0 if it is free).")
+    return Prices(label, image)
+
+
+def _place(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    try:
+        labels, total = (int(part.replace("_", "")) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--at is LABELS,TOTAL in whole numbers, like 500,20000; '{text}' is not.") from None
+    return labels, total
+
+
+def _show(answer: Answer) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"[bold]{answer.source}[/]  {answer.rule}")
+    for note in answer.notes:
+        console.print(f"  {note}", style="dim", markup=False)
+    for k, found in enumerate(answer.targets):
+        console.print()
+        _show_target(console, found, answer)
+        if answer.plans:
+            _show_plans(console, answer.plans[k], answer)
+    if answer.next is not None:
+        _show_next(console, answer.next)
+    if answer.here is not None and answer.here.beyond:
+        console.print(f"[dim]Fitted surface: {answer.here}[/]")
+
+
+def _show_target(console: Console, found: Exchange, answer: Answer) -> None:
+    from rich.table import Table
+
+    shown = Table(title=f"To reach {found.target:g} %", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    spread = f"{answer.level:.0%} of draws"
+    for heading in ("labels", "images\nin total", spread, "\nunlabeled", "a label\nsaves", spread, "on un-\nlabeled"):
+        shown.add_column(heading, justify="right", vertical="bottom", no_wrap=True, header_style="bold")
+    remarks = []
+    for need, ratio in zip(found.needs, [*found.ratios, None], strict=True):
+        rate = ("", "", "")
+        if ratio is not None:
+            rate = (_rate(ratio.totals), _interval(ratio.totals_interval, "z.1f"), _rate(ratio.unlabeled))
+            remarks += [f"{ratio.fewer:,} to {ratio.more:,}: {ratio.finding}."] if ratio.finding else []
+        if need.missed:
+            remarks.append(f"{need.labels:,} labels: not reached in {need.missed:.0%} of draws.")
+        shown.add_row(f"{need.labels:,}", *_need(need), *rate)
+    console.print(shown)
+    for remark in remarks:
+        console.print(f"  {remark}", style="dim")
+
+
+def _need(need: Need) -> tuple[str, str, str]:
+    spread = _interval(need.interval, ",.0f")
+    if need.total is not None:
+        return f"{need.total:,}", spread, f"{need.unlabeled:,}"
+    return "not reached" if need.status == "not reached" else f"under {need.smallest:,}", spread, "-"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:z.1f}"
+
+
+def _interval(interval: Interval | None, style: str) -> str:
+    if interval is None:
+        return "-"
+    low, high = (format(end, style) if math.isfinite(end) else "open" for end in (interval.low, interval.high))
+    return f"{low} to {high}"
+
+
+def _show_plans(console: Console, plans: tuple[Plan, ...], answer: Answer) -> None:
+    more = " more" if answer.next is not None else ""  # from a starting point only what is still to be paid counts
+    for k, plan in enumerate(plans):
+        start = "[bold]cheapest[/]" if k == 0 else "then    "
+        sure = "" if plan.cheapest is None else f", cheapest in {plan.cheapest:.0%} of draws"
+        total = f"{'at most ' if plan.at_most else ''}{plan.total:,}"
+        console.print(f"  {start} {plan.labels:,} labels, {total} images in total: {plan.cost:,.2f}{more}{sure}")
+
+
+def _show_next(console: Console, following: Next) -> None:
+    console.print(
+        f"\n[bold]From {following.labels:,} labels, {following.total:,} images ({following.accuracy:.2f} %)[/]"
+    )
+    other = {"labels": "images", "images": "labels"}
+    for k, step in enumerate(following.steps):
+        start = "[bold]next[/]" if k == 0 else "not "
+        point = f"{step.price_of_a_point:,.2f} per point" if step.gain > 0 else "no gain"
+        spread = f" ({_interval(step.interval, '+.2f')})" if step.interval else ""
+        instead = f"; as much as {step.instead:,.0f} {other[step.what]}" if step.instead is not None else ""
+        beyond = "; a forecast, beyond the table" if step.beyond else ""
+        what = f"{step.amount:,} more {step.what} for {step.cost:,.2f}: {step.gain:+.2f} points{spread}"
+        console.print(f"  {start} {what}, {point}{instead}{beyond}")
+    if following.agreement is not None:
+        console.print(f"  The first is the better buy in {following.agreement:.0%} of draws.")

@@ -1,0 +1,150 @@
+"""`mma data`: list the data sets, get one, look at one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from mma.data import DataSet
+
+app = typer.Typer(help="List, get and inspect data sets.", no_args_is_help=True)
+
+SHOWN = 20  # lines of the quarantine list on the screen; --json has all of them
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """List every data set, and whether it is ready or how to get it."""
+    from mma.data import catalogue
+
+    rows = [asdict(entry) for entry in catalogue()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("name", box=None, pad_edge=False)
+    for column in ("pool", "test", "classes", "size"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for row in rows:
+        state = "ready" if row["ready"] else ("damaged: " if row["problem"] else "") + row["command"]
+        cells = (row["name"], f"{row['pool']:,}", f"{row['test']:,}", str(row["classes"]), row["size"], state)
+        table.add_row(*(Text(cell) for cell in cells))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    typer.echo("\nyour own images:  mma data get folder --from DIR")
+
+
+@app.command("get")
+def get_(
+    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows, or: folder")],
+    directory: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Where the original files or the images lie.")
+    ] = None,
+    accept_hash_mismatch: Annotated[
+        bool, typer.Option("--accept-hash-mismatch", help="Use original files that are not the official ones.")
+    ] = False,
+    own_name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="folder: name it folder:NAME (else: the directory's).")
+    ] = None,
+    side: Annotated[int, typer.Option(metavar="PIXELS", help="folder: squash images to PIXELS x PIXELS.")] = 32,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="folder: labels with columns file_name,label (else: labels.csv).")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(metavar="DIR", help="folder: test images, in the same classes.")] = None,
+    holdout: Annotated[
+        float | None, typer.Option(metavar="FRACTION", help="folder: part of the labeled images to test on (0.2).")
+    ] = None,
+    mirror: Annotated[bool, typer.Option("--mirror", help="folder: a mirror image means the same.")] = False,
+    grey: Annotated[bool, typer.Option("--grey", help="folder: store one channel instead of three.")] = False,
+) -> None:
+    """Make a data set ready: from its official download, from files you have, or from a folder of images."""
+    from mma.data import FolderOptions, get, get_folder
+
+    options = FolderOptions(own_name, side, labels, test, holdout, mirror, grey)
+    if name != "folder":
+        if options != FolderOptions():
+            raise ValueError(f"--name, --side and the other folder options do not go with {name}. Leave them out.")
+        data = get(name, directory=directory, accept_hash_mismatch=accept_hash_mismatch)
+    elif directory is None:
+        raise ValueError("a folder of images needs its place:  mma data get folder --from DIR")
+    else:
+        data = get_folder(directory, options)
+    typer.echo("\n".join([*_summary(data), *_remarks(data)]))
+
+
+@app.command("info")
+def info(
+    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows.")],
+    as_json: Json = False,
+) -> None:
+    """Show one data set, after reading every byte of it and comparing it with its digest."""
+    from mma.data import load, verify
+
+    data = load(name)
+    verify(data)
+    if as_json:
+        typer.echo(json.dumps(_details(data), indent=1))
+        return
+    typer.echo("\n".join([*_summary(data), *_digests(data), *_counts(data), *_remarks(data)]))
+
+
+def _summary(data: DataSet) -> list[str]:
+    from mma.text import printable
+
+    height, width, channels = data.train.shape
+    return [
+        f"{data.name}: {len(data.train):,} images in the pool, {len(data.test):,} to test on, "
+        f"{len(data.train.classes)} classes, {height} x {width} x {channels}",
+        f"made from {printable(data.source)}" + ("" if data.verified else " (not the official files)"),
+    ]
+
+
+def _digests(data: DataSet) -> list[str]:
+    return [f"digest, every byte checked: pool {data.train.digest()}", f"{'test':>32} {data.test.digest()}"]
+
+
+def _counts(data: DataSet) -> list[str]:
+    from mma.text import printable
+
+    tests = data.test.class_counts()
+    width = max((len(printable(name)) for name in tests), default=0)
+    unlabeled = int((data.train.labels < 0).sum())
+    lines = [f"  {printable(c):{width}} {n:>8,} {tests[c]:>8,}" for c, n in data.train.class_counts().items()]
+    return ["images per class: pool, test", *lines, f"without a label: {unlabeled:,}"]
+
+
+def _remarks(data: DataSet) -> list[str]:
+    from mma.text import printable
+
+    notes = [f"note: {note}" for note in data.notes]
+    if not data.quarantine:
+        return notes
+    bad = [f"  {printable(file.file)}: {file.reason}" for file in data.quarantine[:SHOWN]]
+    more = len(data.quarantine) - SHOWN
+    rest = [f"  and {more:,} more:  mma data info {data.name} --json  lists them all"] if more > 0 else []
+    return [*notes, f"left out {len(data.quarantine):,} files:", *bad, *rest]
+
+
+def _details(data: DataSet) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "source": data.source,
+        "verified": data.verified,
+        "mirror": data.mirror,
+        "shape": data.train.shape,
+        "pool": {"images": len(data.train), "digest": data.train.digest(), "classes": data.train.class_counts()},
+        "test": {"images": len(data.test), "digest": data.test.digest(), "classes": data.test.class_counts()},
+        "notes": data.notes,
+        "quarantine": [{"file": file.file, "reason": file.reason} for file in data.quarantine],
+    }

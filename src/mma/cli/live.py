@@ -1,0 +1,141 @@
+"""What a person sees while a run trains: one live line on a terminal, a few plain lines elsewhere. All on stderr."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from mma.growth import Round
+from mma.run import Run
+from mma.train.watch import Watch
+
+WARM = 3  # steps before the clock starts: the first ones allocate
+
+
+class Live(Watch):
+    """Draws the live line, prints an honest estimate of the time, and turns Ctrl-C into a clean stop."""
+
+    def __init__(self, run: Run, *, tensorboard: bool = False) -> None:
+        self.run, self.console = run, Console(stderr=True)
+        self.board = board(run) if tensorboard else None
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[text]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.first: tuple[int, float] | None = None
+        self.end, self.last, self.drawn, self.told = 0, "", 0.0, False
+        self.seen: set[str] = set()
+
+    def __enter__(self) -> Live:
+        self.progress.start()
+        self.handlers = {s: signal.signal(s, self.asked_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+        self.progress.stop()
+        if self.board is not None:
+            self.board.close()
+
+    def asked_to_stop(self, number: int, frame: FrameType | None) -> None:
+        """Stop after this step the first time; at once the second time (as safe, but the last steps are lost)."""
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+        self.say("stopping after this step; once more to stop at once")
+
+    def begin(self, *, step: int, end: int, rounds: tuple[Round, ...]) -> None:
+        """Show where the run is."""
+        self.end = end
+        self.task = self.progress.add_task("train", total=end, completed=step, text="")
+        self.first_step = step
+        labels = f"{rounds[0].labels} -> {rounds[-1].labels}" if len(rounds) > 1 else f"{rounds[0].labels}"
+        self.say(f"{self.run.folder}: step {step:,} of {end:,}, {labels} labels, {len(rounds)} rounds")
+
+    def stepped(self, step: int, labels: int) -> None:
+        """Move the line, a few times a second."""
+        now = time.monotonic()
+        if self.first is None and step - self.first_step >= WARM:
+            self.first = (step, now)
+        if self.first is None or step <= self.first[0]:
+            return
+        speed = (step - self.first[0]) / (now - self.first[1])
+        if not self.told and (now - self.first[1] > 5 or step - self.first[0] >= 20):
+            self.estimate(speed)
+        if now - self.drawn > 0.2:
+            self.drawn = now
+            left = span((self.end - step) / speed)
+            text = f"{step:,}/{self.end:,}  {speed:.1f} steps/s  {left} left  {labels} labels  {self.last}"
+            self.progress.update(self.task, completed=step, text=text)
+
+    def estimate(self, speed: float) -> None:
+        """Say once, from measured steps, how long the whole takes."""
+        self.told = True
+        import torch
+
+        where = f"{torch.get_num_threads()} threads" if not torch.cuda.is_available() else "this device"
+        steps = self.end - self.first_step
+        self.say(
+            f"{1 / speed:.2g} s per step on {where}: the {steps:,} steps to go take about {span(steps / speed)}, "
+            f"without evaluations and queries. Ctrl-C stops at any time;  mma train {self.run.folder}  goes on."
+        )
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        """Show the new numbers; say each warning once."""
+        losses = "  ".join(f"{name} {value:.3g}" for name, value in row["loss"].items())
+        accuracy = "" if row["accuracy"] is None else f"  accuracy {row['accuracy']:.2f}"
+        self.last = losses + accuracy
+        for warning in row["warnings"]:
+            kind = warning.split(":")[0].lstrip("0123456789% ")
+            if kind not in self.seen:
+                self.seen.add(kind)
+                self.warn(f"step {row['step']:,}: {warning}")
+        if self.board is not None:
+            write_row(self.board, row)
+
+    def say(self, message: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(escape(message), highlight=False, soft_wrap=True)
+
+    def warn(self, message: str) -> None:
+        """Print a line that stands out."""
+        self.console.print(f"[yellow]warning:[/] {escape(message)}", highlight=False, soft_wrap=True)
+
+
+def span(seconds: float) -> str:
+    """Say a duration in the unit a person would use."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def board(run: Run) -> Any:
+    """Open TensorBoard's event file with the rows there are already."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError("--tensorboard needs TensorBoard: pip install 'mma[tensorboard]'") from None
+    writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=0)
+    for row in run.read("metrics"):
+        write_row(writer, row)
+    return writer
+
+
+def write_row(writer: Any, row: dict[str, Any]) -> None:
+    """Write one row of the metrics as TensorBoard scalars."""
+    scalars = {f"loss/{name}": value for name, value in row["loss"].items()} | {"labels": row["labels"]}
+    if row["accuracy"] is not None:
+        scalars["accuracy"] = row["accuracy"]
+    for name, value in scalars.items():
+        writer.add_scalar(name, value, row["step"])

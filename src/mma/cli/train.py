@@ -1,0 +1,121 @@
+"""`mma train` and `mma fork`: make a run and bring it to its end, from wherever it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from mma.run import Run
+
+Target = Annotated[str, typer.Argument(help="A preset (new run) or a run folder (go on with it).")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder of a new run. Default: runs/PRESET-QUERY-seedN.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of a new run.")
+]
+Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: as before, else all.")]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")
+]
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (needs mma[tensorboard]).")
+]
+Inexact = Annotated[bool, typer.Option("--inexact", help="Go on although host or versions changed.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
+
+
+def train(
+    target: Target,
+    out: Out = None,
+    settings: Settings = None,
+    until: Until = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    compile: Compile = False,
+    tensorboard: TensorBoard = False,
+    inexact: Inexact = False,
+    as_json: Json = False,
+) -> None:
+    """Train a preset, or go on with a run. Ctrl-C stops cleanly; the same command goes on where it stopped."""
+    from mma.cli.live import Live
+    from mma.data import load
+    from mma.train.host import Host
+    from mma.train.loop import train as train_run
+    from mma.train.oracle import Known
+
+    run = find_or_make(target, out, settings or [])
+    with Live(run, tensorboard=tensorboard) as live:
+        data = load(run.config()["data"]["name"])
+        on = Host(device, threads, compile)
+        train_run(run, Known(data.train), until=until, watch=live, on=on, inexact=inexact, data=data)
+    report(run, as_json=as_json)
+
+
+def find_or_make(target: str, out: Path | None, settings: list[str]) -> Run:
+    """Open the run that `target` is, or make a new one from the preset it names."""
+    from mma.config import change, from_json
+    from mma.presets import PRESETS, preset
+    from mma.run import Run
+
+    if target not in PRESETS and Path(target).exists():
+        run = Run.open(Path(target))
+        if settings or out:
+            raise ValueError(
+                f"{target} is a run, and a run keeps its settings. Start a new one:  mma train PRESET --set ..."
+            )
+        return run
+    config = change(preset(target), settings)
+    folder = out or Path("runs") / f"{config.preset}-{config.algorithm.name}-{config.query}-seed{config.seed}"
+    if (folder / "config.json").exists():
+        run = Run.open(folder)
+        if from_json(run.config()) != config:
+            raise ValueError(
+                f"{folder} holds a run with other settings. Choose another --out, or go on:  mma train {folder}"
+            )
+        return run
+    return Run.create(folder, config.model_dump(mode="json"))
+
+
+def report(run: Run, *, as_json: bool) -> None:
+    """Say on stdout how things stand, and how to go on."""
+    summary = run.summary()
+    if as_json:
+        print(json.dumps(summary))
+        return
+    match summary["status"]:
+        case "done":
+            print(f"{run.folder}: done. {verdict(run)}")
+        case "waiting":
+            print(f"{run.folder}: waiting for {len(run.unanswered())} labels. Then go on with  mma train {run.folder}")
+        case _:
+            print(
+                f"{run.folder}: stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with  mma train {run.folder}"
+            )
+
+
+def verdict(run: Run) -> str:
+    """Say the result of a finished run in a sentence."""
+    labels = sum(row["label"] >= 0 for row in run.read("labels"))
+    match run.result():
+        case None:
+            return f"{labels} labels; there is no test set to measure accuracy on."
+        case accuracy, count:
+            return f"{accuracy:.2f} % accuracy with {labels} labels (median of the last {count} evaluations)."
+
+
+def fork(
+    source: Annotated[Path, typer.Argument(help="The run to start from.")],
+    budget: Annotated[int, typer.Option("--budget", min=1, help="Labels the new run may buy.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new run.")],
+) -> None:
+    """Make a run with another budget out of a run's stored states: what they share is not trained again."""
+    from mma.run import Run
+    from mma.train.fork import fork as fork_run
+
+    step = fork_run(Run.open(source), out, budget)
+    print(f"{out}: starts from step {step:,} of {source}. Train it with  mma train {out}")

@@ -1,0 +1,193 @@
+"""The whole description of a run, as one frozen value: JSON both ways, an unknown key is an error."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from mma.algorithms import ALGORITHMS, Algorithm
+from mma.growth import Growth
+from mma.query import Query
+
+
+class Settings(BaseModel):
+    """A group of settings: frozen, strict about types, closed to unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Data(Settings):
+    """Which images, how many of them, and how they are augmented."""
+
+    name: str  # a name from `mma data list`, or folder:NAME
+    total: int | None = Field(default=None, gt=0)  # images in the pool, labeled or not; None = all
+    shift: int = Field(ge=0)  # pixels a view may move
+    mirror: bool  # a view may be its mirror image
+
+
+class Wrn(Settings):
+    """The paper's wide residual network."""
+
+    name: Literal["wrn"] = "wrn"
+    filters: int = Field(default=32, gt=0)  # Paper: 32, for CIFAR-100 128 (appendix table).
+    blocks: int = Field(default=4, gt=0)  # residual blocks per stage: 4 makes 28 layers
+    stages: int | None = Field(default=None, gt=0)  # None = log2(side) - 2
+    bn_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the running statistics, per step
+
+
+class Small(Settings):
+    """A small network for small images and short runs."""
+
+    name: Literal["small"] = "small"
+    filters: int = Field(default=32, gt=0)
+    bn_decay: float = Field(default=0.95, ge=0.0, lt=1.0)  # short runs cannot wait for 0.999
+
+
+class Own(Settings):
+    """A network of the user's, passed to `train` in code. Nothing is imported from a config file."""
+
+    name: Literal["own"] = "own"
+    description: str = ""
+
+
+class Optim(Settings):
+    """The optimizer frame that every algorithm shares."""
+
+    lr: float = Field(default=0.002, gt=0.0)  # Paper: constant.
+    weight_decay: float = Field(default=0.02, ge=0.0)  # of kernels, decoupled, times lr
+    ema_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the teacher's weights, per step
+    batch: int = Field(default=64, gt=0)  # labeled, and as many unlabeled, images per step
+    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 = autocast, for GPUs
+
+
+class Log(Settings):
+    """How often the run is measured and stored."""
+
+    every: int = Field(default=1_024, gt=0)  # steps between evaluations. Paper: 1,024.
+    checkpoint: int = Field(default=4_096, gt=0)  # steps between stored states (and every few minutes)
+    last: int = Field(default=20, gt=0)  # the result is the median of that many last evaluations. Paper: 20.
+
+
+NETS: dict[str, type[Settings]] = {"wrn": Wrn, "small": Small, "own": Own}
+CHOICES: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "net": NETS}  # settings that are a whole group
+
+if TYPE_CHECKING:
+    AnyAlgorithm = Algorithm
+else:  # a new entry of the table is a new choice here by itself
+    AnyAlgorithm = Annotated[reduce(or_, ALGORITHMS.values()), Field(discriminator="name")]
+
+
+class Config(Settings):
+    """A run: everything that its numbers depend on, but for the machine."""
+
+    preset: str
+    seed: int = Field(default=1, ge=0)
+    data: Data
+    net: Annotated[Wrn | Small | Own, Field(discriminator="name")]
+    algorithm: AnyAlgorithm
+    optim: Optim
+    growth: Growth
+    query: str  # "diff2.aug-direct", "random", ...; "passive" = the whole budget at the start
+    log: Log = Log()
+
+    @field_validator("query")
+    @classmethod
+    def _known_query(cls, name: str) -> str:
+        return name if name == "passive" else str(Query.parse(name))
+
+    @model_validator(mode="after")
+    def _pool_holds_the_budget(self) -> Config:
+        if self.data.total is not None and self.growth.budget > self.data.total:
+            raise ValueError(f"growth.budget ({self.growth.budget}) is larger than data.total ({self.data.total})")
+        return self
+
+    @property
+    def passive(self) -> bool:
+        """Whether the whole budget is drawn at the start."""
+        return self.query == "passive"
+
+    def digest(self) -> str:
+        """Return a short name of this exact config."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16).hexdigest()
+
+
+def from_json(text: str | dict[str, Any]) -> Config:
+    """Read a config; an unknown or wrong setting is an error that names it."""
+    data = json.loads(text) if isinstance(text, str) else dict(text)
+    data.pop("format", None)
+    try:
+        return Config.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        raise ValueError(explain(error)) from None
+
+
+def change(config: Config, settings: Sequence[str]) -> Config:
+    """Apply `path=value` settings in order: change(config, ["growth.add=10", "algorithm=vat"])."""
+    data = config.model_dump(mode="json")
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set {setting!r} has no '='. Write it as  --set path=value")
+        put(data, path.strip(), parse_value(text.strip()))
+    return from_json(data)
+
+
+def parse_value(text: str) -> Any:
+    """Read a value the way JSON does; anything else is a word."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def put(data: dict[str, Any], path: str, value: Any) -> None:
+    """Set one value in a nested dict. A group takes a name: `algorithm=vat` means VAT with its own defaults."""
+    known = set(paths(data))
+    if path not in known | set(CHOICES):
+        raise ValueError(unknown(path, known | set(CHOICES), data["preset"]))
+    group = path.removesuffix(".name")
+    if group in CHOICES:
+        if value not in CHOICES[group]:
+            raise ValueError(f"{group}: there is no {value!r}. Choose one of: {', '.join(CHOICES[group])}.")
+        data[group] = {"name": value, **CHOICES[group][value]().model_dump(mode="json")}
+        return
+    *parents, leaf = path.split(".")
+    for parent in parents:
+        data = data[parent]
+    data[leaf] = value
+
+
+def paths(data: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Name every setting: growth.add, optim.lr, ..."""
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from paths(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def unknown(path: str, known: set[str], preset: str) -> str:
+    """Say that a setting does not exist, and which one was probably meant."""
+    near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+    leaf = [name for name in sorted(known) if name.rsplit(".", 1)[-1] == path]
+    meant = (leaf or near)[:1]
+    hint = f" Did you mean '{meant[0]}'?" if meant else ""
+    return f"no setting '{path}'.{hint}   mma show {preset}  lists them all."
+
+
+def explain(error: ValidationError) -> str:
+    """Name each wrong setting, what it holds and what it should hold."""
+    lines = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"] if part not in ALGORITHMS and part not in NETS)
+        message = item["msg"].removeprefix("Value error, ")
+        given = f" (it is {json.dumps(item['input'])})" if where and not isinstance(item["input"], dict) else ""
+        lines.append(f"{where}: {message}{given}" if where else message)
+    return "; ".join(lines)

@@ -1,0 +1,95 @@
+"""All that `mma cost` answers, as one value; and that value as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from mma.cost.advice import Next, Plan, Prices, cheapest, next_step
+from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
+from mma.cost.surface import FEWEST, Forecast, fit_surface
+from mma.cost.table import Table
+
+RAW = "raw: the first step up a column that ends at or above the target"
+SMOOTH = "isotonic: each column is replaced by the closest one that never falls, then read the same way"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The analysis of one table."""
+
+    source: str
+    rule: str
+    level: float  # of the intervals
+    draws: int  # behind them; 0 when nothing is known about the noise
+    notes: tuple[str, ...]
+    targets: tuple[Exchange, ...]
+    prices: Prices | None
+    plans: tuple[tuple[Plan, ...], ...]  # per target, cheapest first; without prices none
+    next: Next | None  # with prices and a starting point
+    here: Forecast | None  # the surface at the starting point
+
+
+def ask(
+    table: Table,
+    targets: Sequence[float] = (),
+    *,
+    prices: Prices | None = None,
+    at: tuple[int, int] | None = None,
+    smooth: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Answer:
+    """Exchange rates for each target; with prices the cheapest mixes, and with a starting point the next step from there."""
+    if at is not None and prices is None:
+        raise ValueError("What to buy next depends on prices: give --label-price and --image-price along with --at.")
+    chosen = list(targets) or default_targets(table)
+    return Answer(
+        source=table.name,
+        rule=SMOOTH if smooth else RAW,
+        level=LEVEL,
+        draws=draws if table.has_spread else 0,
+        notes=table.notes,
+        targets=tuple(exchange(table, t, smooth=smooth, draws=draws, seed=seed) for t in chosen),
+        prices=prices,
+        plans=_plans(table, [] if at and not targets else chosen, prices, at, smooth=smooth, draws=draws, seed=seed),
+        next=next_step(table, at, prices, draws=draws, seed=seed) if at and prices else None,
+        here=fit_surface(table, seed=seed).forecast(*at) if at and table.measured.sum() >= FEWEST else None,
+    )
+
+
+def _plans(
+    table: Table,
+    targets: list[float],
+    prices: Prices | None,
+    at: tuple[int, int] | None,
+    *,
+    smooth: bool,
+    draws: int,
+    seed: int,
+) -> tuple[tuple[Plan, ...], ...]:
+    if prices is None:
+        return ()
+    return tuple(tuple(cheapest(table, t, prices, at=at, smooth=smooth, draws=draws, seed=seed)) for t in targets)
+
+
+def as_json(value: Any) -> Any:
+    """Plain lists, dicts and numbers; an infinite or missing number becomes null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+        extra = {
+            name: as_json(getattr(value, name))
+            for name in _PROPERTIES
+            if isinstance(getattr(type(value), name, None), property)
+        }
+        return {**named, **extra}
+    if isinstance(value, tuple | list):
+        return [as_json(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+_PROPERTIES = ("unlabeled", "price_of_a_point", "beyond")  # derived numbers that belong into the output

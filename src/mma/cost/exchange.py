@@ -1,0 +1,180 @@
+"""The exchange rate: how many unlabeled images one more label saves, at equal accuracy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from mma.cost.columns import ALREADY, NEVER, totals_needed
+from mma.cost.table import Floats, Table
+
+DRAWS = 1_000
+LEVEL = 0.9  # of every interval
+
+
+class Status(StrEnum):
+    """Whether a column reaches the target."""
+
+    REACHED = "reached"
+    ALREADY = "already reached with the smallest total"
+    NEVER = "not reached"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a number lies in 90 % of the tables that might have been measured.
+
+    An end is infinite where it lies outside the column: a draw that never reaches the target counts as "more than all".
+    `share` of the draws have a number of their own, inside what was measured.
+    """
+
+    low: float
+    high: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Need:
+    """Images that reach the target with so many labels. `total` is None unless it lies between two measurements."""
+
+    labels: int
+    status: Status
+    total: int | None
+    smallest: int  # the column's first total: an upper bound when it is already enough
+    interval: Interval | None  # of `total`
+    already: float | None  # share of draws whose first total is above the target
+    missed: float | None  # share of draws that never reach it
+
+    @property
+    def unlabeled(self) -> int | None:
+        """Unlabeled images only."""
+        return None if self.total is None else self.total - self.labels
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Images saved per label between two neighbouring label counts. None where a count has no total of its own."""
+
+    fewer: int
+    more: int
+    totals: float | None  # on |L| + |U|: images no longer needed per label bought
+    unlabeled: float | None  # on |U| alone, the paper's c_ratio: exactly 1 more, since a labeled image leaves U
+    totals_interval: Interval | None
+    unlabeled_interval: Interval | None
+    finding: str  # in words, where there is something to say
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Everything about one target accuracy."""
+
+    target: float
+    needs: tuple[Need, ...]
+    ratios: tuple[Ratio, ...]
+
+
+def exchange(
+    table: Table, target: float, *, smooth: bool = False, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
+) -> Exchange:
+    """What each label count needs to reach `target`, and what labels are worth. `smooth`: isotonic columns."""
+    check_target(table, target)
+    needed = totals_needed(table, table.accuracy, target, smooth=smooth)  # (L,)
+    drawn = _drawn(table, target, smooth=smooth, draws=draws, seed=seed)  # (draws, L)
+    columns = range(len(table.labels))
+    needs = tuple(_need(table, i, needed, drawn, level) for i in columns)
+    return Exchange(target, needs, tuple(_ratio(table, i, needed, drawn, level) for i in columns[:-1]))
+
+
+def check_target(table: Table, target: float) -> None:
+    """Refuse a target that no cell reaches, or that is not a percentage."""
+    labels, total, best = table.best()
+    if not 0 < target <= 100:
+        raise ValueError(f"A target of {target:g} is not an accuracy in percent. Give one up to {best:g}.")
+    if target <= 1 < np.nanmin(table.accuracy):
+        raise ValueError(f"A target of {target:g} looks like a fraction. Write percent: {100 * target:g}.")
+    if target > best:
+        raise ValueError(
+            f"Nothing measured in {table.name} reaches {target:g} %: the best is {best:g} % at {labels:,} labels and "
+            f"{total:,} images in total. Give a target up to that; for what more data might bring, see the forecast."
+        )
+
+
+def default_targets(table: Table, most: int = 5) -> list[float]:
+    """Targets worth asking about: measured accuracies at which there is something to compare, spread evenly."""
+    measured = np.unique(table.accuracy[table.measured])
+    known = {float(t): np.isfinite(totals_needed(table, table.accuracy, float(t))) for t in measured}
+    compared = [target for target, columns in known.items() if (columns[:-1] & columns[1:]).any()]
+    if not compared:
+        return [table.best()[2]]
+    picks = np.unique(np.linspace(0, len(compared) - 1, min(most, len(compared))).round().astype(int))
+    return [compared[i] for i in picks]
+
+
+def _drawn(table: Table, target: float, *, smooth: bool, draws: int, seed: int) -> Floats:
+    if not table.has_spread:
+        return np.empty((0, len(table.labels)))
+    return totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
+
+
+def interval(values: Floats, level: float = LEVEL) -> Interval | None:
+    """The middle `level` of the values that are numbers, infinite ones among them; None when both ends are infinite."""
+    ordered = np.sort(values[~np.isnan(values)])
+    if len(ordered) == 0:
+        return None
+    # Order statistics, not interpolated: between a number and infinity there is nothing.
+    last = len(ordered) - 1
+    low, high = (float(ordered[round(last * q)]) for q in ((1 - level) / 2, (1 + level) / 2))
+    if np.isinf(low) and np.isinf(high):
+        return None
+    return Interval(low, high, float(np.isfinite(values).mean()))
+
+
+def whole(images: float) -> int:
+    """Images come whole: rounded up, so that they still reach the target."""
+    return math.ceil(images - 1e-6)  # interpolation may leave a whole number a hair too large
+
+
+def _need(table: Table, column: int, needed: Floats, drawn: Floats, level: float) -> Need:
+    value, mine = needed[column], drawn[:, column]
+    status = {ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED)
+    known = len(mine) > 0
+    return Need(
+        labels=int(table.labels[column]),
+        status=status,
+        total=whole(value) if np.isfinite(value) else None,
+        smallest=int(table.totals[table.measured[:, column]][0]),
+        interval=interval(mine, level),
+        already=float(np.mean(mine == ALREADY)) if known else None,
+        missed=float(np.mean(mine == NEVER)) if known else None,
+    )
+
+
+def _ratio(table: Table, column: int, needed: Floats, drawn: Floats, level: float) -> Ratio:
+    fewer, more = (int(table.labels[column + k]) for k in (0, 1))
+    both = np.concatenate([needed[None], drawn])[:, column : column + 2]
+    with np.errstate(invalid="ignore"):  # two counts that are both out of reach say nothing of their difference: NaN
+        saved = (both[:, 0] - both[:, 1]) / (more - fewer)
+    value = float(saved[0]) if np.isfinite(saved[0]) else None
+    return Ratio(
+        fewer,
+        more,
+        totals=value,
+        # Paper: c_ratio is written on |U|, but "20x" at 500 labels is the one on totals. Both are given.
+        unlabeled=None if value is None else value + 1,
+        totals_interval=interval(saved[1:], level),
+        unlabeled_interval=interval(saved[1:] + 1, level),
+        finding=_finding(fewer, more, needed[column : column + 2], value),
+    )
+
+
+def _finding(fewer: int, more: int, needed: Floats, value: float | None) -> str:
+    if value is None:
+        why = {ALREADY: "has it at its smallest total already", NEVER: "does not reach it"}
+        pairs = [(count, why.get(float(total))) for count, total in zip((fewer, more), needed, strict=True)]
+        return "no ratio, " + ", ".join(f"{count:,} {reason}" for count, reason in pairs if reason)
+    if value < 0:
+        return f"more labels made it worse: {more:,} labels need more images than {fewer:,}"
+    return ""

@@ -1,0 +1,231 @@
+"""A smooth accuracy surface over (labels, total), to look beyond what was measured; it says how far it reaches.
+
+Three short formulas for the error in percent, e = floor + exp(...), share the work. Each is linear in its logarithm, so a
+fit is a small least-squares problem for each of a few floors. The forecast is their geometric mean. The interval comes
+from refitting redrawn tables and giving each draw to one of the formulas, so that it widens where they disagree: beyond
+the data. `hold_out` is how the set was chosen (docs/cost.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.cost.exchange import LEVEL
+from mma.cost.table import Floats, Table
+from mma.rng import rng
+
+FLOORS = np.linspace(0, 0.95, 12)  # of the smallest error measured: what no amount of data removes
+MODEL_ERROR = 0.03  # relative; no formula is truer than this, so no cell counts more than that allows
+FEWEST = 6  # cells, with unlabeled images in them
+
+
+def interaction(labels: Floats, total: Floats) -> Floats:
+    """Power laws in labels and total whose exponents depend on each other."""
+    return np.stack([np.ones_like(labels), labels, total, labels * total], axis=-1)
+
+
+def curved(labels: Floats, total: Floats) -> Floats:
+    """A power law in labels; the one in total may bend."""
+    return np.stack([np.ones_like(labels), labels, total, total**2], axis=-1)
+
+
+def crowded(labels: Floats, total: Floats) -> Floats:
+    """Power laws, and a price for a labeled share that is not small: MixMatch is tuned for |L| << |U|."""
+    return np.stack([np.ones_like(labels), labels, total, np.exp(labels - total)], axis=-1)
+
+
+FORMS: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "interaction": interaction,
+    "curved": curved,
+    "crowded": crowded,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Formula:
+    """One fitted form: error = floor + exp(form(log labels, log total) . weights)."""
+
+    form: str
+    floor: float
+    weights: Floats
+    scatter: float  # of log(error) around the fit
+
+    def log_error(self, points: Floats) -> Floats:
+        """Log of the error in percent at (M, 2) points of (labels, total)."""
+        x = FORMS[self.form](*np.log(points / SCALE).T)
+        # exp of more than 100 % is meaningless and would overflow far outside the data
+        error: Floats = self.floor + np.exp(np.minimum(x @ self.weights, np.log(100.0)))
+        return np.log(np.minimum(error, 100.0))
+
+
+SCALE = np.array([1e3, 1e4])  # keeps the logarithms near 0, so that the columns of a fit are of one size
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Accuracy expected at a point, where 90 % of draws lie, and how far the point is outside what was measured."""
+
+    labels: int
+    total: int
+    accuracy: float
+    low: float | None
+    high: float | None
+    reach_labels: float  # times the largest (or below the smallest) count measured; 1 = inside
+    reach_total: float
+
+    @property
+    def beyond(self) -> bool:
+        """Whether this is an extrapolation at all."""
+        return max(self.reach_labels, self.reach_total) > 1
+
+    def __str__(self) -> str:
+        spread = "" if self.low is None or self.high is None else f" ({self.low:.1f} to {self.high:.1f})"
+        far = f"{self.reach_labels:.2g} times the labels, {self.reach_total:.2g} times the images"
+        where = f"beyond the data by {far}" if self.beyond else "within the data"
+        return f"{self.labels:,} labels, {self.total:,} images: {self.accuracy:.1f} %{spread}, {where}"
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """The fitted formulas, and those of redrawn tables."""
+
+    formulas: tuple[Formula, ...]
+    redrawn: tuple[Formula, ...]  # one per draw; the forms take turns
+    noise: Floats  # (draws,) standard normal, for the scatter around a formula
+    labels: tuple[int, int]  # smallest and largest measured
+    totals: tuple[int, int]
+
+    def predict(self, points: Floats) -> Floats:
+        """Accuracy in percent at (M, 2) points of (labels, total)."""
+        return _accuracy(np.mean([f.log_error(points) for f in self.formulas], axis=0))
+
+    def predict_draws(self, points: Floats) -> Floats:
+        """(draws, M) accuracies that might be; a draw's scatter moves all points the same way.
+
+        The scatter grows by half of itself with every doubling beyond the data: without that the intervals of `hold_out`
+        held 71 % of the cells instead of 90 %.
+        """
+        beyond = 1 + 0.5 * np.log2([max(self.reach(int(n), int(m))) for n, m in points])
+        logs = [f.log_error(points) + z * f.scatter * beyond for f, z in zip(self.redrawn, self.noise, strict=True)]
+        return _accuracy(np.array(logs).reshape(len(self.redrawn), len(points)))
+
+    def forecast(self, labels: int, total: int) -> Forecast:
+        """One point, in words and numbers."""
+        if not 1 <= labels <= total:
+            raise ValueError(f"{labels:,} labels among {total:,} images in total cannot be: labeled images count too.")
+        point = np.array([[labels, total]], dtype=np.float64)
+        drawn = self.predict_draws(point)[:, 0]
+        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if len(drawn) else (None, None)
+        return Forecast(
+            labels,
+            total,
+            float(self.predict(point)[0]),
+            None if low is None else float(low),
+            None if high is None else float(high),
+            *self.reach(labels, total),
+        )
+
+    def reach(self, labels: int, total: int) -> tuple[float, float]:
+        """How many times beyond the measured labels and totals a point lies; 1 = inside."""
+        return _reach(labels, *self.labels), _reach(total, *self.totals)
+
+
+def fit_surface(table: Table, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0) -> Surface:
+    """Fit the formulas to every cell that has unlabeled images (without them it is another method that learns)."""
+    use = table.measured & (table.totals[:, None] > table.labels[None, :])
+    if use.sum() < FEWEST:
+        raise ValueError(
+            f"{table.name} has {use.sum()} cells with unlabeled images; a surface needs at least {FEWEST}. Measure more."
+        )
+    rows, columns = np.nonzero(use)
+    points = np.stack([table.labels[columns], table.totals[rows]], axis=1).astype(np.float64)
+    spread = np.nan_to_num(table.error[use])
+    fitted = tuple(_fit(name, points, table.accuracy[use], spread) for name in forms)
+    redrawn: tuple[Formula, ...] = ()
+    if table.has_spread:
+        tables = table.draws(draws, seed)[:, use]
+        redrawn = tuple(_fit(forms[i % len(forms)], points, drawn, spread) for i, drawn in enumerate(tables))
+    noise = rng(seed, "cost", "surface").standard_normal(len(redrawn))
+    edges = [(int(values.min()), int(values.max())) for values in points.T]
+    return Surface(fitted, redrawn, noise, edges[0], edges[1])
+
+
+def _fit(form: str, points: Floats, accuracy: Floats, spread: Floats) -> Formula:
+    """Weighted least squares in log space, once per floor; the floor that comes closest is kept."""
+    error = np.maximum(100 - accuracy, 0.01)
+    x = FORMS[form](*np.log(points / SCALE).T)
+    best: tuple[float, Formula] | None = None
+    for floor in FLOORS * error.min():
+        above = error - floor
+        weight = 1 / np.hypot(spread / above, MODEL_ERROR)
+        solution = np.linalg.lstsq(x * weight[:, None], np.log(above) * weight, rcond=None)[0]
+        off = np.log((floor + np.exp(x @ solution)) / error)
+        loss = float(np.sum((off / np.hypot(spread / error, MODEL_ERROR)) ** 2))
+        if best is None or loss < best[0]:
+            freedom = max(len(error) - x.shape[1] - 1, 1)
+            sure = MODEL_ERROR / np.hypot(spread / error, MODEL_ERROR)  # a noisy cell says little about the formula
+            best = loss, Formula(form, float(floor), solution, float(np.sqrt(np.sum((off * sure) ** 2) / freedom)))
+    assert best is not None
+    return best[1]
+
+
+def _accuracy(log_error: Floats) -> Floats:
+    accuracy: Floats = 100 - np.exp(np.minimum(log_error, np.log(100.0)))
+    return accuracy
+
+
+def _reach(value: int, low: int, high: int) -> float:
+    return max(value / high, low / value, 1.0)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A forecast of measurements the fit did not see, against the obvious guess: nothing changes from the last ones."""
+
+    table: str
+    held: str  # "most images" or "most labels"
+    value: int
+    cells: int
+    miss: float  # mean absolute error, points
+    unchanged: float  # the same for the guess that the nearest measurement stays as it is
+    within: float  # share of cells inside their 90 % interval
+
+
+HELD = ("most images", "most labels")
+
+
+def hold_out(
+    table: Table, held: str, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
+) -> HeldOut:
+    """Fit without the largest total ("most images") or the largest label count ("most labels"); predict those cells."""
+    if held not in HELD:
+        raise ValueError(f"Cannot hold out '{held}': it is one of {', '.join(HELD)}.")
+    rows = held == "most images"
+    value = int((table.totals if rows else table.labels)[-1])
+    gone: NDArray[np.bool_] = np.zeros(table.accuracy.shape, dtype=bool)
+    gone[(-1, slice(None)) if rows else (slice(None), -1)] = True
+    gone &= table.measured & (table.totals[:, None] > table.labels[None, :])
+    kept = np.where(gone, np.nan, table.accuracy)
+    surface = fit_surface(_with(table, kept), forms=forms, draws=draws, seed=seed)
+    where = np.argwhere(gone)
+    points = np.stack([table.labels[where[:, 1]], table.totals[where[:, 0]]], axis=1).astype(np.float64)
+    truth, before = table.accuracy[gone], kept[(-2, slice(None)) if rows else (slice(None), -2)][where[:, int(rows)]]
+    drawn = surface.predict_draws(points)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return HeldOut(
+        table.name,
+        held,
+        value,
+        len(truth),
+        miss=float(np.abs(surface.predict(points) - truth).mean()),
+        unchanged=float(np.nanmean(np.abs(before - truth))),
+        within=float(np.mean((truth >= low) & (truth <= high))),
+    )
+
+
+def _with(table: Table, accuracy: Floats) -> Table:
+    return Table(table.name, table.labels, table.totals, accuracy, table.error, table.freedom)

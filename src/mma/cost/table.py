@@ -1,0 +1,135 @@
+"""Accuracy by (labels, total images): what was measured, and how sure each mean is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.rng import rng
+
+Floats = NDArray[np.float64]
+OWN_STD = 3  # runs from which a cell's own spread is trusted; below that the spread of the whole table is used
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs at one (labels, total): mean accuracy in percent, standard deviation (divided by `runs`), their number."""
+
+    labels: int
+    total: int
+    accuracy: float
+    std: float
+    runs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A grid of means. A cell nobody measured is NaN; a column is read without it."""
+
+    name: str
+    labels: NDArray[np.int64]  # (L,) ascending
+    totals: NDArray[np.int64]  # (T,) ascending; labeled + unlabeled images
+    accuracy: Floats  # (T, L) percent
+    error: Floats  # (T, L) standard error of each mean; NaN where nothing is known about the spread
+    freedom: Floats  # (T, L) degrees of freedom behind that error
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether intervals can be given at all."""
+        return not np.isnan(self.error[self.measured]).any()
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """(T, L) where there is a number."""
+        return ~np.isnan(self.accuracy)
+
+    def best(self) -> tuple[int, int, float]:
+        """Labels, total and accuracy of the best cell."""
+        row, column = np.unravel_index(np.nanargmax(self.accuracy), self.accuracy.shape)
+        return int(self.labels[column]), int(self.totals[row]), float(self.accuracy[row, column])
+
+    def draws(self, n: int, seed: int) -> Floats:
+        """(n, T, L): tables as they might have come out, each mean moved by its own error (Student's t). Repeatable."""
+        noise = rng(seed, "cost", "draws").standard_t(np.maximum(self.freedom, 1), size=(n, *self.accuracy.shape))
+        drawn: Floats = np.clip(self.accuracy + noise * self.error, 0, 100)
+        return drawn
+
+
+def table_from_runs(name: str, runs: Iterable[tuple[int, int, float]]) -> Table:
+    """A table from single runs (labels, total, accuracy in percent), one per seed: several of a cell become its mean."""
+    cells = defaultdict(list)
+    for labels, total, accuracy in runs:
+        cells[labels, total].append(accuracy)
+    return table_from_cells(
+        name, [Cell(*key, float(np.mean(of)), float(np.std(of)), len(of)) for key, of in cells.items()]
+    )
+
+
+def table_from_cells(name: str, cells: Iterable[Cell]) -> Table:
+    """A table from means and standard deviations."""
+    cells = list(cells)
+    _check(name, cells)
+    labels, totals = sorted({c.labels for c in cells}), sorted({c.total for c in cells})
+    accuracy, error, freedom = (np.full((len(totals), len(labels)), np.nan) for _ in range(3))
+    pooled, pooled_freedom = _pooled(cells)
+    for cell in cells:
+        at = totals.index(cell.total), labels.index(cell.labels)
+        own = cell.runs >= OWN_STD
+        accuracy[at] = cell.accuracy
+        freedom[at] = cell.runs - 1 if own else pooled_freedom
+        error[at] = cell.std / np.sqrt(cell.runs - 1) if own else pooled / np.sqrt(cell.runs)
+    notes = _notes(cells, labels, totals, accuracy)
+    return Table(name, np.array(labels), np.array(totals), accuracy, error, freedom, notes)
+
+
+def _pooled(cells: list[Cell]) -> tuple[float, int]:
+    """Spread of a single run, from all cells with more than one; NaN when there is none."""
+    freedom = sum(c.runs - 1 for c in cells)
+    squares = sum(c.runs * c.std**2 for c in cells)
+    return (float(np.sqrt(squares / freedom)), freedom) if freedom else (float("nan"), 0)
+
+
+def _check(name: str, cells: list[Cell]) -> None:
+    """Everything that would make the numbers meaningless, said once."""
+    if not cells:
+        raise ValueError(f"{name} has no measurements. Each row is one run: labels, total, accuracy, seed.")
+    for c in cells:
+        if c.labels < 1 or c.total < c.labels:
+            raise ValueError(
+                f"{name}: {c.labels:,} labels among {c.total:,} images in total cannot be: `total` counts labeled and "
+                "unlabeled images together, and there must be at least one label."
+            )
+        if not 0 <= c.accuracy <= 100:
+            raise ValueError(f"{name}: accuracy {c.accuracy:g} at {c.labels:,} labels is not a percentage.")
+    if max(c.accuracy for c in cells) <= 1:
+        raise ValueError(
+            f"{name}: every accuracy lies between 0 and 1, so these look like fractions. Write percent: multiply by 100."
+        )
+    for what, values in (("label count", {c.labels for c in cells}), ("total", {c.total for c in cells})):
+        if len(values) == 1:
+            raise ValueError(
+                f"{name} has only one {what} ({values.pop():,}): what labels are worth in images can only be read from "
+                "at least two label counts at two or more totals. Measure some more."
+            )
+
+
+def _notes(cells: list[Cell], labels: list[int], totals: list[int], accuracy: Floats) -> tuple[str, ...]:
+    """What a reader should know of the data before the results."""
+    notes = []
+    gaps = [f"({labels[c]:,}, {totals[r]:,})" for r, c in np.argwhere(np.isnan(accuracy)) if totals[r] >= labels[c]]
+    if gaps:
+        notes.append(f"No measurement at (labels, total) {', '.join(gaps)}: columns are read over the gap.")
+    if all(c.runs == 1 for c in cells):
+        notes.append("One run per cell: nothing is known about the noise, so there are no intervals. Add seeds.")
+    elif any(c.runs < OWN_STD for c in cells):
+        notes.append(f"Cells with fewer than {OWN_STD} runs are given the spread of the whole table.")
+    for column, count in enumerate(labels):
+        present = accuracy[~np.isnan(accuracy[:, column]), column]
+        if (np.diff(present) < 0).any():
+            notes.append(f"At {count:,} labels accuracy falls somewhere as images are added: see the rule for columns.")
+    return tuple(notes)

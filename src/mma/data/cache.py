@@ -1,0 +1,183 @@
+"""The folder a data set is kept in after it was read once: plain .npy arrays, and meta.json that is written last."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from mma.data.images import DataSet, Images, Quarantined
+from mma.text import printable
+
+FORMAT = 1
+MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
+Number = TypeVar("Number", np.uint8, np.int64)
+
+
+class SplitMeta(BaseModel):
+    """What meta.json says about the pool or the test set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    shape: tuple[NonNegativeInt, PositiveInt, PositiveInt, PositiveInt]
+    digest: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Meta(BaseModel):
+    """meta.json: everything about a data set but its arrays and file names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    format: int
+    name: str
+    classes: tuple[str, ...]
+    mirror: bool
+    source: str
+    verified: bool
+    named: bool
+    notes: tuple[str, ...]
+    quarantine: tuple[Quarantined, ...]
+    train: SplitMeta
+    test: SplitMeta
+
+
+class Names(BaseModel):
+    """names.json: the file names of images that came from a folder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+def data_root() -> Path:
+    """Return the folder of all data sets: $MMA_DATA, or mma in the user's cache folder."""
+    if chosen := os.environ.get("MMA_DATA"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mma"
+
+
+def place(name: str, root: Path | None = None) -> Path:
+    """Return the folder of one data set; that of "folder:signs" is folder/signs."""
+    parts = name.split(":", 1)
+    for part in parts:
+        check_name(part)
+    return (root or data_root()).joinpath(*parts)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could not be a folder's on every system, or that would lead out of the cache."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", name):
+        raise ValueError(
+            f"'{printable(name)}' cannot be the name of a data set: names are made of letters, digits, dots, - and _, "
+            "do not begin with a dot or -, and have at most 100 characters. Choose another one with --name NAME."
+        )
+
+
+def command(name: str) -> str:
+    """Write the command that makes a data set (again)."""
+    source, _, own = name.partition(":")
+    return f"mma data get folder --from DIR --name {own}" if own else f"mma data get {source}"
+
+
+def is_ready(name: str, root: Path | None = None) -> bool:
+    """Tell whether a finished cache is there; opening it checks it."""
+    return (place(name, root) / "meta.json").is_file()
+
+
+def saved_folders(root: Path | None = None) -> list[str]:
+    """Name the data sets made of folders, in alphabetical order."""
+    made = ((root or data_root()) / "folder").glob("[!.]*/meta.json")
+    return sorted(f"folder:{path.parent.name}" for path in made)
+
+
+def open_saved(name: str, root: Path | None = None) -> DataSet:
+    """Open a data set without reading its pixels: they are mapped, and come in as they are used."""
+    folder = place(name, root)
+    meta = read_meta(name, root)
+    names = _read_names(folder, name) if meta.named else None
+    train, test = (
+        Images(
+            _array(folder, name, f"{split}.npy", about.shape, np.uint8),
+            np.array(_array(folder, name, f"{split}-labels.npy", about.shape[:1], np.int64)),
+            meta.classes,
+            None if names is None else getattr(names, split),
+            about.digest,
+        )
+        for split, about in (("train", meta.train), ("test", meta.test))
+    )
+    return DataSet(name, train, test, meta.mirror, meta.source, meta.verified, meta.notes, meta.quarantine)
+
+
+def read_meta(name: str, root: Path | None = None) -> Meta:
+    """Read meta.json, and refuse one that a newer mma wrote or that says something impossible."""
+    folder = place(name, root)
+    text = _read_text(folder / "meta.json", name)
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise _broken(folder, name, "meta.json is not JSON") from error
+    written = content.get("format") if isinstance(content, dict) else None
+    if isinstance(written, int) and written > FORMAT:
+        raise ValueError(
+            f"{folder} was made by a newer mma (format {written}; this one reads up to {FORMAT}). Update mma, or make "
+            f"the data set again for this one:  {command(name)}"
+        )
+    try:
+        meta = Meta.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise _broken(folder, name, f"meta.json: {where or 'its content'}: {first['msg']}") from error
+    if meta.name != name or meta.train.shape[1:] != meta.test.shape[1:]:
+        raise _broken(folder, name, "meta.json describes another data set")
+    return meta
+
+
+def verify(data: DataSet) -> None:
+    """Read every byte of a data set and compare it with the digests stored beside it."""
+    for split, images in (("train", data.train), ("test", data.test)):
+        if images.computed_digest() != images.digest():
+            raise ValueError(
+                f"the {split} images of {data.name} have changed on disk since they were saved: their digest is not "
+                f"the stored one any more. Make the data set again:  {command(data.name)}"
+            )
+
+
+def _array(folder: Path, name: str, file: str, shape: tuple[int, ...], dtype: type[Number]) -> NDArray[Number]:
+    """Map one array, after its length, shape and type were found to be what meta.json says."""
+    path, expected = folder / file, int(np.prod(shape)) * np.dtype(dtype).itemsize
+    size = path.stat().st_size if path.is_file() else -1
+    if size < 0:
+        raise _broken(folder, name, f"{file} is missing")
+    try:
+        # "c" is copy-on-write: nobody can write into the cache, and torch accepts the array without a copy
+        array: NDArray[Number] = np.load(path, mmap_mode="c" if expected else None, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise _broken(folder, name, f"{file} is cut short or damaged ({size:,} bytes)") from error
+    offset = getattr(array, "offset", size - expected)
+    if array.shape != shape or array.dtype != np.dtype(dtype) or size != offset + expected:
+        raise _broken(folder, name, f"{file} holds {array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}")
+    return array
+
+
+def _read_names(folder: Path, name: str) -> Names:
+    try:
+        return Names.model_validate_json(_read_text(folder / "names.json", name))
+    except ValidationError as error:
+        raise _broken(folder, name, "names.json is not the list of names it should be") from error
+
+
+def _read_text(path: Path, name: str) -> bytes:
+    if not path.is_file():
+        raise _broken(path.parent, name, f"{path.name} is missing")
+    if path.stat().st_size > MAX_JSON:
+        raise _broken(path.parent, name, f"{path.name} is larger than {MAX_JSON:,} bytes")
+    return path.read_bytes()
+
+
+def _broken(folder: Path, name: str, what: str) -> ValueError:
+    return ValueError(f"{folder} is damaged: {what}. Make the data set again:  {command(name)}")

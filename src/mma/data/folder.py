@@ -1,0 +1,217 @@
+"""A directory of images as a data set: class per sub-directory, or a CSV of labels, or no labels at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.data.cache import check_name
+from mma.data.images import CHUNK, UNKNOWN, DataSet, Images, Quarantined, no_images
+from mma.data.label_csv import DEFAULT, read_labels
+from mma.data.photos import decode_all
+from mma.data.subsets import first_of_each_class, shares
+from mma.rng import rng
+from mma.text import printable
+
+HOLDOUT = 0.2
+SIDES = range(4, 513)
+SHOWN = 5  # names in a note
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """How to read a directory of images."""
+
+    name: str | None = None  # None: the directory's
+    side: int = 32
+    labels: Path | None = None  # None: labels.csv of the directory if there is one, else its sub-directories
+    test: Path | None = None
+    holdout: float | None = None  # None: HOLDOUT, or nothing when a test directory is given
+    mirror: bool = False
+    grey: bool = False
+
+
+def folder_name(directory: Path, options: FolderOptions) -> str:
+    """Name the data set: as asked for, or after the directory."""
+    own = options.name or re.sub(r"[^A-Za-z0-9._-]+", "-", directory.resolve().name).strip("-.") or "images"
+    check_name(own)
+    return f"folder:{own}"
+
+
+def read_folder(directory: Path, options: FolderOptions) -> DataSet:
+    """Decode a directory (and its test directory) into a data set; nothing in them is written, moved or renamed."""
+    _check(directory, options)
+    pool = _read_part(directory, options, options.labels)
+    test = None if options.test is None else _read_part(options.test, options, None)
+    classes = _classes(pool.labels, test.labels if test else [])
+    if test is not None:
+        splits = pool.images(classes), test.images(classes)
+    else:
+        splits = _hold_out(pool.images(classes), HOLDOUT if options.holdout is None else options.holdout)
+    bad = (*pool.bad, *(test.bad if test else ()))
+    notes = _notes(*splits, options)
+    return DataSet(folder_name(directory, options), *splits, options.mirror, str(directory.resolve()), True, notes, bad)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What was found in one directory; a label is "" where nobody knows."""
+
+    pixels: NDArray[np.uint8]
+    names: tuple[str, ...]
+    labels: list[str]
+    bad: list[Quarantined]
+
+    def images(self, classes: tuple[str, ...]) -> Images:
+        number = {name: row for row, name in enumerate(classes)}
+        labels = np.array([number.get(label, UNKNOWN) for label in self.labels], np.int64)
+        return Images(self.pixels, labels, classes, self.names)
+
+
+def _check(directory: Path, options: FolderOptions) -> None:
+    if options.side not in SIDES:
+        raise ValueError(f"--side {options.side} is not possible. Choose a side from {SIDES[0]} to {SIDES[-1]} pixels.")
+    if options.holdout is not None and not 0 <= options.holdout < 1:
+        raise ValueError(
+            f"--holdout {options.holdout} is not possible. Choose a fraction from 0 up to, not including, 1."
+        )
+    if options.test is None:
+        return
+    if options.holdout:
+        raise ValueError("--test and --holdout were both given. Leave one of them out.")
+    test, pool = options.test.resolve(), directory.resolve()
+    if test.is_relative_to(pool) or pool.is_relative_to(test):
+        raise ValueError(
+            "one of the folders given with --from and --test lies in the other, so test images would be learned from. "
+            "Give two separate folders."
+        )
+
+
+def _read_part(directory: Path, options: FolderOptions, csv: Path | None) -> _Part:
+    """Find, label and decode the images of one directory."""
+    names, bad = list_files(directory)
+    csv = _find_csv(directory, csv)
+    if csv is not None:
+        names = [name for name in names if (directory / name).resolve() != csv.resolve()]
+    if not names and not bad:
+        raise ValueError(f"{printable(str(directory))} holds no images. Give a folder that does with --from DIR.")
+    labels = read_labels(csv, names) if csv is not None else {name: _parent(name) for name in names}
+    pixels, good, undecodable = decode_all(directory, names, options.side, grey=options.grey)
+    bad += undecodable
+    if not len(good):
+        raise ValueError(
+            f"none of the {len(bad):,} files in {printable(str(directory))} can be used: {_listed(bad)}. "
+            "Give a folder of images with --from DIR."
+        )
+    kept = tuple(names[row] for row in good)
+    return _Part(pixels, kept, [labels.get(name, "") for name in kept], bad)
+
+
+def list_files(directory: Path) -> tuple[list[str], list[Quarantined]]:
+    """List the files of a directory and below, in natural order (2 before 10), and what is left out of it.
+
+    Hidden files and folders are passed by; links to folders are not followed.
+    """
+    if not directory.is_dir():
+        raise ValueError(f"there is no folder {printable(str(directory))}. Give a folder of images with --from DIR.")
+    names, bad = [], []
+    for folder, inner, files in os.walk(directory):
+        inside = Path(folder).relative_to(directory)
+        inner[:] = sorted(name for name in inner if not name.startswith("."))  # sorted: the same list on every system
+        links = [name for name in inner if (Path(folder) / name).is_symlink()]
+        bad += [
+            Quarantined(printable((inside / link).as_posix()), "links to folders are not followed") for link in links
+        ]
+        names += [(inside / file).as_posix() for file in files if not file.startswith(".")]
+    unreadable = [name for name in names if not _is_text(name)]
+    bad += [Quarantined(printable(name), "its name is not valid text") for name in sorted(unreadable)]
+    return sorted(set(names).difference(unreadable), key=_natural), bad
+
+
+def _is_text(name: str) -> bool:
+    """Tell whether the system could decode a file's name; bytes it could not are kept as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
+    pieces = re.findall(r"([0-9]+)|([^0-9]+)", name)
+    return [(int(number) if number else -1, text) for number, text in pieces], name
+
+
+def _parent(name: str) -> str:
+    """Return the first folder on the way to a file, "" for a file that lies in none."""
+    return name.partition("/")[0] if "/" in name else ""
+
+
+def _find_csv(directory: Path, given: Path | None) -> Path | None:
+    if given is None:
+        return directory / DEFAULT if (directory / DEFAULT).is_file() else None
+    return directory / given if not given.exists() and (directory / given).is_file() else given
+
+
+def _classes(labels: list[str], test_labels: list[str]) -> tuple[str, ...]:
+    """Name the classes, in natural order: those of the pool, or those of the test set when the pool has no labels."""
+    known, tested = set(labels) - {""}, set(test_labels) - {""}
+    unknown = sorted(tested - known, key=_natural)
+    if known and unknown:
+        listed = ", ".join(f"'{printable(name)}'" for name in unknown[:SHOWN])
+        raise ValueError(
+            f"the test folder has classes that the pool does not have: {listed}. Remove or rename them, or add images "
+            "of them to the pool, and run the same command again."
+        )
+    return tuple(sorted(known or tested, key=_natural))
+
+
+def _hold_out(images: Images, fraction: float) -> tuple[Images, Images]:
+    """Set a fixed, class-proportional part of the labeled images aside; every class keeps at least one in the pool."""
+    counts = np.array(list(images.class_counts().values()), np.int64)
+    quota = np.minimum(shares(counts, round(fraction * int(counts.sum()))), np.maximum(counts - 1, 0))
+    if not quota.sum():
+        return images, no_images(images.shape, images.classes)
+    order = rng(0, "holdout").permutation(len(images))
+    test = np.sort(order[first_of_each_class(images.labels[order], quota)])
+    return images.take(np.setdiff1d(np.arange(len(images)), test)), images.take(test)
+
+
+def _notes(train: Images, test: Images, options: FolderOptions) -> tuple[str, ...]:
+    """Collect what a person should know about the data before they train on it."""
+    notes = []
+    unlabeled = int(np.count_nonzero(train.labels == UNKNOWN))
+    if unlabeled and train.classes:
+        notes.append(f"{unlabeled:,} of {len(train):,} images in the pool have no label")
+    together = {name: count + test.class_counts()[name] for name, count in train.class_counts().items()}
+    if single := [printable(name) for name, count in together.items() if count == 1]:
+        notes.append(f"a class with a single image cannot be learned or tested: {_some(single)}")
+    constant, coloured = _flat_rows(train)
+    if constant:
+        names = [printable((train.names or ())[row]) for row in constant]
+        notes.append(f"{len(constant):,} images are of one single colour: {_some(names)}")
+    if not options.grey and not coloured:
+        notes.append("all images are grey; --grey stores and trains them with one channel instead of three")
+    return tuple(notes)
+
+
+def _flat_rows(images: Images) -> tuple[list[int], bool]:
+    """Find the images of one single colour, and whether any image has colours at all."""
+    constant: list[int] = []
+    coloured = False
+    for start in range(0, len(images), CHUNK):
+        pixels = images.pixels[start : start + CHUNK]
+        same = (pixels == pixels[:, :1, :1]).all(axis=(1, 2, 3))
+        constant += (start + np.flatnonzero(same)).tolist()
+        coloured = coloured or bool((pixels != pixels[..., :1]).any())
+    return constant, coloured
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _listed(bad: list[Quarantined]) -> str:
+    return _some([f"{printable(file.file)} ({file.reason})" for file in bad])

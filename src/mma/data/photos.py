@@ -1,0 +1,115 @@
+"""Turn image files of any size into one array of small ones. Files are hostile until they are decoded."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from mma.data.images import Quarantined
+from mma.data.progress import bar
+from mma.text import printable
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+MAX_BYTES = 64 << 20
+MAX_PIXELS = 80_000_000  # below Pillow's own limit, so that ours is the one that speaks
+SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+
+
+def decode_all(
+    root: Path, names: Sequence[str], side: int, *, grey: bool
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[Quarantined]]:
+    """Decode `names` (below `root`) in parallel; return the pixels, which names they are of, and the bad files."""
+    pixels = np.empty((len(names), side, side, 1 if grey else 3), np.uint8)
+    inside = root.resolve()
+
+    def decode(row: int) -> str:
+        try:
+            pixels[row] = read_photo(inside, names[row], side, grey=grey)
+        except (
+            Exception
+        ) as error:  # decoders raise anything at all on broken bytes, and one file must not stop the rest
+            return _reason(error)
+        return ""
+
+    # Threads are enough: Pillow decodes and resizes outside the interpreter's lock.
+    with _quiet(), ThreadPoolExecutor(os.cpu_count() or 1) as pool, bar("decoding", len(names)) as advance:
+        reasons = []
+        for reason in pool.map(decode, range(len(names))):
+            reasons.append(reason)
+            advance(1)
+    good = np.flatnonzero([not reason for reason in reasons]).astype(np.int64)
+    bad = [Quarantined(name, reason) for name, reason in zip(names, reasons, strict=True) if reason]
+    return (pixels if len(good) == len(pixels) else pixels[good]), good, bad
+
+
+def read_photo(root: Path, name: str, side: int, *, grey: bool) -> NDArray[np.uint8]:
+    """Read one image as (side, side, 1 or 3) uint8: turned upright, on white where transparent, squashed to a square.
+
+    It is squashed, not cropped, because nothing tells us that what matters is in the middle. Only the first frame of an
+    animation is read. `root` must be resolved.
+    """
+    path = root / name
+    _check_file(path, root)
+    with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
+        image.draft(None, (4 * side, 4 * side))  # a large JPEG is decoded at down to an eighth of its size, much faster
+        flat = _flat(ImageOps.exif_transpose(image), "L" if grey else "RGB")
+        small = flat.resize((side, side), Image.Resampling.LANCZOS)
+    return np.asarray(small, np.uint8).reshape(side, side, -1)
+
+
+def _check_file(path: Path, root: Path) -> None:
+    """Refuse what must not even be opened: anything outside the folder, pipes, devices, files of absurd length."""
+    if not path.resolve(strict=True).is_relative_to(root):
+        raise ValueError("it is a link that leads out of the folder")
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise ValueError("it is not a regular file")
+    if about.st_size == 0:
+        raise ValueError("the file is empty")
+    if about.st_size > MAX_BYTES:
+        raise ValueError(f"{about.st_size:,} bytes are more than {MAX_BYTES:,}")
+
+
+def _flat(image: Image.Image, mode: str) -> Image.Image:
+    if image.mode in SIXTEEN_BITS:  # Pillow would cut these off at 255
+        image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers of unknown range")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert(mode)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Pillow's remarks about odd metadata, but make its warning of a decompression bomb an error.
+
+    Set once around all threads, since filters belong to the whole process.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words what is wrong with a file; Pillow's own messages can contain the file's name."""
+    if isinstance(error, UnidentifiedImageError):
+        return f"it is not a readable {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image"
+    if isinstance(error, (Image.DecompressionBombWarning, Image.DecompressionBombError)):
+        return f"it has more than {MAX_PIXELS:,} pixels"
+    if isinstance(error, FileNotFoundError):
+        return "it is a link that leads nowhere"
+    return printable(str(error))[:200] or type(error).__name__

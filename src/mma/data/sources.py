@@ -1,0 +1,226 @@
+"""Every data set there is: where it comes from, how it is made, and how it is opened again."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mma.data import cifar, digits, fashion, svhn
+from mma.data.cache import command, data_root, is_ready, open_saved, place, read_meta, saved_folders
+from mma.data.download import fetch
+from mma.data.folder import FolderOptions, folder_name, read_folder
+from mma.data.images import DataSet, Images
+from mma.data.originals import Original
+from mma.data.save import save
+from mma.text import printable
+
+FOLDER = "folder"
+DIGITS = "digits"
+
+
+class Reader(Protocol):
+    """What makes a data set out of the directory its original files lie in."""
+
+    def __call__(self, directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
+        """Read pool and test set, and tell whether all files are the official ones."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published data set made of original files."""
+
+    about: str
+    pool: int
+    test: int
+    shape: tuple[int, int, int]
+    classes: int
+    mirror: bool
+    read: Reader
+    downloads: tuple[Original, ...]
+    packaged: tuple[Path, ...] = ()  # directories a system's package puts the files into
+    downloaded_to: str = ""  # a folder shared with another source; its own name if empty
+
+
+def load(name: str, root: Path | None = None) -> DataSet:
+    """Open a data set by its name: "digits", "cifar10", "folder:NAME". Only digits needs no  mma data get  before."""
+    check_known(name)
+    if name == DIGITS:
+        return _digits()
+    if not is_ready(name, root):
+        raise ValueError(f"the data set {name} is not here yet ({place(name, root)}). Get it with  {command(name)}")
+    return open_saved(name, root)
+
+
+def get(
+    name: str, root: Path | None = None, *, directory: Path | None = None, accept_hash_mismatch: bool = False
+) -> DataSet:
+    """Make a published data set, from `directory` or the official download, and return it as `load` does.
+
+    What is there already and made of official files is not made again, unless a directory is given.
+    """
+    check_known(name)
+    if name == DIGITS:
+        return _digits()
+    if name not in SOURCES:
+        raise ValueError(
+            f"{printable(name)} is made from a folder of images:  mma data get folder --from DIR --name NAME"
+        )
+    if directory is None and is_ready(name, root) and _still_good(name, root):
+        return open_saved(name, root)
+    source = SOURCES[name]
+    where = _originals(name, source, root, directory)
+    train, test, official = source.read(where, accept=accept_hash_mismatch)
+    notes = () if official else ("made from files whose hashes are not the official ones (--accept-hash-mismatch)",)
+    save(DataSet(name, train, test, source.mirror, str(where), official, notes), root)
+    return open_saved(name, root)
+
+
+def get_folder(directory: Path, options: FolderOptions, root: Path | None = None) -> DataSet:
+    """Make a data set out of a directory of images, and return it as `load` does."""
+    name = folder_name(directory, options)
+    place(name, root)  # a name that cannot be saved is found before the work is done
+    save(read_folder(directory, options), root)
+    return open_saved(name, root)
+
+
+def names(root: Path | None = None) -> list[str]:
+    """List the data sets `load` knows: the published ones and the folders that were read."""
+    return [DIGITS, *SOURCES, *saved_folders(root)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the catalogue; `command` makes the data set, `problem` says why one that is there cannot be used."""
+
+    name: str
+    about: str
+    pool: int
+    test: int
+    classes: int
+    size: str
+    ready: bool
+    command: str
+    problem: str = ""
+
+
+def catalogue(root: Path | None = None) -> list[Entry]:
+    """Describe every data set, without opening its images: the published ones as published, the others as they are."""
+    digits = Entry(DIGITS, "handwritten digits", 1_297, 500, 10, "8 x 8 x 1", True, command(DIGITS))
+    return [digits, *(_entry(name, root) for name in names(root)[1:])]
+
+
+def _entry(name: str, root: Path | None) -> Entry:
+    ready, problem = is_ready(name, root), ""
+    source = SOURCES.get(name)
+    about = source.about if source else "a folder of images"
+    pool, test, classes, shape = (source.pool, source.test, source.classes, source.shape) if source else (0, 0, 0, ())
+    try:
+        if ready:
+            meta = read_meta(name, root)
+            pool, test, classes, shape = (
+                meta.train.shape[0],
+                meta.test.shape[0],
+                len(meta.classes),
+                meta.train.shape[1:],
+            )
+    except ValueError as error:
+        ready, problem = False, str(error)
+    return Entry(name, about, pool, test, classes, " x ".join(map(str, shape)), ready, command(name), problem)
+
+
+def check_known(name: str) -> None:
+    """Refuse a name that no data set has, with the nearest one that does."""
+    if name in (DIGITS, *SOURCES) or name.startswith(f"{FOLDER}:"):
+        return
+    near = difflib.get_close_matches(name, [DIGITS, *SOURCES, FOLDER], n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    if name == FOLDER:
+        hint = " A folder of images has a name of its own: folder:NAME."
+    raise ValueError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")
+
+
+def _still_good(name: str, root: Path | None) -> bool:
+    try:
+        return open_saved(name, root).verified
+    except ValueError:  # damaged or of another format: make it again, which is what the error would advise
+        return False
+
+
+def _originals(name: str, source: Source, root: Path | None, given: Path | None) -> Path:
+    """Find the directory of the original files: the given one, that of a system package, or that of the downloads."""
+    if given is not None:
+        if not given.is_dir():
+            raise ValueError(
+                f"there is no folder {printable(str(given))}. Give the one with the files with --from DIR."
+            )
+        return given
+    for directory in source.packaged:
+        if directory.is_dir():
+            return directory
+    directory = (root or data_root()) / "downloads" / (source.downloaded_to or name)
+    for original in source.downloads:
+        fetch(original, directory)
+    return directory
+
+
+def _digits() -> DataSet:
+    train, test = digits.read()
+    return DataSet(DIGITS, train, test, mirror=False, source="scikit-learn")
+
+
+SOURCES: dict[str, Source] = {
+    "fashion-mnist": Source(
+        "clothing",
+        pool=60_000,
+        test=10_000,
+        shape=(28, 28, 1),
+        classes=10,
+        mirror=True,
+        read=fashion.read,
+        downloads=fashion.DOWNLOADS,
+        packaged=fashion.PACKAGED,
+    ),
+    "cifar10": Source(
+        "animals and vehicles",
+        pool=50_000,
+        test=10_000,
+        shape=(32, 32, 3),
+        classes=10,
+        mirror=True,
+        read=cifar.read_cifar10,
+        downloads=(cifar.CIFAR10.archive,),
+    ),
+    "cifar100": Source(
+        "a hundred things",
+        pool=50_000,
+        test=10_000,
+        shape=(32, 32, 3),
+        classes=100,
+        mirror=True,
+        read=cifar.read_cifar100,
+        downloads=(cifar.CIFAR100.archive,),
+    ),
+    "svhn": Source(
+        "house numbers",
+        pool=73_257,
+        test=26_032,
+        shape=(32, 32, 3),
+        classes=10,
+        mirror=False,
+        read=svhn.read_svhn,
+        downloads=(svhn.TRAIN, svhn.TEST),
+    ),
+    "svhn-extra": Source(
+        "house numbers, with the extra images",
+        pool=604_388,
+        test=26_032,
+        shape=(32, 32, 3),
+        classes=10,
+        mirror=False,
+        read=svhn.read_svhn_extra,
+        downloads=(svhn.TRAIN, svhn.EXTRA, svhn.TEST),
+        downloaded_to="svhn",
+    ),
+}

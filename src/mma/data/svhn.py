@@ -1,0 +1,97 @@
+"""SVHN, the street view house numbers: cropped 32 x 32 digits in MATLAB files (version 5)."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.data.images import CHUNK, Images
+from mma.data.originals import Original, find, is_official
+from mma.text import printable
+
+SITE = "http://ufldl.stanford.edu/housenumbers/"
+CLASSES = tuple("0123456789")
+MAX_IMAGES = 600_000  # in one file; the largest has 531,131
+
+
+def _matlab(split: str, size: int, md5: str) -> Original:
+    name = f"{split}_32x32.mat"
+    return Original(name, size, f"md5:{md5}", f"{SITE}{name}")
+
+
+TRAIN = _matlab("train", 182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373")
+TEST = _matlab("test", 64_275_384, "eb5a983be6a315427106f1b164d9cef3")
+EXTRA = _matlab("extra", 1_329_278_602, "a93ce644f1a588dc4d68dda5feec44a7")
+
+
+def read_svhn(directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
+    """Read SVHN: 73,257 images to learn from, 26,032 to test on; and whether the files are the official ones."""
+    return _read(directory, (TRAIN,), accept=accept)
+
+
+def read_svhn_extra(directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
+    """Read SVHN with its extra images in the pool, 604,388 together; and whether the files are the official ones."""
+    return _read(directory, (TRAIN, EXTRA), accept=accept)
+
+
+def _read(directory: Path, pool: tuple[Original, ...], *, accept: bool) -> tuple[Images, Images, bool]:
+    official = {part.name: is_official(_path(directory, part), part, accept=accept) for part in (*pool, TEST)}
+    counts = [_count(_path(directory, part)) for part in pool]
+    pixels = np.empty((sum(counts), 32, 32, 3), np.uint8)  # filled part by part: never two whole pools in memory
+    labels, start = [], 0
+    for part, count in zip(pool, counts, strict=True):
+        labels.append(_fill(_path(directory, part), pixels[start : start + count]))
+        start += count
+    test = np.empty((_count(_path(directory, TEST)), 32, 32, 3), np.uint8)
+    test_labels = _fill(_path(directory, TEST), test)
+    train_images = Images(pixels, np.concatenate(labels), CLASSES)
+    return train_images, Images(test, test_labels, CLASSES), all(official.values())
+
+
+def _path(directory: Path, part: Original) -> Path:
+    path = find(directory, (part.name,))
+    if path is None:
+        raise ValueError(
+            f"{printable(str(directory))} has no {part.name}. Put the cropped-digits files of SVHN there, or download "
+            "them by leaving out --from."
+        )
+    return path
+
+
+def _count(path: Path) -> int:
+    """Read from the file's table of contents how many images it holds, before any memory is taken for them."""
+    from scipy.io import whosmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        shapes = {name: shape for name, shape, _ in whosmat(str(path))}
+    except (MatReadError, ValueError, TypeError, NotImplementedError, OSError, EOFError, zlib.error) as error:
+        raise _refused(path, f"it cannot be read as a MATLAB file ({error})") from error
+    x, y = shapes.get("X", ()), shapes.get("y", ())
+    if len(x) != 4 or x[:3] != (32, 32, 3) or y != (x[3], 1) or not 0 < x[3] <= MAX_IMAGES:
+        raise _refused(path, f"it should hold X of shape (32, 32, 3, N) and y of shape (N, 1), not {shapes}")
+    return int(x[3])
+
+
+def _fill(path: Path, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Copy the images of a file into `pixels`, (N, 32, 32, 3), and return their labels."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        content = loadmat(str(path), variable_names=["X", "y"])
+    except (MatReadError, ValueError, TypeError, NotImplementedError, OSError, EOFError, zlib.error) as error:
+        raise _refused(path, f"it is cut short or damaged ({error})") from error
+    x, y = content["X"], content["y"]
+    if x.dtype != np.uint8 or not np.isin(y, np.arange(1, 11)).all():
+        raise _refused(path, "its images are not uint8 or its labels are not whole numbers from 1 to 10")
+    for start in range(0, len(pixels), CHUNK):
+        pixels[start : start + CHUNK] = x[..., start : start + CHUNK].transpose(3, 0, 1, 2)
+    return np.asarray(y[:, 0], np.int64) % 10  # SVHN calls the digit 0 class 10
+
+
+def _refused(path: Path, why: str) -> ValueError:
+    return ValueError(f"{path.name} is not used: {why}. Delete it and run the same command again.")

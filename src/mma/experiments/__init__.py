@@ -1,0 +1,1 @@
+"""Many runs: bring them to their end, compare them, show them."""

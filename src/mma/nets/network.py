@@ -1,0 +1,26 @@
+"""What every network offers: embeddings, a dense head, and logits made of the two."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+
+@runtime_checkable
+class Network(Protocol):
+    """The contract of a network, also of a user's own `nn.Module`.
+
+    Images arrive as float (B, C, H, W) in channels-last memory format, in [-1, 1]. `forward(x)` is
+    `head(features(x))`, so that queries can look at the embeddings and training at the logits.
+    """
+
+    head: nn.Module  # (B, D) -> (B, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return one embedding per image."""  # (B, D)
+        ...
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits: `head(features(x))`."""  # (B, classes)
+        ...

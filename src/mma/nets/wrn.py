@@ -1,0 +1,132 @@
+"""The paper's network: WRN-28 of the realistic-evaluation framework, down to TensorFlow's padding."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+STEM_FILTERS = 16  # Original: the first convolution has 16 filters whatever the width of the stages.
+# Original: batch normalisation divides by sqrt(variance + 1e-3), TensorFlow's default and not PyTorch's 1e-5.
+BN_EPS = 1e-3
+
+
+class SameConv2d(nn.Conv2d):
+    """A convolution whose output side is ceil(side / stride), padded as TensorFlow pads 'same'.
+
+    Where the padding is odd, the larger part goes after the image: at stride 2 a 3x3 kernel on an even side pads
+    0 before and 1 after, on an odd side 1 and 1.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve, with a padding that follows from the size of `x`."""  # (B, C, H, W) -> (B, out, H', W')
+        top, bottom = _same(x.shape[-2], self.kernel_size[0], self.stride[0])
+        left, right = _same(x.shape[-1], self.kernel_size[1], self.stride[1])
+        if (top, left) == (bottom, right):  # the convolution pads by itself: no copy of the image
+            return F.conv2d(x, self.weight, self.bias, self.stride, (top, left))
+        return F.conv2d(F.pad(x, (left, right, top, bottom)), self.weight, self.bias, self.stride)
+
+
+def _same(side: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Return the padding (before, after) that leaves ceil(side / stride) outputs."""
+    outputs = -(-side // stride)
+    total = max((outputs - 1) * stride + kernel - side, 0)
+    return total // 2, total - total // 2
+
+
+class Block(nn.Module):
+    """BN, LeakyReLU, conv, BN, LeakyReLU, conv, added to a shortcut.
+
+    `activate_first` is for the very first block of a network: its shortcut sees the activated input.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, *, bn_decay: float, leak: float, activate_first: bool = False
+    ) -> None:
+        super().__init__()
+        self.leak, self.activate_first = leak, activate_first
+        self.bn1 = nn.BatchNorm2d(inputs, eps=BN_EPS, momentum=1 - bn_decay)
+        self.conv1 = SameConv2d(inputs, outputs, 3, stride)
+        self.bn2 = nn.BatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
+        self.conv2 = SameConv2d(outputs, outputs, 3)
+        # Original: a 1x1 convolution stands in the shortcut only where the channel counts differ.
+        self.shortcut = SameConv2d(inputs, outputs, 1, stride) if inputs != outputs else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output; `stride` divides the sides."""  # (B, inputs, H, W) -> (B, outputs, H', W')
+        # In place is safe: the backward of BN looks at its input, never at its output.
+        activated = F.leaky_relu(self.bn1(x), self.leak, inplace=True)
+        kept = activated if self.activate_first else x
+        kept = kept if self.shortcut is None else self.shortcut(kept)
+        hidden = F.leaky_relu(self.bn2(self.conv1(activated)), self.leak, inplace=True)
+        out: Tensor = kept + self.conv2(hidden)
+        return out
+
+
+class WideResNet(nn.Module):
+    """WRN-28 at 4 blocks and 3 stages; any depth, width, input size and number of channels.
+
+    Modules are named as in the recorded numbers: `trunk.stem`, `trunk.stage0.block1.conv2`, `trunk.final_bn`, `head`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        classes: int,
+        side: int,
+        *,
+        filters: int = 32,  # Paper: the network has 32 filters, and 128 for CIFAR-100 (appendix table).
+        blocks: int = 4,  # Paper: four residual blocks per stage make 28 layers.
+        stages: int | None = None,
+        bn_decay: float = 0.999,  # Original: the running averages of batch normalisation decay by 0.999 per step.
+        leak: float = 0.1,  # Original: LeakyReLU has slope 0.1 below zero.
+    ) -> None:
+        super().__init__()
+        count = default_stages(side) if stages is None else stages
+        parts: OrderedDict[str, nn.Module] = OrderedDict(stem=SameConv2d(channels, STEM_FILTERS, 3))
+        width = STEM_FILTERS
+        for s in range(count):
+            parts[f"stage{s}"] = _stage(s, width, filters << s, blocks, bn_decay=bn_decay, leak=leak)
+            width = filters << s
+        parts["final_bn"] = nn.BatchNorm2d(width, eps=BN_EPS, momentum=1 - bn_decay)
+        parts["leaky"] = nn.LeakyReLU(leak, inplace=True)
+        self.trunk = nn.Sequential(parts)
+        self.head = nn.Linear(width, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the mean over the last maps."""  # (B, filters << (stages - 1))
+        # Original: queries look at the unpooled 8x8x128 map.
+        # Differs: the embedding is the pooled vector that the dense layer sees, which is 64 times smaller.
+        maps: Tensor = self.trunk(x)
+        return maps.mean((2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""  # (B, classes)
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+def default_stages(side: int) -> int:
+    """Return log2(side) - 2, rounded down, at least one: the last stage works on maps of about 8 x 8."""
+    return max(side.bit_length() - 3, 1)
+
+
+def _stage(s: int, inputs: int, outputs: int, blocks: int, *, bn_decay: float, leak: float) -> nn.Sequential:
+    """Return stage `s`: `blocks` blocks, of which the first widens and, but in stage 0, halves the sides."""
+    return nn.Sequential(
+        OrderedDict(
+            (
+                f"block{r}",
+                Block(
+                    inputs if r == 0 else outputs,
+                    outputs,
+                    stride=2 if r == 0 and s > 0 else 1,
+                    bn_decay=bn_decay,
+                    leak=leak,
+                    activate_first=r == 0 and s == 0,
+                ),
+            )
+            for r in range(blocks)
+        )
+    )

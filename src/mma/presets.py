@@ -1,0 +1,178 @@
+"""Presets: functions that return a whole config. The paper's, and some that two cores finish in minutes to an hour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from mma.algorithms import MixMatch
+from mma.config import Config, Data, Log, Optim, Small, Wrn
+from mma.growth import Growth
+
+
+def cifar10() -> Config:
+    """CIFAR-10 as in the paper: 250 labels, 50 more every 32,768 steps, to 500."""
+    return Config(
+        preset="cifar10",
+        data=Data(name="cifar10", shift=4, mirror=True),
+        net=Wrn(filters=32),
+        algorithm=MixMatch(weight=75.0, alpha=0.75),  # Paper: appendix table of hyper-parameters.
+        optim=Optim(weight_decay=0.02),
+        growth=Growth(
+            start=250,
+            add=50,
+            budget=500,
+            first=262_144,
+            every=32_768,
+            final=CONVERGED,
+            budgets=(500, 1_000, 2_000, 4_000),
+        ),
+        query="diff2.aug-direct",  # Paper: consistently among the best two on CIFAR-10.
+    )
+
+
+def cifar100() -> Config:
+    """CIFAR-100 as in the paper: 2,500 labels, 500 more every 32,768 steps, to 4,000."""
+    return Config(
+        preset="cifar100",
+        data=Data(name="cifar100", shift=4, mirror=True),
+        net=Wrn(filters=128),
+        algorithm=MixMatch(weight=150.0, alpha=0.75),
+        optim=Optim(weight_decay=0.04),
+        growth=Growth(
+            start=2_500,
+            add=500,
+            budget=4_000,
+            first=262_144,
+            every=32_768,
+            final=CONVERGED,
+            budgets=(4_000, 5_000, 8_000, 10_000),
+        ),
+        query="diff2.aug-kmeans",  # Paper: what its labeled-vs-unlabeled table on CIFAR-100 uses.
+    )
+
+
+def cifar100_grow100() -> Config:
+    """CIFAR-100 with small queries, as in the paper: 100 more every 16,384 steps."""
+    base = cifar100()
+    growth = base.growth.model_copy(update={"add": 100, "every": 16_384})
+    return base.model_copy(update={"preset": "cifar100-grow100", "growth": growth})
+
+
+def svhn() -> Config:
+    """SVHN as in the paper: 250 labels in the classes' own proportions, 50 more every 16,384 steps, to 500."""
+    return Config(
+        preset="svhn",
+        data=Data(name="svhn", shift=4, mirror=False),
+        net=Wrn(filters=32),
+        algorithm=MixMatch(weight=250.0, alpha=0.75),
+        optim=Optim(weight_decay=0.02),
+        # Original: the released code trains 8,192 steps per round on SVHN.
+        # Differs: we follow the paper, which says 16,384.
+        growth=Growth(
+            start=250,
+            add=50,
+            budget=500,
+            first=131_072,
+            every=16_384,
+            final=CONVERGED // 2,
+            start_set="proportional",
+            budgets=(500, 1_000, 2_000, 4_000),
+        ),
+        query="diff2.aug-kmeans",  # Paper: the best on SVHN.
+    )
+
+
+def svhn_extra() -> Config:
+    """SVHN+Extra as in the paper: 604,388 images in the pool."""
+    base = svhn()
+    return base.model_copy(
+        update={
+            "preset": "svhn-extra",
+            "data": Data(name="svhn-extra", shift=4, mirror=False),
+            "algorithm": MixMatch(weight=250.0, alpha=0.25),
+            "optim": Optim(weight_decay=0.0001),
+        }
+    )
+
+
+def digits() -> Config:
+    """Real 8x8 digits, nothing to download: 20 labels growing to 60 in seconds."""
+    return Config(
+        preset="digits",
+        data=Data(name="digits", shift=1, mirror=False),
+        net=Small(filters=16, bn_decay=0.95),
+        algorithm=MixMatch(weight=25.0, ramp=200),
+        optim=Optim(lr=0.002, weight_decay=0.02, ema_decay=0.99, batch=32),
+        growth=Growth(start=20, add=10, budget=60, first=400, every=200, final=800),
+        query="diff2.aug-direct",
+        log=Log(every=20, checkpoint=200),
+    )
+
+
+def fashion_mnist() -> Config:
+    """Fashion-MNIST at lab scale: 100 labels growing to 300 in some ten minutes on one core."""
+    return Config(
+        preset="fashion-mnist",
+        data=Data(name="fashion-mnist", total=10_000, shift=2, mirror=True),
+        net=Small(filters=16, bn_decay=0.98),
+        algorithm=MixMatch(weight=50.0, ramp=1_000),
+        optim=Optim(ema_decay=0.995, batch=32),
+        growth=Growth(start=100, add=50, budget=300, first=2_000, every=500, final=3_000),
+        query="diff2.aug-direct",
+        log=Log(every=100, checkpoint=500),
+    )
+
+
+def cifar10_lab() -> Config:
+    """CIFAR-10 at lab scale: a narrow, shallow member of the paper's family, 250 labels growing to 500 in about an hour."""
+    return Config(
+        preset="cifar10-lab",
+        data=Data(name="cifar10", shift=4, mirror=True),
+        net=Wrn(filters=16, blocks=1, bn_decay=0.99),
+        algorithm=MixMatch(weight=75.0, ramp=2_048),
+        optim=Optim(ema_decay=0.998),
+        growth=Growth(start=250, add=50, budget=500, first=4_096, every=1_024, final=6_144),
+        query="diff2.aug-direct",
+        log=Log(every=256, checkpoint=1_024),
+    )
+
+
+def folder() -> Config:
+    """Photos of your own:  mma data get folder --from DIR --name NAME, then --set data.name=folder:NAME."""
+    return Config(
+        preset="folder",
+        data=Data(name="folder:photos", shift=4, mirror=False),
+        net=Small(filters=32, bn_decay=0.98),
+        algorithm=MixMatch(weight=50.0, ramp=1_000),
+        optim=Optim(ema_decay=0.995, batch=32),
+        growth=Growth(start=100, add=50, budget=300, first=2_000, every=500, final=3_000),
+        query="diff2.aug-kmeans",  # photo folders are full of near-duplicates and unbalanced
+        log=Log(every=100, checkpoint=500),
+    )
+
+
+def preset(name: str) -> Config:
+    """Return the preset called `name`."""
+    if name not in PRESETS:
+        near = get_close_matches(name, PRESETS, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ValueError(f"no preset or run '{name}'.{hint} Presets: {', '.join(PRESETS)}.")
+    return PRESETS[name]()
+
+
+# Steps at the full budget. The paper trains "until convergence" without a number; the length of its first phase is
+# what it trusts to converge from nothing, so a tail that starts from a trained network gets as many.
+CONVERGED = 262_144
+
+PRESETS: dict[str, Callable[[], Config]] = {
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "cifar100-grow100": cifar100_grow100,
+    "svhn": svhn,
+    "svhn-extra": svhn_extra,
+    "digits": digits,
+    "fashion-mnist": fashion_mnist,
+    "cifar10-lab": cifar10_lab,
+    "folder": folder,
+}

@@ -1,0 +1,89 @@
+"""What a query sees of the pool: indices, probabilities and embeddings, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
+
+SUM_TOLERANCE = 1e-2  # a softmax in half precision is off by about 1e-3; logits are off by far more than this
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Images we may ask about. For `.aug` the caller has already averaged `probs` over the views.
+
+    `probs` and `features` may be left out for a query that does not use them (`Query.needs_probs`, `needs_features`).
+    """
+
+    index: Ints  # (N,) positions in the data set, each once
+    probs: Floats | None = None  # (N, classes), rows sum to 1
+    features: Floats | None = None  # (N, D), kept as float32
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", _checked_index(self.index))
+        if self.probs is not None:
+            object.__setattr__(self, "probs", _checked_probs(self.probs, len(self.index)))
+        if self.features is not None:
+            object.__setattr__(self, "features", _checked_features(self.features, len(self.index)))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def _checked_index(index: Ints) -> Ints:
+    index = np.asarray(index)
+    if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
+        raise ValueError(
+            f"The candidates' index has shape {index.shape} and type {index.dtype}; it must be one row of whole "
+            "numbers, the positions of the images in the data set."
+        )
+    if len(np.unique(index)) != len(index):
+        raise ValueError(
+            "The candidates' index names an image twice, so it could be asked about twice. Pass each once."
+        )
+    return index.astype(np.int64, copy=False)
+
+
+def _checked_probs(probs: Floats, n: int) -> Floats:
+    probs = _matrix(probs, "probs", n)
+    if probs.dtype == np.float16:
+        probs = probs.astype(np.float32)  # 1 - p in half precision would make ties of different images
+    if len(probs) == 0:
+        return probs
+    with np.errstate(invalid="ignore"):  # NaN and infinities fail the comparison below
+        low, high, off = probs.min(), probs.max(), np.abs(probs.sum(axis=1) - 1).max()
+    if not (low >= -SUM_TOLERANCE and high <= 1 + SUM_TOLERANCE and off <= SUM_TOLERANCE):
+        raise ValueError(
+            f"The candidates' probs range from {low:.3g} to {high:.3g} and a row misses the sum of 1 by {off:.3g}. "
+            "They must be finite probabilities; if these are logits, apply softmax first."
+        )
+    return probs
+
+
+def _checked_features(features: Floats, n: int) -> Floats:
+    with np.errstate(over="ignore"):  # a float64 too large for float32 becomes inf and is refused below
+        features = _matrix(features, "features", n).astype(np.float32, copy=False)
+    # The extremes carry any NaN or infinity with them, without a mask as large as the pool.
+    if features.size and not np.isfinite([features.min(), features.max()]).all():
+        raise ValueError(
+            "The candidates' features hold NaN, an infinity, or numbers beyond float32: distances between images mean "
+            "nothing then. The network that made them has probably diverged; take its last good checkpoint."
+        )
+    return features
+
+
+def _matrix(values: Floats, name: str, n: int) -> Floats:
+    values = np.asarray(values)
+    if values.ndim != 2 or len(values) != n or values.shape[1] == 0:
+        wide = "classes" if name == "probs" else "D"
+        raise ValueError(
+            f"The candidates' {name} have shape {values.shape}, but with {n} indices they must be ({n}, {wide}): "
+            "one row per image, in the order of the index."
+        )
+    return values if values.dtype.kind == "f" else values.astype(np.float64)

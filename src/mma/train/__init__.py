@@ -1,0 +1,1 @@
+"""Training: `train(run, oracle)` in loop.py is the method on one page."""

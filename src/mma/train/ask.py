@@ -1,0 +1,83 @@
+"""Growing the labeled set: choose images, ask, write down what was asked and answered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mma.data import start_set
+from mma.growth import Round
+from mma.query import Candidates, Query
+from mma.rng import rng
+from mma.train.evaluate import candidates
+from mma.train.job import Job
+from mma.train.oracle import Oracle
+
+
+def grow(job: Job, round: Round, oracle: Oracle) -> bool:
+    """Bring the labeled set to the round's size. False while answers are missing: call again later."""
+    while True:
+        if not answered(job, oracle, round):
+            return False
+        labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
+        free = free_images(job, round.index)
+        count = min(round.labels - labeled, len(free))
+        if count <= 0:
+            return True
+        # Declined images leave the round short, so it asks again, for as many as are missing.
+        job.run.append("queries", [choose(job, round, free, count)])
+
+
+def free_images(job: Job, upto: int | None = None) -> np.ndarray:
+    """Return the images that nobody was asked about in rounds up to `upto`."""
+    asked = job.run.answers(upto)
+    return np.setdiff1d(job.pool, np.fromiter(asked, np.int64, len(asked)), assume_unique=True)
+
+
+def answered(job: Job, oracle: Oracle, round: Round) -> bool:
+    """Ask for what has no answer yet and write down what comes back. True when nothing is open."""
+    open_ = job.run.unanswered()
+    if not open_:
+        return True
+    answers = oracle.ask(open_, round.index)
+    classes = len(job.data.train.classes)
+    wrong = {i: y for i, y in answers.items() if i not in set(open_) or not -1 <= y < classes}
+    if wrong:
+        raise ValueError(
+            f"the oracle answered what was not asked or no class (index: label): {wrong}. Nothing was stored."
+        )
+    job.run.append("labels", [{"round": round.index, "index": i, "label": answers[i]} for i in open_ if i in answers])
+    return len(answers) == len(open_)
+
+
+def choose(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str, object]:
+    """Pick `count` of the `free` images and return the row that says which and why."""
+    attempt = sum(row["round"] == round.index for row in job.run.read("queries"))
+    draw = rng(job.config.seed, "select", round.index, attempt)
+    if round.index == 0 and attempt == 0:
+        strategy = f"start-{job.config.growth.start_set}"
+        index = start_set(job.data.train, job.pool, count, job.config.seed, job.config.growth.start_set)
+        scores: np.ndarray = np.zeros(count)
+    else:
+        query = Query.parse("random" if round.index == 0 else job.config.query)
+        strategy = str(query)
+        found = look(job, free, query, round.index)
+        selection = query.selection(found, count, draw)
+        index, scores = selection.index, selection.scores
+    return {
+        "round": round.index,
+        "step": job.state.step,
+        "strategy": strategy,
+        "indices": [int(i) for i in index],
+        "scores": [round_score(s) for s in scores],
+    }
+
+
+def look(job: Job, free: np.ndarray, query: Query, round: int) -> Candidates:
+    """Let the teacher look at the images that may be asked about."""
+    job.state.teacher.eval()
+    return candidates(job.state.teacher, job.pixels, free, query, job.config.seed, round)
+
+
+def round_score(score: float) -> float:
+    """Return a score as it is written: six digits say enough and keep the file readable."""
+    return float(f"{float(score):.6g}")

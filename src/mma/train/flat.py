@@ -1,0 +1,46 @@
+"""All trainable parameters of a network as views of one vector, so that an update is a few passes over memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+
+class Flat:
+    """The parameters of `net`, kernels first (they decay), then biases and BN. `net` goes on working, on the vector."""
+
+    def __init__(self, net: nn.Module, *, gradients: bool) -> None:
+        named = sorted(net.named_parameters(), key=lambda item: item[1].ndim < 2)  # stable: kernels keep their order
+        self.shapes = {name: parameter.shape for name, parameter in named}
+        self.vector = torch.cat([in_memory_order(parameter.detach()) for _, parameter in named]).clone()
+        self.kernels = sum(p.numel() for _, p in named if p.ndim >= 2)
+        self.gradient = torch.zeros_like(self.vector) if gradients else None
+        grads = dict(self.views(self.gradient)) if self.gradient is not None else {}
+        values = dict(self.views(self.vector))
+        for name, parameter in named:
+            parameter.data = values[name]
+            parameter.grad = grads.get(name)
+            parameter.requires_grad_(gradients)
+
+    def views(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Cut a vector of this layout into named tensors of the parameters' shapes."""
+        begin = 0
+        for name, shape in self.shapes.items():
+            yield name, in_shape(vector[begin : begin + math.prod(shape)], shape)
+            begin += math.prod(shape)
+
+
+def in_memory_order(tensor: Tensor) -> Tensor:
+    """Flatten; convolution kernels channels-last, which is how they are used."""
+    return (tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor).reshape(-1)
+
+
+def in_shape(part: Tensor, shape: torch.Size) -> Tensor:
+    """Undo `in_memory_order` without a copy."""
+    if len(shape) != 4:
+        return part.view(shape)
+    out, channels, height, width = shape
+    return part.view(out, height, width, channels).permute(0, 3, 1, 2)

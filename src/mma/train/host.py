@@ -1,0 +1,93 @@
+"""Where a run trains. A resume on another host would not be exact, so it is refused unless asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+
+from mma.run import Run, explained, write_whole
+
+EXACT = ("torch", "device", "threads", "compile", "cpu", "config", "data")  # what the numbers depend on
+
+
+@dataclass(frozen=True)
+class Host:
+    """The device and the number of threads a run trains with."""
+
+    device: str = "cpu"
+    threads: int | None = None  # None: what the run used before, else all cores
+    compile: bool = False
+
+    def prepare(self) -> torch.device:
+        """Make this process train here, repeatably."""
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
+        torch.set_num_threads(self.threads or os.cpu_count() or 1)
+        if self.device.startswith("cuda"):
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
+        return torch.device(self.device)
+
+
+def remembered(run: Run, asked: Host) -> Host:
+    """Fill in what was not asked for from the run's own host.json, so that going on is exact by default."""
+    path = run.folder / "host.json"
+    threads = asked.threads or (json.loads(path.read_text("utf-8")).get("threads") if path.exists() else None)
+    return Host(asked.device, threads or os.cpu_count() or 1, asked.compile)
+
+
+def describe(host: Host, config: str, data: str) -> dict[str, Any]:
+    """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
+    cuda = host.device.startswith("cuda")
+    return {
+        "format": 1,
+        "mma": version("mma"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": torch.cuda.get_device_name(host.device) if cuda else "cpu",
+        "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "threads": torch.get_num_threads(),
+        "compile": host.compile,
+        "config": config,
+        "data": data,
+    }
+
+
+def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
+    """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
+    path = run.folder / "host.json"
+    if path.exists():
+        then = json.loads(path.read_text("utf-8"))
+        changed = [key for key in EXACT if then.get(key) != now[key]]
+        for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED)):
+            if key in changed:
+                raise ValueError(f"{run.folder}: {why}")
+        if changed and not inexact:
+            seen = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+            raise ValueError(
+                f"{run.folder} cannot be continued exactly here: {seen}. Continue it where it began, or accept slightly "
+                f"other numbers with  mma train {run.folder} --inexact"
+            )
+        if not changed:
+            return
+    with explained(run.folder):
+        write_whole(path, json.dumps(now, indent=2) + "\n")
+
+
+CONFIG_CHANGED = (
+    "config.json was changed after the run began. Put the old settings back, or start a new run with the new ones:  "
+    "mma train PRESET --set path=value --out NEW"
+)
+DATA_CHANGED = (
+    "the data set is not the one this run began with (its digest differs). Get the same data again with  "
+    "mma data get NAME  or start a new run."
+)

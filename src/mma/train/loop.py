@@ -1,0 +1,63 @@
+"""The method on one page: start set, train, query, ask, grow, ..., and at the budget train to convergence."""
+
+from __future__ import annotations
+
+from mma.data import DataSet
+from mma.growth import Round
+from mma.rng import rng
+from mma.run import Run
+from mma.train.ask import grow
+from mma.train.host import Host
+from mma.train.job import Job, resume
+from mma.train.oracle import Oracle
+from mma.train.record import record
+from mma.train.state import Builder, refresh
+from mma.train.step import training_step
+from mma.train.stream import Stream
+from mma.train.watch import Watch
+
+
+def train(
+    run: Run,
+    oracle: Oracle,
+    *,
+    until: int | None = None,
+    watch: Watch | None = None,
+    on: Host = Host(),
+    inexact: bool = False,
+    data: DataSet | None = None,
+    network: Builder | None = None,
+) -> None:
+    """Train `run` to its end from wherever its folder says it is. Safe to call again at any time."""
+    with run.lock():
+        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, network=network)
+        for round in job.rounds:
+            if job.state.step >= round.end:
+                continue
+            if not grow(job, round, oracle):
+                return  # people are still labeling; call again later
+            fit(job, round, until)
+            if job.state.step < round.end:
+                return  # stopped by `until` or by whoever watches
+
+
+def fit(job: Job, round: Round, until: int | None) -> None:
+    """Train with the labels of one round, to its end or to step `until`."""
+    state, config = job.state, job.config
+    answers = {i: y for i, y in job.run.answers(round.index).items() if y >= 0}
+    stream = Stream(config, job.pixels, job.pool, answers, round, config.algorithm.views)
+    if round.refresh and state.step == round.begin:
+        refresh(state, config, round.index)
+    end = round.end if until is None else min(round.end, until)
+    while state.step < end and not job.watch.stop:
+        step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
+        noise = rng(config.seed, "loss", step)
+        losses = training_step(state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise)
+        state.add(losses)
+        if state.step % config.log.every == 0:
+            record(job, round, answers)
+        if state.step % config.log.checkpoint == 0 or state.step in job.kept or job.clock.due():
+            job.store()
+        job.watch.stepped(state.step, len(answers))
+    if state.step > round.begin:
+        job.store()  # before the next query, so that the query can be replayed

@@ -1,0 +1,63 @@
+"""What many tests share: a tiny real data set, a tiny config, and a comparison of run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mma.config import Config, change
+from mma.data import DataSet, load
+from mma.presets import preset
+from mma.run import Run
+
+TINY = [
+    "net.filters=4",
+    "optim.batch=8",
+    "growth.start=10",
+    "growth.add=5",
+    "growth.budget=20",
+    "growth.first=12",
+    "growth.every=8",
+    "growth.final=16",
+    "growth.refresh_final=false",
+    "growth.refresh_every=0",
+    "growth.start_set=uniform",
+    "log.every=4",
+    "log.checkpoint=5",
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits() -> DataSet:
+    return load("digits")
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Config]:
+    """A run on real digits that takes a fifth of a second; settings as for --set."""
+    return lambda *settings: change(preset("digits"), [*TINY, *settings])
+
+
+@pytest.fixture
+def new_run(tmp_path: Path, tiny: Callable[..., Config]) -> Callable[..., Run]:
+    return lambda name, *settings: Run.create(tmp_path / name, tiny(*settings).model_dump(mode="json"))
+
+
+@pytest.fixture
+def contents() -> Callable[[Run], dict[str, bytes]]:
+    """All bytes of a run folder but for what may differ: clock values and the lock."""
+
+    def read(run: Run) -> dict[str, bytes]:
+        files = [path for path in run.folder.rglob("*") if path.is_file()]
+        skipped = {"timings.jsonl", "lock"}
+        return {str(f.relative_to(run.folder)): f.read_bytes() for f in files if f.name not in skipped}
+
+    return read

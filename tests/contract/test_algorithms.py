@@ -1,0 +1,281 @@
+"""What holds for every algorithm in the table; a new entry is tested the moment it is listed."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import json
+from types import ModuleType
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mma.algorithms import ALGORITHMS, Algorithm, Batch, Losses, ops
+from mma.nets import SmallNet, initialise
+from mma.rng import rng
+
+CLASSES, SIDE = 4, 8
+RAMPED = 10**9  # a step at which every ramp has come to its end
+
+every_algorithm = pytest.mark.parametrize("algorithm", [kind() for kind in ALGORITHMS.values()], ids=list(ALGORITHMS))
+every_semi_supervised = pytest.mark.parametrize(
+    "algorithm", [kind() for kind in ALGORITHMS.values() if kind.views], ids=lambda algorithm: algorithm.name
+)
+
+
+def make_student(channels: int = 3, seed: int = 0) -> SmallNet:
+    student = SmallNet(channels, CLASSES, SIDE, filters=8)
+    initialise(student, rng(seed, "init"))
+    return student.train()
+
+
+def make_teacher(student: nn.Module) -> nn.Module:
+    """As the loop makes it: other weights, the student's own BN buffers, evaluation mode."""
+    teacher = copy.deepcopy(student).requires_grad_(False).eval()
+    for ours, theirs in zip(teacher.modules(), student.modules(), strict=True):
+        ours._buffers = theirs._buffers
+    with torch.no_grad():
+        for p in teacher.parameters():
+            p.mul_(0.9)
+    return teacher
+
+
+def make_batch(views: int, channels: int = 3, labeled: int = 12, unlabeled: int = 12, seed: int = 0) -> Batch:
+    """Each class is a pattern; images and views are the pattern with noise."""
+    draw = torch.Generator().manual_seed(seed)
+    patterns = torch.randn(CLASSES, channels, SIDE, SIDE, generator=draw)
+    y, hidden = torch.arange(labeled) % CLASSES, torch.arange(unlabeled) % CLASSES
+    x = patterns[y] + 0.3 * torch.randn(labeled, channels, SIDE, SIDE, generator=draw)
+    u = patterns[hidden] + 0.3 * torch.randn(views, unlabeled, channels, SIDE, SIDE, generator=draw)
+    return Batch(x, y, u)
+
+
+def losses_of(algorithm: Algorithm, student: nn.Module, batch: Batch, step: int = RAMPED, seed: int = 0) -> Losses:
+    return algorithm.loss(student, make_teacher(student), batch, step, rng(seed, "loss", step))
+
+
+def total(losses: Losses) -> Tensor:
+    return torch.stack(list(losses.terms.values())).sum()
+
+
+class NoHostSync(TorchDispatchMode):
+    """Fails where a value is asked for: item(), bool(), float() and masks of unknown size."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert not str(func).startswith(("aten._local_scalar_dense", "aten.is_nonzero", "aten.nonzero", "aten.equal"))
+        return func(*args, **(kwargs or {}))
+
+
+def counts(student: nn.Module) -> list[int]:
+    return [int(m.num_batches_tracked) for m in student.modules() if isinstance(m, nn.BatchNorm2d)]
+
+
+@every_algorithm
+def test_an_algorithm_is_listed_under_its_own_name(algorithm: Algorithm):
+    assert ALGORITHMS[algorithm.name] is type(algorithm)
+
+
+@every_algorithm
+@pytest.mark.parametrize("step", [0, 7, RAMPED])
+def test_terms_are_finite_scalars_with_a_gradient_and_not_negative(algorithm: Algorithm, step: int):
+    losses = losses_of(algorithm, make_student(), make_batch(algorithm.views), step)
+    assert losses.terms
+    for name, term in losses.terms.items():
+        assert term.shape == (), name
+        assert term.requires_grad, name
+        assert torch.isfinite(term), name
+        assert term >= -1e-6, name  # a divergence may round to just below zero
+
+
+@every_algorithm
+def test_every_parameter_gets_a_finite_gradient(algorithm: Algorithm):
+    student = make_student()
+    total(losses_of(algorithm, student, make_batch(algorithm.views))).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in student.parameters())
+
+
+@every_algorithm
+def test_the_loss_gathers_no_gradient_by_itself(algorithm: Algorithm):
+    student = make_student()
+    losses_of(algorithm, student, make_batch(algorithm.views))
+    assert all(p.grad is None for p in student.parameters())
+
+
+@every_algorithm
+def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm):
+    student, batch, trace = make_student(), make_batch(algorithm.views, labeled=16, unlabeled=16), []
+    optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
+    for step in range(30):
+        loss = total(losses_of(algorithm, student, batch, seed=step))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        trace.append(loss.item())
+    assert sum(trace[-5:]) < 0.9 * sum(trace[:5])
+
+
+@every_algorithm
+def test_the_same_generator_gives_the_same_numbers(algorithm: Algorithm):
+    torch.manual_seed(1)
+    first = losses_of(algorithm, make_student(), make_batch(algorithm.views))
+    torch.manual_seed(2)  # torch's own generator must not matter
+    second = losses_of(algorithm, make_student(), make_batch(algorithm.views))
+    assert {k: v.item() for k, v in first.terms.items()} == {k: v.item() for k, v in second.terms.items()}
+
+
+@every_algorithm
+def test_torchs_own_generator_is_left_alone(algorithm: Algorithm):
+    student, batch = make_student(), make_batch(algorithm.views)
+    before = torch.get_rng_state()
+    losses_of(algorithm, student, batch)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@every_algorithm
+def test_exactly_one_forward_moves_the_running_statistics(algorithm: Algorithm):
+    student = make_student()
+    before = student.trunk[1].running_mean.clone()
+    losses_of(algorithm, student, make_batch(algorithm.views))  # the teacher shares these buffers
+    assert counts(student) == [1] * len(counts(student))
+    assert not torch.equal(before, student.trunk[1].running_mean)
+
+
+@every_algorithm
+def test_networks_are_left_as_they_were(algorithm: Algorithm):
+    student = make_student()
+    teacher = make_teacher(student)
+    weights = [p.clone() for net in (student, teacher) for p in net.parameters()]
+    algorithm.loss(student, teacher, make_batch(algorithm.views), RAMPED, rng(0, "loss"))
+    assert all(map(torch.equal, weights, [p for net in (student, teacher) for p in net.parameters()]))
+    assert all(p.grad is None for p in teacher.parameters())
+    assert all(m.training for m in student.modules())
+    assert not any(m.training for m in teacher.modules())
+    assert all(m.track_running_stats for net in (student, teacher) for m in net.modules() if hasattr(m, "running_mean"))
+
+
+@every_algorithm
+def test_the_teacher_gets_no_gradient_even_where_it_could(algorithm: Algorithm):
+    student = make_student()
+    teacher = make_teacher(student).requires_grad_(True)
+    total(algorithm.loss(student, teacher, make_batch(algorithm.views), RAMPED, rng(0, "loss"))).backward()
+    assert all(p.grad is None for p in teacher.parameters())
+
+
+@every_algorithm
+@pytest.mark.parametrize(("channels", "labeled", "unlabeled"), [(1, 12, 12), (3, 5, 11), (3, 11, 5), (1, 2, 16)])
+def test_any_channels_and_batch_sizes(algorithm: Algorithm, channels: int, labeled: int, unlabeled: int):
+    batch = make_batch(algorithm.views, channels, labeled, unlabeled)
+    losses = losses_of(algorithm, make_student(channels), batch)
+    assert torch.isfinite(total(losses))
+    assert losses.guesses is None or losses.guesses.shape == (unlabeled, CLASSES)
+
+
+@every_algorithm
+def test_guesses_are_distributions_without_gradient(algorithm: Algorithm):
+    losses = losses_of(algorithm, make_student(), make_batch(algorithm.views, unlabeled=9))
+    assert algorithm.views or losses.guesses is None
+    if losses.guesses is not None:
+        assert losses.guesses.shape == (9, CLASSES)
+        assert not losses.guesses.requires_grad
+        assert (losses.guesses >= 0).all()
+        torch.testing.assert_close(losses.guesses.sum(1), torch.ones(9))
+
+
+@every_algorithm
+@pytest.mark.parametrize("scale", [100.0, 10_000.0])
+def test_extreme_logits_give_no_nan(algorithm: Algorithm, scale: float):
+    student = make_student()
+    with torch.no_grad():
+        student.head.weight.mul_(scale)
+    losses = losses_of(algorithm, student, make_batch(algorithm.views))
+    total(losses).backward()
+    assert torch.isfinite(total(losses))
+    assert all(torch.isfinite(p.grad).all() for p in student.parameters())
+    assert losses.guesses is None or torch.isfinite(losses.guesses).all()
+
+
+@every_semi_supervised
+def test_every_view_counts(algorithm: Algorithm):
+    student = make_student()
+    with torch.no_grad():
+        student.head.weight.mul_(100)  # sure enough for every threshold
+    batch, other = make_batch(algorithm.views), make_batch(algorithm.views, seed=1)
+    expected = total(losses_of(algorithm, student, batch)).item()
+    for k in range(algorithm.views):
+        u = batch.u.clone()
+        u[k] = other.u[k]
+        assert total(losses_of(algorithm, student, Batch(batch.x, batch.y, u))).item() != expected, k
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.views])
+def test_without_views_unlabeled_images_are_not_looked_at(name: str):
+    algorithm, none, some = ALGORITHMS[name](), make_batch(0), make_batch(2)
+    results = [total(losses_of(algorithm, make_student(), Batch(none.x, none.y, u))).item() for u in (none.u, some.u)]
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if "ramp" in kind.model_fields])
+def test_a_ramp_starts_at_zero(name: str):
+    algorithm = ALGORITHMS[name]()
+    batch = make_batch(algorithm.views)
+    start = losses_of(algorithm, make_student(), batch, step=0).terms
+    assert set(start) == set(losses_of(algorithm, make_student(), batch).terms)
+    assert start["labeled"] > 0
+    assert any(term == 0 for term in start.values())
+
+
+@every_algorithm
+def test_settings_survive_json(algorithm: Algorithm):
+    assert type(algorithm).model_validate_json(algorithm.model_dump_json()) == algorithm
+    assert json.loads(algorithm.model_dump_json())["name"] == algorithm.name
+
+
+@every_algorithm
+def test_settings_are_frozen_and_unknown_ones_refused(algorithm: Algorithm):
+    with pytest.raises(ValidationError, match="wieght"):
+        type(algorithm).model_validate({"wieght": 1})
+    with pytest.raises(ValidationError, match="frozen"):
+        algorithm.name = "other"
+    with pytest.raises(ValidationError):
+        type(algorithm).model_validate({"name": "no such algorithm"})
+
+
+@every_algorithm
+def test_negative_settings_are_refused(algorithm: Algorithm):
+    numbers = [name for name, value in algorithm if isinstance(value, int | float)]
+    for name in numbers:
+        with pytest.raises(ValidationError, match=name):
+            type(algorithm).model_validate({name: -1})
+
+
+@every_algorithm
+def test_an_algorithm_imports_only_what_all_share(algorithm: Algorithm):
+    tree = ast.parse(inspect.getsource(inspect.getmodule(type(algorithm))))
+    imported = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {name for name in imported if name.split(".")[0] == "mma"}
+    assert ours <= {"mma.algorithms.algorithm", "mma.algorithms.ops", "mma.rng"}
+
+
+@every_algorithm
+def test_nothing_waits_for_the_device(algorithm: Algorithm):
+    student, batch = make_student(), make_batch(algorithm.views)
+    teacher = make_teacher(student)
+    with NoHostSync():
+        total(algorithm.loss(student, teacher, batch, RAMPED, rng(0, "loss"))).backward()
+
+
+@pytest.mark.parametrize("module", [*map(inspect.getmodule, ALGORITHMS.values()), ops], ids=lambda m: m.__name__)
+def test_no_source_line_brings_a_tensor_to_the_host(module: ModuleType):
+    # On a CPU some of these go unnoticed by the test above.
+    names = {node.attr for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Attribute)}
+    assert not names & {"item", "tolist", "cpu", "numpy", "nonzero"}
+
+
+def test_the_guard_notices_a_host_sync():
+    with NoHostSync(), pytest.raises(AssertionError):
+        torch.ones(1).item()

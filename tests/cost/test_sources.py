@@ -1,0 +1,102 @@
+import pytest
+
+from mma.cost import open_table, paper_sources
+
+GOOD = "labels,total,accuracy,seed\n10,100,57,0\n10,200,62,0\n20,100,59,0\n20,200,64,0\n"
+
+
+def written(tmp_path, text, name="runs.csv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def test_the_papers_own_tables():
+    assert paper_sources() == ["paper:cifar10", "paper:cifar100", "paper:svhn-extra"]
+    table = open_table("paper:svhn-extra")
+    assert table.accuracy.shape == (7, 4)
+    assert table.best() == (4000, 604_388, 97.98)
+    assert (table.freedom == 4).all()
+
+
+def test_a_csv_of_runs_becomes_means(tmp_path):
+    again = GOOD + "".join(line.replace(",0", "", 1) and line[:-1] + "1\n" for line in GOOD.splitlines(True)[1:])
+    table = open_table(written(tmp_path, again))
+    assert table.accuracy.tolist() == [[57, 59], [62, 64]]
+    assert table.name == "runs.csv"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + GOOD,
+        GOOD.replace("\n", "\r\n"),
+        GOOD.replace(",", ", "),
+        "note,accuracy,total,labels\nx,57,100,10\n,62,200,10\n,59,100,20\n,64,200,20\n",
+        GOOD.replace("100", "1e2"),
+        GOOD + "\n\n",
+    ],
+)
+def test_harmless_variations_are_read_the_same(tmp_path, text):
+    assert open_table(written(tmp_path, text)).accuracy.tolist() == [[57, 59], [62, 64]]
+
+
+def test_a_folder_with_the_file_of_a_grid(tmp_path):
+    written(tmp_path, GOOD, "labeled-vs-unlabeled.csv")
+    assert open_table(str(tmp_path)).labels.tolist() == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("62", ""), "runs.csv, line 3: the accuracy is missing. Fill it in, or leave the whole line out"),
+        (GOOD.replace("10,200,62,0", "10,200"), "line 3: the accuracy is missing"),
+        (GOOD.replace("10,200", "10,many"), "line 3: the total 'many' is not a number"),
+        (GOOD.replace("62", "n\x1b[2Ja"), r"the accuracy 'n\\x1b\[2Ja' is not a number"),
+        (GOOD.replace("62", "nan"), "line 3: the accuracy is nan; a run that failed has no place here"),
+        (GOOD.replace("62", "inf"), "the accuracy is inf"),
+        (GOOD.replace("200,62", "200.5,62"), "the total 200.5 must be a whole number"),
+        ("accuracy\n57\n", "lacks the columns labels, total: its first line has 'accuracy'"),
+        (GOOD.replace(",", ";"), "must be separated by commas"),
+        (GOOD.replace("total", "unlabeled"), "lacks the column total"),
+        ("", "it is empty"),
+        ("labels,total,accuracy,seed\n", "has no measurements"),
+        (
+            GOOD.replace("57", "0.57").replace("62", "0.62").replace("59", "0.59").replace("64", "0.64"),
+            "every accuracy lies between 0 and 1, so these look like fractions. Write percent: multiply by 100",
+        ),
+        (GOOD.replace("57", "570"), "accuracy 570 at 10 labels is not a percentage"),
+        (GOOD.replace("57", "-1"), "accuracy -1 at 10 labels is not a percentage"),
+        (GOOD.replace("10,100", "1000,100"), "1,000 labels among 100 images in total cannot be"),
+        (GOOD.replace("10,100", "0,100"), "at least one label"),
+        ("labels,total,accuracy\n10,100,57\n10,200,62\n", r"only one label count \(10\)"),
+        ("labels,total,accuracy\n10,100,57\n20,100,62\n", r"only one total \(100\)"),
+        (GOOD + "10,100,58,0\n", "line 6 repeats line 2: 10 labels, 100 images, seed 0. Give each run its own seed"),
+        (b"labels,total,accuracy\n\xff\xfe,1,2\n", "not a text file in UTF-8"),
+    ],
+)
+def test_a_csv_that_means_nothing_is_refused_with_the_place_and_the_remedy(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        open_table(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "paper:cifar",
+            "Did you mean 'paper:cifar100?'.* The paper measured paper:cifar10, paper:cifar100, paper:svhn-extra",
+        ),
+        ("paper:svhn", "There is no 'paper:svhn'"),
+        ("cifar10", "no file or folder cifar10. Did you mean 'paper:cifar10'"),
+        ("no/such.csv", "no file or folder no/such.csv"),
+    ],
+)
+def test_a_source_that_does_not_exist(source, message):
+    with pytest.raises(ValueError, match=message):
+        open_table(source)
+
+
+def test_a_folder_that_is_no_grid(tmp_path):
+    with pytest.raises(ValueError, match=r"has no labeled-vs-unlabeled.csv"):
+        open_table(str(tmp_path))

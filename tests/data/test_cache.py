@@ -1,0 +1,209 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from mma.data import DataSet, Images, Quarantined, data_root, load, verify
+from mma.data.cache import is_ready, open_saved, place, read_meta
+from mma.data.images import no_images
+from mma.data.save import save
+
+
+@pytest.fixture
+def data():
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 4, 4, 3), dtype=np.uint8)
+    train = Images(pixels, np.array([0, 1] * 5), ("a", "b"), tuple(f"{i}.png" for i in range(10)))
+    bad = (Quarantined("x\x1b.png", "it is broken"),)
+    return DataSet("folder:mine", train, no_images((4, 4, 3), ("a", "b")), True, "/photos", True, ("a note",), bad)
+
+
+def test_what_is_saved_is_opened_again_with_everything(data, tmp_path):
+    save(data, tmp_path)
+    again = load("folder:mine", tmp_path)
+    assert np.array_equal(again.train.pixels, data.train.pixels)
+    assert np.array_equal(again.train.labels, data.train.labels)
+    assert again.train.names == data.train.names
+    assert again.train.digest() == data.train.digest() == again.train.computed_digest()
+    assert (len(again.test), again.test.shape, again.test.classes) == (0, (4, 4, 3), ("a", "b"))
+    assert (again.mirror, again.notes, again.quarantine) == (True, ("a note",), data.quarantine)
+    verify(again)
+
+
+def test_pixels_are_mapped_and_writing_to_them_does_not_reach_the_file(data, tmp_path):
+    save(data, tmp_path)
+    pixels = load("folder:mine", tmp_path).train.pixels
+    assert isinstance(pixels, np.memmap)
+    assert pixels.flags.writeable
+    pixels[:] = 0  # copy-on-write: the file keeps its content
+    verify(load("folder:mine", tmp_path))
+
+
+def test_nothing_is_left_beside_a_saved_data_set(data, tmp_path):
+    save(data, tmp_path)
+    save(data, tmp_path)
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["mine"]
+
+
+def test_a_save_replaces_the_old_content_and_open_arrays_live_on(data, tmp_path):
+    save(data, tmp_path)
+    old = load("folder:mine", tmp_path).train
+    other = Images(255 - data.train.pixels, data.train.labels, data.train.classes)
+    save(DataSet("folder:mine", other, data.test), tmp_path)
+    assert np.array_equal(load("folder:mine", tmp_path).train.pixels, other.pixels)
+    assert old.computed_digest() == data.train.digest()
+
+
+@pytest.mark.parametrize("file", ["train.npy", "train-labels.npy", "test.npy", "names.json"])
+def test_a_missing_file_is_reported_with_the_command(data, tmp_path, file):
+    (save(data, tmp_path) / file).unlink()
+    with pytest.raises(ValueError, match=rf"{file} is missing.*mma data get folder --from DIR --name mine"):
+        load("folder:mine", tmp_path)
+
+
+@pytest.mark.parametrize("file", ["train.npy", "train-labels.npy", "test.npy", "names.json", "meta.json"])
+@pytest.mark.parametrize("keep", [0, 5, -1])
+def test_a_cut_file_is_reported_with_the_command(data, tmp_path, file, keep):
+    path = save(data, tmp_path) / file
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match="Make the data set again:  mma data get folder --from DIR --name mine"):
+        load("folder:mine", tmp_path)
+
+
+def test_bytes_appended_to_an_array_are_reported(data, tmp_path):
+    path = save(data, tmp_path) / "train.npy"
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(ValueError, match="damaged"):
+        load("folder:mine", tmp_path)
+
+
+def test_an_array_of_objects_is_refused_unread(data, tmp_path):
+    path = save(data, tmp_path) / "train-labels.npy"
+    np.save(path, np.array([print] * 10, dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="damaged"):
+        load("folder:mine", tmp_path)
+
+
+def test_an_array_of_another_shape_is_refused(data, tmp_path):
+    np.save(save(data, tmp_path) / "train.npy", np.zeros((10, 3, 4, 4), np.uint8))
+    with pytest.raises(ValueError, match=r"train.npy holds uint8 \(10, 3, 4, 4\), not uint8 \(10, 4, 4, 3\)"):
+        load("folder:mine", tmp_path)
+
+
+def test_a_flipped_byte_is_found_by_verify(data, tmp_path):
+    path = save(data, tmp_path) / "train.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="the train images of folder:mine have changed"):
+        verify(load("folder:mine", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "made by a newer mma"),
+        ({"surprise": 1}, "surprise"),
+        ({"classes": "ab"}, "classes"),
+        ({"name": "folder:other"}, "describes another data set"),
+        ({"train": {"shape": [10, 4, 4], "digest": "0" * 64}}, "train.shape"),
+        ({"train": {"shape": [-1, 4, 4, 3], "digest": "0" * 64}}, "train.shape"),
+    ],
+)
+def test_meta_that_does_not_fit_the_schema_is_refused(data, tmp_path, change, message):
+    path = save(data, tmp_path) / "meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=message):
+        load("folder:mine", tmp_path)
+
+
+def test_a_folder_without_meta_is_not_a_data_set(data, tmp_path):
+    (save(data, tmp_path) / "meta.json").unlink()
+    assert not is_ready("folder:mine", tmp_path)
+    with pytest.raises(ValueError, match="is not here yet"):
+        load("folder:mine", tmp_path)
+
+
+CRASH = """
+import os, sys
+from pathlib import Path
+import numpy as np
+import mma.data.save as module
+from mma.data import DataSet, Images
+
+images = Images(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a",))
+writes = 0
+real = module._synced
+def dying(path):
+    global writes
+    writes += 1
+    if writes == int(sys.argv[2]):
+        os._exit(9)  # as a kill -9 would, in the middle of things
+    return real(path)
+module._synced = dying
+module.save(DataSet("folder:mine", images, images), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_build_that_dies_leaves_no_data_set_and_is_cleared_next_time(data, tmp_path, at):
+    died = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), str(at)], check=False)
+    assert died.returncode == 9
+    leftovers = list((tmp_path / "folder").iterdir())
+    assert len(leftovers) == 1
+    assert not is_ready("folder:mine", tmp_path)
+    save(data, tmp_path)
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["mine"]
+
+
+def test_a_build_that_dies_leaves_the_old_data_set_as_it_was(data, tmp_path):
+    save(data, tmp_path)
+    subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), "4"], check=False)
+    assert load("folder:mine", tmp_path).train.computed_digest() == data.train.digest()
+
+
+def test_a_build_that_is_still_running_is_left_alone(data, tmp_path):
+    (tmp_path / "folder").mkdir()
+    here = tmp_path / "folder" / f".mine.building-{socket.gethostname()}-{os.getppid()}-0123abcd"
+    elsewhere = tmp_path / "folder" / ".mine.building-another-host-1-0123abcd"
+    here.mkdir()
+    elsewhere.mkdir()
+    save(data, tmp_path)
+    assert here.exists()
+    assert elsewhere.exists()
+    os.utime(elsewhere, (0, 0))
+    save(data, tmp_path)
+    assert not elsewhere.exists()
+
+
+def test_a_root_that_cannot_be_written_is_an_error_with_the_way_out(data, tmp_path):
+    (tmp_path / "folder").write_text("a file where a folder should be")
+    with pytest.raises(ValueError, match=r"could not be written: .*MMA_DATA"):
+        save(data, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["folder:../x", "folder:", "folder:a/b", "folder:.hidden", "folder:a\nb", "folder:-x"])
+def test_names_that_lead_out_of_the_cache_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="cannot be the name of a data set"):
+        load(name, tmp_path)
+
+
+def test_the_root_is_chosen_by_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "a"))
+    assert data_root() == tmp_path / "a"
+    monkeypatch.delenv("MMA_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_root() == tmp_path / "mma"
+    assert place("folder:x") == tmp_path / "mma" / "folder" / "x"
+
+
+def test_meta_can_be_read_alone(data, tmp_path):
+    save(data, tmp_path)
+    assert read_meta("folder:mine", tmp_path).train.shape == (10, 4, 4, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_saved("folder:mine", tmp_path)

@@ -1,0 +1,109 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mma.data import FolderOptions, label_csv
+from mma.data.folder import read_folder
+from mma.data.label_csv import read_labels
+
+KNOWN = ("a.png", "b.png", "sub/c.png")
+
+
+def csv_of(tmp_path, text, encoding="utf-8"):
+    path = tmp_path / "labels.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "photos"
+    for i, name in enumerate(KNOWN):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / name)
+    return folder
+
+
+def test_labels_are_read_by_column_name(tmp_path):
+    text = 'id,label,file_name\n1,cat,a.png\n2," dog, big ",./sub/c.png\n3,,b.png\n\n'
+    assert read_labels(csv_of(tmp_path, text), KNOWN) == {"a.png": "cat", "sub/c.png": "dog, big", "b.png": ""}
+
+
+def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path):
+    text = "file_name,label\r\na.png,Käse\r\n"
+    assert read_labels(csv_of(tmp_path, text, "utf-8-sig"), KNOWN) == {"a.png": "Käse"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "messages"),
+    [
+        ("missing.png,cat", ["line 2: there is no image 'missing.png'"]),
+        ("../a.png,cat\n/etc/passwd,dog", ["line 2: '../a.png' leads out", "line 3: '/etc/passwd' leads out"]),
+        ("a.png,cat\nb.png,dog\na.png,cat", ["line 4: 'a.png' is listed again in line 2"]),
+        ("a.png,cat\n./a.png,dog", ["line 3: 'a.png' is listed as 'dog', but as 'cat' in line 2"]),
+        (",cat", ["line 2: there is no file name"]),
+        ("a.png", ["line 2: 1 columns where the first line has 2"]),
+        ("a.png," + "x" * 300, ["line 2: the label has more than 200 characters"]),
+        ('a.png,"cat', ["line 2: unexpected end of data"]),
+        ("x\x1b[31m.png,cat", [r"'x\\x1b\[31m.png'"]),
+    ],
+)
+def test_problems_are_listed_with_their_lines_and_nothing_is_used(tmp_path, rows, messages):
+    for message in messages:
+        with pytest.raises(ValueError, match=message):
+            read_labels(csv_of(tmp_path, f"file_name,label\n{rows}\n"), KNOWN)
+
+
+def test_very_many_problems_are_counted(tmp_path):
+    rows = "\n".join(f"{i}.png,cat" for i in range(50))
+    with pytest.raises(ValueError, match=r"line 21: .*\n  and 30 more"):
+        read_labels(csv_of(tmp_path, f"file_name,label\n{rows}\n"), KNOWN)
+
+
+@pytest.mark.parametrize("text", ["", "a.png,cat\n", "file,label\na.png,cat\n"])
+def test_a_file_without_column_names_is_refused(tmp_path, text):
+    with pytest.raises(ValueError, match="must begin with a line of column names"):
+        read_labels(csv_of(tmp_path, text), KNOWN)
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_the_line(tmp_path):
+    with pytest.raises(ValueError, match=r"not UTF-8 text \(line 3\)"):
+        read_labels(csv_of(tmp_path, "file_name,label\na.png,cat\nb.png,Käse\n", "latin-1"), KNOWN)
+
+
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(label_csv, "MAX_BYTES", 10)
+    with pytest.raises(ValueError, match="larger than 10 bytes"):
+        read_labels(csv_of(tmp_path, "file_name,label\n"), KNOWN)
+
+
+def test_a_folder_uses_the_csv_it_is_given(images, tmp_path):
+    csv = csv_of(tmp_path, "file_name,label\na.png,dog\nsub/c.png,cat\n")
+    data = read_folder(images, FolderOptions(labels=csv, holdout=0.0))
+    assert data.train.classes == ("cat", "dog")
+    assert dict(zip(data.train.names, data.train.labels.tolist(), strict=True)) == {
+        "a.png": 1,
+        "b.png": -1,
+        "sub/c.png": 0,
+    }
+
+
+def test_a_folder_uses_the_csv_that_lies_in_it_and_does_not_take_it_for_an_image(images):
+    (images / "labels.csv").write_text("file_name,label\nb.png,owl\n")
+    data = read_folder(images, FolderOptions(holdout=0.0))
+    assert data.train.classes == ("owl",)
+    assert data.quarantine == ()
+
+
+def test_a_csv_named_relative_to_the_folder_is_found(images):
+    (images / "truth.csv").write_text("file_name,label\nb.png,owl\n")
+    assert read_folder(images, FolderOptions(labels=images / "truth.csv")).train.classes == ("owl",)
+    assert read_folder(images, FolderOptions(labels=Path("truth.csv"))).train.classes == ("owl",)
+
+
+def test_a_csv_that_is_not_there_is_an_error(images, tmp_path):
+    with pytest.raises(ValueError, match="there is no file"):
+        read_folder(images, FolderOptions(labels=tmp_path / "missing.csv"))

@@ -1,0 +1,108 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mma.query import Candidates, Query, names
+from mma.rng import rng
+
+
+def test_there_are_nineteen_names():
+    assert len(names()) == len(set(names())) == 19
+    assert {"diff2.aug-kmeans", "max-infoD", "entropy.aug-direct", "random"} <= set(names())
+
+
+def test_parsing_reads_aug_before_it_strips_it():
+    assert Query.parse("diff2.aug-kmeans") == Query("diff2", True, "kmeans")
+    assert Query.parse("max-infoD") == Query("max", False, "infoD")
+    assert Query.parse("random") == Query(None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("diff2.aug-kmean", "diff2.aug-kmeans"),
+        ("Diff2-Direct", "diff2-direct"),
+        ("diff2.aug", "diff2.aug-direct"),
+        ("max-infod", "max-infoD"),
+        ("entropi-direct", "entropy-direct"),
+        ("radnom", "random"),
+        ("random.aug-direct", None),
+        ("", None),
+        ("zzzzzz", None),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_right_one(wrong, meant):
+    with pytest.raises(ValueError, match=f"No query '{wrong}'") as error:
+        Query.parse(wrong)
+    if meant is not None:
+        assert f"Did you mean '{meant}'?" in str(error.value)
+
+
+def test_passive_is_explained():
+    with pytest.raises(ValueError, match="'passive' is not a query: a passive run draws its whole budget at the start"):
+        Query.parse("passive")
+
+
+@pytest.mark.parametrize(
+    ("uncertainty", "aug", "diversity"), [("nope", False, "direct"), ("max", False, "nope"), (None, True, "direct")]
+)
+def test_a_query_that_does_not_exist_cannot_be_made(uncertainty, aug, diversity):
+    with pytest.raises(ValueError, match=r"No query|Random picks"):
+        Query(uncertainty, aug, diversity)
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(ValueError, match="max-direct needs probs"):
+        Query.parse("max-direct").select(Candidates(np.arange(3)), 1, rng(0))
+    probs = np.full((3, 2), 0.5)
+    with pytest.raises(ValueError, match="max-kmeans needs features"):
+        Query.parse("max-kmeans").select(Candidates(np.arange(3), probs), 1, rng(0))
+
+
+def test_a_negative_number_is_refused():
+    with pytest.raises(ValueError, match="query for -1 images"):
+        Query.parse("random").select(Candidates(np.arange(3)), -1, rng(0))
+
+
+def test_random_picks_differ_from_seed_to_seed_and_cover_the_pool():
+    picks = [tuple(Query.parse("random").select(Candidates(np.arange(100)), 10, rng(seed))) for seed in range(200)]
+    assert len(set(picks)) == 200
+    assert len({index for pick in picks for index in pick}) == 100
+
+
+P, F = np.full((3, 2), 0.5), np.ones((3, 2))
+
+
+@pytest.mark.parametrize(
+    ("index", "probs", "features", "message"),
+    [
+        (np.arange(4), P, F, r"probs have shape \(3, 2\), but with 4 indices"),
+        (np.arange(3), P, F[:2], r"features have shape \(2, 2\)"),
+        (np.arange(3), P[0], F, "one row per image"),
+        (np.arange(3), P[:, :0], F, "one row per image"),
+        (np.array([1, 2, 2]), P, F, "names an image twice"),
+        (np.arange(3.0), P, F, "whole numbers"),
+        (np.arange(4).reshape(2, 2), P, F, "whole numbers"),
+        (np.arange(3), P * 8 - 3, F + 0, "apply softmax first"),
+        (np.arange(3), P * 0.9, F, "misses the sum of 1 by 0.1"),
+        (np.arange(3), P * np.nan, F, "finite probabilities"),
+        (np.arange(3), P * [np.inf, -np.inf], F, "finite probabilities"),
+        (np.arange(3), P, F * np.nan, "features hold NaN"),
+        (np.arange(3), P, F * [1, np.inf], "features hold NaN"),
+        (np.arange(3), P, F * 1e300, "beyond float32"),
+    ],
+)
+def test_candidates_that_mean_nothing_are_refused(index, probs, features, message):
+    with pytest.raises(ValueError, match=message):
+        Candidates(index, probs, features)
+
+
+def test_whole_numbers_are_taken_as_probabilities():
+    assert Candidates(np.arange(2), np.eye(2, dtype=np.int64), np.eye(2, dtype=np.int8)).features.dtype == np.float32
+
+
+def test_the_room_imports_no_torch():
+    code = "import sys, mma.query; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

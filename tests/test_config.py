@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mma.algorithms import ALGORITHMS
+from mma.config import Config, change, from_json
+from mma.presets import PRESETS, preset
+from mma.query import names
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_json(name):
+    config = preset(name)
+    assert config.preset == name
+    assert from_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "filters", "weight", "alpha", "decay", "start", "add", "every", "budgets"),
+    [
+        ("cifar10", 32, 75, 0.75, 0.02, 250, 50, 32_768, (500, 1_000, 2_000, 4_000)),
+        ("cifar100", 128, 150, 0.75, 0.04, 2_500, 500, 32_768, (4_000, 5_000, 8_000, 10_000)),
+        ("cifar100-grow100", 128, 150, 0.75, 0.04, 2_500, 100, 16_384, (4_000, 5_000, 8_000, 10_000)),
+        ("svhn", 32, 250, 0.75, 0.02, 250, 50, 16_384, (500, 1_000, 2_000, 4_000)),
+        ("svhn-extra", 32, 250, 0.25, 0.0001, 250, 50, 16_384, (500, 1_000, 2_000, 4_000)),
+    ],
+)
+def test_paper_presets_hold_the_papers_numbers(name, filters, weight, alpha, decay, start, add, every, budgets):
+    c = preset(name)
+    assert (c.net.filters, c.algorithm.weight, c.algorithm.alpha, c.optim.weight_decay) == (
+        filters,
+        weight,
+        alpha,
+        decay,
+    )
+    assert (c.growth.start, c.growth.add, c.growth.every, c.growth.budgets) == (start, add, every, budgets)
+    assert (c.optim.lr, c.optim.ema_decay, c.optim.batch, c.net.bn_decay) == (0.002, 0.999, 64, 0.999)
+    assert (c.growth.ramp_again, c.growth.refresh_every, c.growth.refresh_final) == (False, 0, False)
+    assert c.growth.start_set == ("proportional" if name.startswith("svhn") else "uniform")
+    assert c.data.mirror == name.startswith("cifar")
+    assert (c.log.every, c.log.last, c.algorithm.ramp) == (1_024, 20, 2_048)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_is_a_choice_with_its_own_defaults(name):
+    config = change(preset("digits"), [f"algorithm={name}"])
+    assert config.algorithm == ALGORITHMS[name]()
+    assert from_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize("name", [*names(), "passive"])
+def test_every_query_is_a_setting(name):
+    assert change(preset("digits"), [f"query={name}"]).query == name
+
+
+def test_settings_apply_in_order():
+    config = change(
+        preset("digits"), ["algorithm=vat", "algorithm.weight=0.5", "growth.budgets=[30,60]", "data.total=500"]
+    )
+    assert (config.algorithm.name, config.algorithm.weight) == ("vat", 0.5)
+    assert (config.growth.budgets, config.data.total) == ((30, 60), 500)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("grwoth.add=3", r"no setting 'grwoth.add'. Did you mean 'growth.add'\?"),
+        ("add=3", r"Did you mean 'growth.add'\?"),
+        ("growth.add=many", r"growth.add: .*integer"),
+        ("growth.add=0", r"growth.add: .*greater than 0 \(it is 0\)"),
+        ("growth.add=2.5", r"growth.add: .*integer"),
+        ("growth.add=true", r"growth.add: .*integer"),
+        ("optim.lr=-1", r"optim.lr: .*greater than 0"),
+        ("optim.ema_decay=1.0", r"optim.ema_decay: .*less than 1"),
+        ("growth.start=600", r"growth.start \(600\) is larger than growth.budget"),
+        ("growth.start_set=all", r"growth.start_set: .*'uniform'"),
+        ("algorithm=mixmtach", r"algorithm: there is no 'mixmtach'. Choose one of: mixmatch"),
+        ("net=resnet", r"net: there is no 'resnet'"),
+        ("query=diff-direct", r"query: .*Did you mean 'diff2-direct'"),
+        ("growth.add", r"has no '='"),
+        ("data.total=10", r"growth.budget \(60\) is larger than data.total \(10\)"),
+        ("zzz=1", r"mma show digits  lists them all"),
+    ],
+)
+def test_a_wrong_setting_is_named(setting, message):
+    with pytest.raises(ValueError, match=message):
+        change(preset("digits"), [setting])
+
+
+def test_an_unknown_key_in_a_file_is_an_error():
+    data = json.loads(preset("digits").model_dump_json())
+    data["optim"]["momentum"] = 0.9
+    with pytest.raises(ValueError, match=r"optim.momentum: Extra inputs"):
+        from_json(data)
+
+
+def test_a_config_is_frozen_and_its_digest_tells_it_apart():
+    config = preset("digits")
+    assert config.digest() == preset("digits").digest()
+    assert config.digest() != change(config, ["seed=2"]).digest()
+    assert isinstance(config, Config)
+
+
+def test_an_unknown_preset_is_guessed():
+    with pytest.raises(ValueError, match="Did you mean 'cifar10'"):
+        preset("cifar-10")

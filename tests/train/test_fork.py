@@ -1,0 +1,48 @@
+"""Trunk and tail: a forked run ends byte-equal to one that was trained by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from mma.run import Run
+from mma.train.fork import fork
+from mma.train.host import Host
+from mma.train.loop import train
+from mma.train.oracle import Known
+
+BUDGETS = "growth.budgets=[15,20,30]"
+
+
+def go(run, data):
+    train(run, Known(data.train), on=Host(threads=1), data=data)
+
+
+@pytest.mark.parametrize(("budget", "step"), [(15, 12), (20, 20)])
+def test_a_smaller_budget_starts_from_the_trunks_state(new_run, digits, contents, tmp_path, budget, step):
+    alone, trunk = new_run("alone", BUDGETS, f"growth.budget={budget}"), new_run("trunk", BUDGETS, "growth.budget=30")
+    go(alone, digits)
+    go(trunk, digits)
+    assert fork(trunk, tmp_path / "tail", budget) == step
+    tail = Run.open(tmp_path / "tail")
+    go(tail, digits)
+    assert contents(tail) == contents(alone)
+
+
+def test_a_larger_budget_continues_a_finished_run(new_run, digits, contents, tmp_path):
+    alone, small = new_run("alone", BUDGETS, "growth.budget=30"), new_run("small", BUDGETS)
+    go(alone, digits)
+    go(small, digits)
+    assert fork(small, tmp_path / "more", 30) == 28  # 20 labels for one labeling interval
+    more = Run.open(tmp_path / "more")
+    go(more, digits)
+    assert contents(more)["metrics.jsonl"] == contents(alone)["metrics.jsonl"]
+    assert contents(more)["labels.jsonl"] == contents(alone)["labels.jsonl"]
+    last = f"checkpoints/{alone.checkpoint_path(alone.checkpoint_steps()[-1]).name}"
+    assert contents(more)[last] == contents(alone)[last]
+
+
+def test_a_passive_run_cannot_be_forked(new_run, digits, tmp_path):
+    run = new_run("p", "query=passive")
+    go(run, digits)
+    with pytest.raises(ValueError, match="shares nothing"):
+        fork(run, tmp_path / "q", 15)
