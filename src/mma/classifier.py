@@ -120,7 +120,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         pixels = self._pixels(self._samples(X), shift=0)
         probs = probabilities(self.net_, pixels, np.arange(len(pixels.array))).astype(np.float64)
-        return probs / probs.sum(1, keepdims=True)
+        normal: np.ndarray = probs / probs.sum(1, keepdims=True)  # exactly, not only to single precision
+        return normal
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each sample. (N,)"""
@@ -300,9 +301,9 @@ def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
     """Learn from the samples of `fit` how samples become pixels."""
     given = sample_shape(X)
     shape = image_of(given, image_shape)
-    if len(given) == 1 and image_shape is None:
-        return Frame(given, shape, X.min(0).astype(np.float64), X.max(0).astype(np.float64), bytes=False)
-    return Frame(given, shape, np.float64(X.min()), np.float64(X.max()), bytes=X.dtype == np.uint8)
+    plain_rows = len(given) == 1 and image_shape is None
+    low, high = (np.asarray(f(X, axis=0 if plain_rows else None), np.float64) for f in (np.min, np.max))
+    return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows)
 
 
 def sample_shape(X: np.ndarray) -> tuple[int, ...]:
@@ -361,9 +362,10 @@ def checked(name: str, value: Any, least: int) -> int:
 
 def positive(name: str, value: Any, *, zero: bool = False) -> float:
     """Return a number above zero, or zero where that makes sense."""
-    if not isinstance(value, Real) or not np.isfinite(value) or value < 0 or (value == 0 and not zero):
+    number = float(value) if isinstance(value, Real) else -1.0
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise ValueError(f"{name}={value!r} must be a number {'of at least' if zero else 'above'} 0.")
-    return float(value)
+    return number
 
 
 def decay(horizon: float) -> float:

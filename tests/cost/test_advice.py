@@ -53,6 +53,17 @@ def test_what_one_has_is_not_paid_again():
     assert next(p for p in plans if p.labels == 4000).cost == 3000, "30,000 images are enough already"
 
 
+def test_staying_at_ones_own_label_count_is_an_option():
+    plans = cheapest(plain_table(), 20, Prices(100, 1), at=(15, 200))
+    assert [plan.labels for plan in plans] == [15, 20, 40]
+    assert (plans[0].total, plans[0].cost) == (340, 140)
+
+
+def test_beside_a_column_that_does_not_reach_it_ones_own_count_does_not_either():
+    plans = cheapest(open_table(CIFAR10), 93, Prices(100, 1), at=(700, 20_000))
+    assert [plan.labels for plan in plans] == [2000, 4000]
+
+
 def test_a_target_below_the_table_is_bounded_by_its_smallest_total():
     plan = cheapest(open_table(CIFAR10), 60, Prices(1, 0.1))[0]
     assert (plan.labels, plan.total, plan.at_most) == (500, 5_000, True)
@@ -99,6 +110,13 @@ def test_the_next_step_between_the_cells():
     assert labels.amount == 5
     assert labels.instead == pytest.approx(20)
     assert found.agreement is None, "one run per cell: nothing is known about the noise"
+
+
+def test_a_step_inside_a_table_too_small_for_a_surface():
+    table = table_from_runs("tiny", [(n, t, n / 5 + t / 20) for n in (10, 20) for t in (100, 200)])
+    assert next_step(table, (10, 100), Prices(1, 1)).steps[0].what == "labels"
+    with pytest.raises(ValueError, match="a surface needs at least 6"):
+        next_step(table, (20, 200), Prices(1, 1))
 
 
 @pytest.mark.parametrize("source", paper_sources())

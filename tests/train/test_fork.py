@@ -17,7 +17,14 @@ def go(run, data):
     train(run, Known(data.train), on=Host(threads=1), data=data)
 
 
-@pytest.mark.parametrize(("budget", "step"), [(15, 12), (20, 20)])
+def same(found, expected):
+    """Everything but the stored states that only one of them passed by."""
+    last = max(name for name in expected if name.startswith("checkpoints/"))
+    for name in ("config.json", "host.json", "queries.jsonl", "labels.jsonl", "metrics.jsonl", last):
+        assert found[name] == expected[name], name
+
+
+@pytest.mark.parametrize(("budget", "step"), [(15, 20), (20, 28)])
 def test_a_smaller_budget_starts_from_the_trunks_state(new_run, digits, contents, tmp_path, budget, step):
     alone, trunk = new_run("alone", BUDGETS, f"growth.budget={budget}"), new_run("trunk", BUDGETS, "growth.budget=30")
     go(alone, digits)
@@ -25,7 +32,7 @@ def test_a_smaller_budget_starts_from_the_trunks_state(new_run, digits, contents
     assert fork(trunk, tmp_path / "tail", budget) == step
     tail = Run.open(tmp_path / "tail")
     go(tail, digits)
-    assert contents(tail) == contents(alone)
+    same(contents(tail), contents(alone))
 
 
 def test_a_larger_budget_continues_a_finished_run(new_run, digits, contents, tmp_path):
@@ -35,10 +42,7 @@ def test_a_larger_budget_continues_a_finished_run(new_run, digits, contents, tmp
     assert fork(small, tmp_path / "more", 30) == 28  # 20 labels for one labeling interval
     more = Run.open(tmp_path / "more")
     go(more, digits)
-    assert contents(more)["metrics.jsonl"] == contents(alone)["metrics.jsonl"]
-    assert contents(more)["labels.jsonl"] == contents(alone)["labels.jsonl"]
-    last = f"checkpoints/{alone.checkpoint_path(alone.checkpoint_steps()[-1]).name}"
-    assert contents(more)[last] == contents(alone)[last]
+    same(contents(more), contents(alone))
 
 
 def test_a_passive_run_cannot_be_forked(new_run, digits, tmp_path):

@@ -34,16 +34,26 @@ app = typer.Typer(
 )
 
 
+def registered() -> typer.Typer:
+    """Return the app with every command on it."""
+    from mma.cli import cost, data, demo, inspect, train
+
+    if not app.registered_commands:
+        for function, name in (
+            (demo.demo, "demo"),
+            (train.train, "train"),
+            (train.fork, "fork"),
+            (inspect.show, "show"),
+            (inspect.evaluate, "eval"),
+            (inspect.query, "query"),
+            (inspect.runs, "runs"),
+            (cost.cost, "cost"),
+        ):
+            app.command(name)(function)
+        app.add_typer(data.app, name="data", cls=Commands, help="Get image data, and see what is there.")
+    return app
+
+
 def main() -> None:
     """Entry point of the `mma` command."""
-    from mma.cli import data, demo, inspect, train
-
-    app.command()(demo.demo)
-    app.command()(train.train)
-    app.command()(train.fork)
-    app.command()(inspect.show)
-    app.command("eval")(inspect.evaluate)
-    app.command()(inspect.query)
-    app.command()(inspect.runs)
-    app.add_typer(data.app, name="data", cls=Commands, help="Get image data, and see what is there.")
-    app(prog_name="mma")
+    registered()(prog_name="mma")

@@ -18,7 +18,8 @@ def cost(
     source: Annotated[
         str,
         typer.Argument(
-            help="paper:cifar10, paper:cifar100, paper:svhn-extra, a CSV of labels,total,accuracy,seed, or a grid folder."
+            metavar="SOURCE",
+            help="paper:cifar10, paper:cifar100, paper:svhn-extra, a CSV of labels,total,accuracy,seed, or a grid folder.",
         ),
     ],
     target: Annotated[list[float] | None, typer.Option(help="Accuracy to reach, in percent. May be repeated.")] = None,
@@ -78,9 +79,10 @@ def _place(text: str | None) -> tuple[int, int] | None:
 
 def _show(answer: Answer) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"[bold]{answer.source}[/]  {answer.rule}")
+    console.print(f"[bold]{escape(answer.source)}[/]  {answer.rule}")
     for note in answer.notes:
         console.print(f"  {note}", style="dim", markup=False)
     for k, found in enumerate(answer.targets):
@@ -90,8 +92,6 @@ def _show(answer: Answer) -> None:
             _show_plans(console, answer.plans[k], answer)
     if answer.next is not None:
         _show_next(console, answer.next)
-    if answer.here is not None and answer.here.beyond:
-        console.print(f"[dim]Fitted surface: {answer.here}[/]")
 
 
 def _show_target(console: Console, found: Exchange, answer: Answer) -> None:
@@ -157,3 +157,5 @@ def _show_next(console: Console, following: Next) -> None:
         console.print(f"  {start} {what}, {point}{instead}{beyond}")
     if following.agreement is not None:
         console.print(f"  The first is the better buy in {following.agreement:.0%} of draws.")
+    if following.here is not None and following.here.beyond:
+        console.print(f"  Fitted surface: {following.here}", style="dim")

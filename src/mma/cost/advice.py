@@ -1,4 +1,4 @@
-"""What to buy: the cheapest mix that reaches a target, and the next step from where one is.
+"""What to buy: the cheapest mix that reaches a target.
 
 An image is paid for once, whether it is labeled or not; a label is paid for on top. So a mix costs
 `label price x labels + image price x total`. The paper prices a labeled image as a whole (c_l = label + image) and counts
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.cost.columns import ALREADY, first_reach, totals_needed
-from mma.cost.exchange import DRAWS, LEVEL, Interval, check_target, interval
-from mma.cost.surface import Surface, fit_surface
+from mma.cost.columns import ALREADY, totals_needed
+from mma.cost.exchange import DRAWS, Interval, check_target, interval
 from mma.cost.table import Floats, Table
 
 
@@ -48,35 +47,6 @@ class Plan:
     at_most: bool  # the column's smallest total is already enough: fewer images may do
 
 
-@dataclass(frozen=True)
-class Step:
-    """One thing to buy next, and what it brings."""
-
-    what: str  # "labels" or "images"
-    amount: int
-    cost: float
-    gain: float  # points of accuracy
-    interval: Interval | None
-    instead: float | None  # how many of the other kind bring the same gain, where the table shows it
-    beyond: bool  # forecast by the surface, outside what was measured
-
-    @property
-    def price_of_a_point(self) -> float:
-        """Money per point of accuracy; infinite when it brings nothing."""
-        return self.cost / self.gain if self.gain > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class Next:
-    """The two steps possible from here, the better one first, and how often draws agree."""
-
-    labels: int
-    total: int
-    accuracy: float
-    steps: tuple[Step, Step]
-    agreement: float | None
-
-
 def cheapest(
     table: Table,
     target: float,
@@ -94,148 +64,69 @@ def cheapest(
     """
     check_target(table, target)
     have = at or (0, 0)
-    columns = [i for i, count in enumerate(table.labels) if count >= have[0]]
-    if not columns:
+    if have[0] > table.labels[-1]:
         raise ValueError(
-            f"You have {have[0]:,} labels, more than anything measured in {table.name} ({table.labels[-1]:,}): no plan can "
-            "be read from it. Leave out the target to see a forecast of the next step."
+            f"You have {have[0]:,} labels, more than anything measured in {table.name} ({table.labels[-1]:,}): no plan "
+            "can be read from it. Leave out the target to see a forecast of the next step."
         )
-    needed = totals_needed(table, table.accuracy, target, smooth=smooth)
-    totals, costs = _costs(table, needed, prices, have)
-    drawn = np.empty((0, len(needed)))
+    options = _options(table, totals_needed(table, table.accuracy, target, smooth=smooth), prices, have)
+    drawn = np.empty((0, len(options.labels)))
     if table.has_spread:
-        drawn = _costs(table, totals_needed(table, table.draws(draws, seed), target, smooth=smooth), prices, have)[1]
-    mine = drawn[:, columns]
-    best = np.where(np.isfinite(mine).any(axis=1), mine.argmin(axis=1), -1)  # -1: no mix reaches it in this draw
+        redrawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
+        drawn = _options(table, redrawn, prices, have).costs
+    return _ranked(options, drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """The label counts one can go to, with the totals they need and what that costs; any number of draws in front."""
+
+    labels: Floats  # (K,)
+    already: NDArray[np.bool_]  # (..., K) the smallest total measured is above the target
+    totals: Floats  # (..., K) infinite where the target is not reached
+    costs: Floats  # (..., K)
+
+
+def _options(table: Table, needed: Floats, prices: Prices, have: tuple[int, int]) -> Options:
+    labels = table.labels.astype(np.float64)
+    smallest = np.array([table.totals[table.measured[:, i]][0] for i in range(len(labels))], dtype=np.float64)
+    if labels[0] < have[0] and have[0] not in labels:  # staying at one's own count is an option too
+        labels, smallest, needed = _with_own(labels, smallest, needed, have[0])
+    ahead = labels >= have[0]
+    labels, smallest, needed = labels[ahead], smallest[ahead], needed[..., ahead]
+    totals = np.maximum(np.ceil(np.where(needed == ALREADY, smallest, needed) - 1e-6), have[1])
+    with np.errstate(invalid="ignore"):  # images for nothing, and never enough of them: 0 x inf
+        images = np.where(np.isinf(totals), np.inf, prices.image * (totals - have[1]))
+    return Options(labels, needed == ALREADY, totals, prices.label * (labels - have[0]) + images)
+
+
+def _with_own(labels: Floats, smallest: Floats, needed: Floats, own: int) -> tuple[Floats, Floats, Floats]:
+    """The same with a column for the user's own label count, on the straight line between its neighbours."""
+    right = int(np.searchsorted(labels, own))
+    part = (own - labels[right - 1]) / (labels[right] - labels[right - 1])
+    before, after = needed[..., right - 1], needed[..., right]
+    with np.errstate(invalid="ignore"):
+        line = (1 - part) * before + part * after
+    # Next to a column that is out of reach there is no line: the worse of the two is a safe answer.
+    mixed = np.where(np.isfinite(before) & np.isfinite(after), line, np.maximum(before, after))
+    return (
+        np.insert(labels, right, own),
+        np.insert(smallest, right, max(smallest[right - 1], smallest[right])),
+        np.insert(needed, right, mixed, axis=-1),
+    )
+
+
+def _ranked(options: Options, drawn: Floats) -> list[Plan]:
+    best = np.where(np.isfinite(drawn).any(axis=1), drawn.argmin(axis=1), -1)  # -1: no mix reaches it in this draw
     plans = [
         Plan(
-            int(table.labels[i]),
-            int(totals[i]),
-            float(costs[i]),
+            int(options.labels[i]),
+            int(options.totals[i]),
+            float(options.costs[i]),
             interval(drawn[:, i]),
-            float(np.mean(best == k)) if len(best) else None,
-            bool(needed[i] == ALREADY),
+            float(np.mean(best == i)) if len(best) else None,
+            bool(options.already[i]),
         )
-        for k, i in enumerate(columns)
-        if np.isfinite(costs[i])
+        for i in np.flatnonzero(np.isfinite(options.costs))
     ]
     return sorted(plans, key=lambda plan: plan.cost)
-
-
-def _costs(table: Table, needed: Floats, prices: Prices, have: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Totals to have and money to pay for each label count; infinite where the target is not reached."""
-    smallest = np.array([table.totals[table.measured[:, i]][0] for i in range(len(table.labels))])
-    totals = np.maximum(np.ceil(np.where(needed == ALREADY, smallest, needed) - 1e-6), have[1])
-    with np.errstate(invalid="ignore"):  # free images, never enough of them: 0 x inf
-        images = np.where(np.isinf(totals), np.inf, prices.image * (totals - have[1]))
-    return totals, np.asarray(prices.label * (table.labels - have[0]) + images, dtype=np.float64)
-
-
-def next_step(table: Table, at: tuple[int, int], prices: Prices, *, draws: int = DRAWS, seed: int = 0) -> Next:
-    """The better next purchase from `at` (labels, total): labels, or images for the same money.
-
-    Inside the table accuracies are interpolated; past its edge the fitted surface answers.
-    """
-    labels, total = at
-    if not 1 <= labels <= total:
-        raise ValueError(
-            f"{labels:,} labels among {total:,} images in total cannot be. Give LABELS,TOTAL, like 500,20000."
-        )
-    surface = fit_surface(table, draws=draws // 5, seed=seed)
-    steps, gains = [], {}
-    for what, amount in _amounts(table, at, prices).items():
-        to = (labels + amount, total) if what == "labels" else (labels, total + amount)
-        cost = amount * (prices.label if what == "labels" else prices.image)
-        gain, gains[what], beyond = _gain(table, surface, at, to, draws, seed)
-        instead = None if beyond else _instead(table, at, gain, what)
-        steps.append(Step(what, amount, cost, gain, interval(gains[what], LEVEL), instead, beyond))
-    steps.sort(key=lambda step: (step.price_of_a_point, -step.gain))
-    return Next(labels, total, _now(table, surface, at), (steps[0], steps[1]), _agreement(steps, gains))
-
-
-def _amounts(table: Table, at: tuple[int, int], prices: Prices) -> dict[str, int]:
-    """Labels and images that cost the same and lead no further than the next count or total measured."""
-    labels, total = at
-    most = {"labels": min(_next(table.labels, labels), total) - labels, "images": _next(table.totals, total) - total}
-    if most["labels"] == 0:
-        raise ValueError(
-            f"All {total:,} images are labeled: there is nothing left to label. Only more images can help."
-        )
-    costs = most["labels"] * prices.label, most["images"] * prices.image
-    if min(costs) == 0:
-        return most  # one of them is free: as far as the next measurement
-    money = min(costs)
-    return {"labels": max(round(money / prices.label), 1), "images": max(round(money / prices.image), 1)}
-
-
-def _agreement(steps: list[Step], gains: dict[str, Floats]) -> float | None:
-    """How often draws find the first step to give more for its money than the second."""
-    first, second = (gains[step.what] for step in steps)
-    n = min(len(first), len(second))
-    # gain / cost compared without dividing, since a step may be free
-    return float(np.mean(first[:n] * steps[1].cost >= second[:n] * steps[0].cost)) if n else None
-
-
-def _next(measured: NDArray[np.int64], now: int) -> int:
-    """The next value measured, or half as much again past the last one."""
-    larger = measured[measured > now]
-    return int(larger[0]) if len(larger) else now + max(now // 2, 1)
-
-
-def _gain(
-    table: Table, surface: Surface, at: tuple[int, int], to: tuple[int, int], draws: int, seed: int
-) -> tuple[float, Floats, bool]:
-    """Points of accuracy from `at` to `to`: the figure, its draws, and whether the surface had to answer."""
-    both = [_inside(table, table.accuracy, point) for point in (at, to)]
-    if not np.isnan(both).any():
-        drawn = table.draws(draws, seed) if table.has_spread else np.empty((0, *table.accuracy.shape))
-        return float(both[1] - both[0]), _inside(table, drawn, to) - _inside(table, drawn, at), False
-    points = np.array([at, to], dtype=np.float64)
-    figure, drawn = surface.predict(points), surface.predict_draws(points)
-    return float(figure[1] - figure[0]), drawn[:, 1] - drawn[:, 0], True
-
-
-def _now(table: Table, surface: Surface, at: tuple[int, int]) -> float:
-    inside = float(_inside(table, table.accuracy, at))
-    return float(surface.predict(np.array([at], dtype=np.float64))[0]) if np.isnan(inside) else inside
-
-
-def _column(table: Table, accuracy: Floats, labels: int) -> Floats:
-    """The column (..., T) at any label count, linear between its neighbours; NaN outside."""
-    right = int(np.searchsorted(table.labels, labels))
-    if right == len(table.labels) or (right == 0 and table.labels[0] != labels):
-        return np.full(accuracy.shape[:-1], np.nan)
-    if table.labels[right] == labels:
-        return accuracy[..., right]
-    part = (labels - table.labels[right - 1]) / (table.labels[right] - table.labels[right - 1])
-    mixed: Floats = (1 - part) * accuracy[..., right - 1] + part * accuracy[..., right]
-    return mixed
-
-
-def _inside(table: Table, accuracy: Floats, point: tuple[int, int]) -> Floats:
-    """Accuracy (...) at a point by linear interpolation in both directions; NaN outside what was measured."""
-    column = _column(table, accuracy, point[0])
-    below = int(np.searchsorted(table.totals, point[1], side="right")) - 1
-    if below < 0 or point[1] > table.totals[-1]:
-        return np.full(column.shape[:-1], np.nan)
-    if table.totals[below] == point[1]:
-        return column[..., below]
-    part = (point[1] - table.totals[below]) / (table.totals[below + 1] - table.totals[below])
-    mixed: Floats = (1 - part) * column[..., below] + part * column[..., below + 1]
-    return mixed
-
-
-def _instead(table: Table, at: tuple[int, int], gain: float, what: str) -> float | None:
-    """How many of the other kind would bring the same gain, if the table shows it."""
-    if what == "labels":
-        line, places, start = _column(table, table.accuracy, at[0]), table.totals, at[1]
-    else:
-        line = np.array([_inside(table, table.accuracy, (int(count), at[1])) for count in table.labels])
-        places, start = table.labels, at[0]
-    ahead = ~np.isnan(line) & (places > start)
-    if gain <= 0 or not ahead.any():
-        return None
-    now = float(_inside(table, table.accuracy, at))
-    here = np.concatenate([[now], line[ahead]])
-    reach = float(first_reach(np.concatenate([[start], places[ahead]]), here, now + gain))
-    return reach - start if np.isfinite(reach) else None

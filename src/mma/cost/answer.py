@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from mma.cost.advice import Next, Plan, Prices, cheapest, next_step
+from mma.cost.advice import Plan, Prices, cheapest
 from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
-from mma.cost.surface import FEWEST, Forecast, fit_surface
+from mma.cost.step import Next, next_step
 from mma.cost.table import Table
 
 RAW = "raw: the first step up a column that ends at or above the target"
@@ -29,7 +29,6 @@ class Answer:
     prices: Prices | None
     plans: tuple[tuple[Plan, ...], ...]  # per target, cheapest first; without prices none
     next: Next | None  # with prices and a starting point
-    here: Forecast | None  # the surface at the starting point
 
 
 def ask(
@@ -56,7 +55,6 @@ def ask(
         prices=prices,
         plans=_plans(table, [] if at and not targets else chosen, prices, at, smooth=smooth, draws=draws, seed=seed),
         next=next_step(table, at, prices, draws=draws, seed=seed) if at and prices else None,
-        here=fit_surface(table, seed=seed).forecast(*at) if at and table.measured.sum() >= FEWEST else None,
     )
 
 

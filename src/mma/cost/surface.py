@@ -21,6 +21,7 @@ from mma.rng import rng
 FLOORS = np.linspace(0, 0.95, 12)  # of the smallest error measured: what no amount of data removes
 MODEL_ERROR = 0.03  # relative; no formula is truer than this, so no cell counts more than that allows
 FEWEST = 6  # cells, with unlabeled images in them
+FURTHEST = 10  # times beyond the data; further out the formulas contradict each other completely
 
 
 def interaction(labels: Floats, total: Floats) -> Floats:
@@ -101,6 +102,8 @@ class Surface:
 
     def predict(self, points: Floats) -> Floats:
         """Accuracy in percent at (M, 2) points of (labels, total)."""
+        for labels, total in points:
+            self._check_reach(int(labels), int(total))
         return _accuracy(np.mean([f.log_error(points) for f in self.formulas], axis=0))
 
     def predict_draws(self, points: Floats) -> Floats:
@@ -128,6 +131,15 @@ class Surface:
             None if high is None else float(high),
             *self.reach(labels, total),
         )
+
+    def _check_reach(self, labels: int, total: int) -> None:
+        far = max(self.reach(labels, total))
+        if far > FURTHEST:
+            raise ValueError(
+                f"{labels:,} labels and {total:,} images lie {far:,.0f} times outside what was measured (labels from "
+                f"{self.labels[0]:,} to {self.labels[1]:,}, images from {self.totals[0]:,} to {self.totals[1]:,}): a fit "
+                f"says nothing there. Ask within {FURTHEST} times, or measure nearer."
+            )
 
     def reach(self, labels: int, total: int) -> tuple[float, float]:
         """How many times beyond the measured labels and totals a point lies; 1 = inside."""
@@ -174,7 +186,7 @@ def _fit(form: str, points: Floats, accuracy: Floats, spread: Floats) -> Formula
 
 
 def _accuracy(log_error: Floats) -> Floats:
-    accuracy: Floats = 100 - np.exp(np.minimum(log_error, np.log(100.0)))
+    accuracy: Floats = np.clip(100 - np.exp(log_error), 0, 100)
     return accuracy
 
 

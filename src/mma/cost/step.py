@@ -1,0 +1,157 @@
+"""The next step from where one is: labels, or images for the same money."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.cost.advice import Prices
+from mma.cost.columns import first_reach
+from mma.cost.exchange import DRAWS, LEVEL, Interval, interval
+from mma.cost.surface import Forecast, Surface, fit_surface
+from mma.cost.table import Floats, Table
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to buy next, and what it brings."""
+
+    what: str  # "labels" or "images"
+    amount: int
+    cost: float
+    gain: float  # points of accuracy
+    interval: Interval | None
+    instead: float | None  # how many of the other kind bring the same gain, where the table shows it
+    beyond: bool  # forecast by the surface, outside what was measured
+
+    @property
+    def price_of_a_point(self) -> float:
+        """Money per point of accuracy; infinite when it brings nothing."""
+        return self.cost / self.gain if self.gain > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Next:
+    """The two steps possible from here, the better one first, and how often draws agree."""
+
+    labels: int
+    total: int
+    accuracy: float
+    steps: tuple[Step, Step]
+    agreement: float | None
+    here: Forecast | None  # the surface at this point, where a step leads past the table
+
+
+def next_step(table: Table, at: tuple[int, int], prices: Prices, *, draws: int = DRAWS, seed: int = 0) -> Next:
+    """The better next purchase from `at` (labels, total): labels, or images for the same money.
+
+    Inside the table accuracies are interpolated; past its edge the fitted surface answers.
+    """
+    labels, total = at
+    if not 1 <= labels <= total:
+        raise ValueError(
+            f"{labels:,} labels among {total:,} images in total cannot be. Give LABELS,TOTAL, like 500,20000."
+        )
+    amounts = _amounts(table, at, prices)
+    places = {"labels": (labels + amounts["labels"], total), "images": (labels, total + amounts["images"])}
+    reach = [at, *places.values()]
+    surface = None  # needed, and fitted, only past the edge
+    if np.isnan([_inside(table, table.accuracy, place) for place in reach]).any():
+        surface = fit_surface(table, draws=draws // 5, seed=seed)
+    steps, gains = [], {}
+    for what, to in places.items():
+        gain, gains[what], beyond = _gain(table, surface, at, to, draws, seed)
+        cost = amounts[what] * (prices.label if what == "labels" else prices.image)
+        instead = None if beyond else _instead(table, at, gain, what)
+        steps.append(Step(what, amounts[what], cost, gain, interval(gains[what], LEVEL), instead, beyond))
+    steps.sort(key=lambda step: (step.price_of_a_point, -step.gain))
+    here = surface.forecast(*at) if surface is not None else None
+    now = float(_inside(table, table.accuracy, at))
+    accuracy = here.accuracy if here is not None and np.isnan(now) else now
+    return Next(labels, total, accuracy, (steps[0], steps[1]), _agreement(steps, gains), here)
+
+
+def _amounts(table: Table, at: tuple[int, int], prices: Prices) -> dict[str, int]:
+    """Labels and images that cost the same and lead no further than the next count or total measured."""
+    labels, total = at
+    most = {"labels": min(_next(table.labels, labels), total) - labels, "images": _next(table.totals, total) - total}
+    if most["labels"] == 0:
+        raise ValueError(
+            f"All {total:,} images are labeled: there is nothing left to label. Only more images can help."
+        )
+    costs = most["labels"] * prices.label, most["images"] * prices.image
+    if min(costs) == 0:
+        return most  # one of them is free: as far as the next measurement
+    money = min(costs)
+    return {"labels": max(round(money / prices.label), 1), "images": max(round(money / prices.image), 1)}
+
+
+def _agreement(steps: list[Step], gains: dict[str, Floats]) -> float | None:
+    """How often draws find the first step to give more for its money than the second."""
+    first, second = (gains[step.what] for step in steps)
+    n = min(len(first), len(second))
+    # gain / cost compared without dividing, since a step may be free
+    return float(np.mean(first[:n] * steps[1].cost >= second[:n] * steps[0].cost)) if n else None
+
+
+def _next(measured: NDArray[np.int64], now: int) -> int:
+    """The next value measured, or half as much again past the last one."""
+    larger = measured[measured > now]
+    return int(larger[0]) if len(larger) else now + max(now // 2, 1)
+
+
+def _gain(
+    table: Table, surface: Surface | None, at: tuple[int, int], to: tuple[int, int], draws: int, seed: int
+) -> tuple[float, Floats, bool]:
+    """Points of accuracy from `at` to `to`: the figure, its draws, and whether the surface had to answer."""
+    both = [_inside(table, table.accuracy, point) for point in (at, to)]
+    if surface is None or not np.isnan(both).any():
+        drawn = table.draws(draws, seed) if table.has_spread else np.empty((0, *table.accuracy.shape))
+        return float(both[1] - both[0]), _inside(table, drawn, to) - _inside(table, drawn, at), False
+    points = np.array([at, to], dtype=np.float64)
+    figure, drawn = surface.predict(points), surface.predict_draws(points)
+    return float(figure[1] - figure[0]), drawn[:, 1] - drawn[:, 0], True
+
+
+def _column(table: Table, accuracy: Floats, labels: int) -> Floats:
+    """The column (..., T) at any label count, linear between its neighbours; NaN outside."""
+    right = int(np.searchsorted(table.labels, labels))
+    if right == len(table.labels) or (right == 0 and table.labels[0] != labels):
+        return np.full(accuracy.shape[:-1], np.nan)
+    if table.labels[right] == labels:
+        return accuracy[..., right]
+    part = (labels - table.labels[right - 1]) / (table.labels[right] - table.labels[right - 1])
+    mixed: Floats = (1 - part) * accuracy[..., right - 1] + part * accuracy[..., right]
+    return mixed
+
+
+def _inside(table: Table, accuracy: Floats, point: tuple[int, int]) -> Floats:
+    """Accuracy (...) at a point by linear interpolation in both directions; NaN outside what was measured."""
+    column = _column(table, accuracy, point[0])
+    below = int(np.searchsorted(table.totals, point[1], side="right")) - 1
+    if below < 0 or point[1] > table.totals[-1]:
+        return np.full(column.shape[:-1], np.nan)
+    if table.totals[below] == point[1]:
+        return column[..., below]
+    part = (point[1] - table.totals[below]) / (table.totals[below + 1] - table.totals[below])
+    mixed: Floats = (1 - part) * column[..., below] + part * column[..., below + 1]
+    return mixed
+
+
+def _instead(table: Table, at: tuple[int, int], gain: float, what: str) -> float | None:
+    """How many of the other kind would bring the same gain, if the table shows it."""
+    if what == "labels":
+        line, places, start = _column(table, table.accuracy, at[0]), table.totals, at[1]
+    else:
+        line = np.array([_inside(table, table.accuracy, (int(count), at[1])) for count in table.labels])
+        places, start = table.labels, at[0]
+    ahead = ~np.isnan(line) & (places > start)
+    if gain <= 0 or not ahead.any():
+        return None
+    now = float(_inside(table, table.accuracy, at))
+    here = np.concatenate([[now], line[ahead]])
+    reach = float(first_reach(np.concatenate([[start], places[ahead]]), here, now + gain))
+    return reach - start if np.isfinite(reach) else None

@@ -1,0 +1,109 @@
+"""Run by test_kill.py in a process of its own: trains one run again and again, killing the trainer each time.
+
+    python kill.py FOLDER MODE SEED
+
+MODE "random": SIGKILL after a random time. MODE "points": SIGKILL before the n-th operation on files or query, n = 1, 2, ...
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from mma.data import load
+from mma.query import Query
+from mma.run import Run
+from mma.train.host import Host
+from mma.train.loop import train
+from mma.train.oracle import Known
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(n: int) -> None:
+    """Arrange for this process to kill itself at the n-th point where a kill could hurt; a write leaves part of its bytes."""
+    count = 0
+
+    def counted(function, half=None):
+        def wrapped(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == n:
+                if half is not None:
+                    half(*args)
+                die()
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    def half_the_file(handle: int) -> None:
+        path, size = os.readlink(f"/proc/self/fd/{handle}"), os.fstat(handle).st_size
+        if path.endswith(".tmp"):  # a file written whole: any part of it may be missing
+            os.truncate(path, size // 2)
+        elif path.endswith(".jsonl"):  # appended to: rows already on disk stay, the new one is torn
+            os.truncate(path, size - 10)
+
+    os.fsync = counted(os.fsync, half_the_file)
+    Path.rename = counted(Path.rename)
+    Path.unlink = counted(Path.unlink)
+    Query.selection = counted(Query.selection)
+
+
+def child(run: Run, prepare) -> int:
+    """Train in a forked process; return how it ended."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            prepare()
+            train(run, Known(DATA.train), on=Host(threads=1), data=DATA)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+def killed(pid: int, after: float | None) -> bool:
+    """Wait for the child, killing it after a time if one is given. True if it was killed."""
+    deadline = None if after is None else time.monotonic() + after
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+                sys.exit("the trainer failed")
+            return os.WIFSIGNALED(status)
+        if deadline is not None and time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            deadline = None
+        time.sleep(0.001)
+
+
+def main(folder: str, mode: str, seed: int) -> None:
+    run, draw, kills, n = Run.open(Path(folder)), random.Random(seed), 0, 0
+    while True:
+        n += 1
+        if mode == "points":
+            # A little further each time, or the same point would be hit forever.
+            ended = not killed(child(run, lambda n=n: die_at(1 + (n * 7) % 23)), None)
+        else:
+            ended = not killed(child(run, lambda: None), draw.uniform(0.02, 0.35))
+        if ended:
+            break
+        kills += 1
+    print(kills)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    DATA = load("digits")
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
