@@ -3,11 +3,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test lint types format clean
+.PHONY: help demo test lint types docs format clean
 
 help:
 	@echo "make demo    compare four ways to spend 60 labels on real digits (under 5 minutes)"
 	@echo "make test    check formatting, types and behaviour"
+	@echo "make docs    write the generated pages anew"
 	@echo "make format  rewrite the code in the house format"
 	@echo "make clean   remove .venv and caches"
 
@@ -32,6 +33,9 @@ types: $(READY)
 test: lint types
 	@echo "==> pytest: behaviour"
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -q
+
+docs: $(READY)
+	@$(BIN)/python tools/docs.py
 
 format: $(READY)
 	@$(BIN)/ruff format .

@@ -2,12 +2,320 @@
 
 from __future__ import annotations
 
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor, nn
+
+from mma.algorithms import ALGORITHMS, MixMatch
 from mma.classifier import MixMatchClassifier
+from mma.query.strategy import names
 
-def expected(estimator):
-    return {}
+GUIDE = Path(__file__).parents[1] / "docs" / "classifier.md"
 
-@parametrize_with_checks([MixMatchClassifier(steps=60, filters=16)], expected_failed_checks=expected)
-def test_scikit_learn_contract(estimator, check):
+
+def quick(**settings: Any) -> MixMatchClassifier:
+    return MixMatchClassifier(**{"steps": 3, "batch": 4, "filters": 4, "random_state": 0, **settings})
+
+
+def grey(n: int = 12, side: int = 8) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (n, side, side), dtype=np.uint8)
+
+
+def some_labels(n: int = 12) -> np.ndarray:
+    y = np.full(n, -1)
+    y[:4] = [3, 5, 3, 5]
+    return y
+
+
+def does_not_apply(estimator: MixMatchClassifier) -> dict[str, str]:
+    return {
+        "check_classifiers_classes": "its last part has the classes -1 and 1, and here -1 means unlabeled; scikit-learn "
+        "spares its own semi-supervised estimators that part by their names. Text labels are tested below."
+    }
+
+
+@parametrize_with_checks([MixMatchClassifier(steps=50, batch=16, filters=16)], expected_failed_checks=does_not_apply)
+def test_scikit_learn_agrees(estimator: MixMatchClassifier, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.slow
+def test_unlabeled_digits_make_it_better_than_the_labels_alone() -> None:
+    digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.target))
+    X, truth = digits.images[order], digits.target[order]
+    y = np.full(1_297, -1)
+    for digit in range(10):
+        y[np.flatnonzero(truth[:1_297] == digit)[:4]] = digit
+    score = {}
+    for name in ("mixmatch", "supervised"):
+        classifier = MixMatchClassifier(algorithm=name, filters=16, steps=300, random_state=0).fit(X[:1_297], y)
+        score[name] = classifier.score(X[1_297:], truth[1_297:])
+    assert score["mixmatch"] > 0.9
+    assert score["mixmatch"] > score["supervised"] + 0.04, score
+
+
+def test_the_guide_runs_and_more_labels_help(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    space: dict[str, Any] = {}
+    exec(code, space)
+    assert re.findall(r"(\d+) labels", capsys.readouterr().out) == ["20", "40", "60"]
+    assert np.sum(space["y"] != -1) == 80
+    assert space["accuracy"][-1] > space["accuracy"][0]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("labels", [some_labels(), np.arange(12) % 3], ids=["some labeled", "all labeled"])
+def test_every_algorithm_fits(algorithm: str, labels: np.ndarray) -> None:
+    classifier = quick(algorithm=algorithm).fit(grey(), labels)
+    assert classifier.predict_proba(grey()).shape == (12, len(classifier.classes_))
+
+
+@pytest.mark.parametrize("dtype", [object, np.str_])
+def test_text_labels_come_back_as_text(dtype: type) -> None:
+    y = np.array(["cat", "dog", "eel"] * 4, dtype=dtype)
+    classifier = quick().fit(grey(), y)
+    assert classifier.classes_.tolist() == ["cat", "dog", "eel"]
+    assert classifier.classes_.dtype.kind == y.dtype.kind
+    assert classifier.transduction_.tolist() == y.tolist()
+    assert set(classifier.predict(grey())) <= set(y)
+
+
+def test_minus_one_beside_text_means_unlabeled() -> None:
+    y = np.array(["cat", "dog", *[-1] * 10], dtype=object)
+    classifier = quick().fit(grey(), y)
+    assert classifier.classes_.tolist() == ["cat", "dog"]
+    assert classifier.transduction_[:2].tolist() == ["cat", "dog"]
+    assert set(classifier.transduction_) <= {"cat", "dog"}
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, object])
+def test_minus_one_beside_numbers_means_unlabeled(dtype: type) -> None:
+    classifier = quick().fit(grey(), some_labels().astype(dtype))
+    assert classifier.classes_.tolist() == [3, 5]
+    assert classifier.transduction_[:4].tolist() == [3, 5, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("y", "says"),
+    [
+        (np.full(12, -1), "every label in y is -1"),
+        (["cat", -1] * 6, "dtype=object"),
+        (np.array(["-1", "cat"] * 6, dtype=object), "dtype=object"),
+        (np.array(["cat", 1, -1] * 4, dtype=object), "mixes text and numbers"),
+        (np.linspace(0, 1, 12), "Unknown label type"),
+        (np.arange(11), "inconsistent numbers of samples"),
+    ],
+)
+def test_labels_that_cannot_be_meant_are_explained(y: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        quick().fit(grey(), y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"algorithm": "mixmach"}, "Did you mean 'mixmatch'"),
+        ({"algorithm": MixMatch(), "weight": 3.0}, "leave weight=None"),
+        ({"net": "resnet"}, "net='resnet' is no network"),
+        ({"steps": 0}, "steps=0 must be a whole number of at least 1"),
+        ({"steps": 2.5}, "steps=2.5 must be a whole number"),
+        ({"batch": 1}, "batch=1 must be"),
+        ({"filters": 0}, "filters=0 must be"),
+        ({"lr": 0.0}, "lr=0.0 must be a number above 0"),
+        ({"lr": "fast"}, "lr='fast' must be"),
+        ({"weight": -1}, "weight=-1 must be a number of at least 0"),
+        ({"shift": 8}, "Use at most 7"),
+        ({"image_shape": (4, 4)}, "does not fit samples of shape"),
+        ({"device": "cuda:99"}, "torch sees no GPU"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, Any], says: str) -> None:
+    if torch.cuda.is_available() and "device" in settings:
+        pytest.skip("there is a GPU")
+    with pytest.raises(ValueError, match=re.escape(says)):
+        quick(**settings).fit(grey(), some_labels())
+
+
+@pytest.mark.parametrize(
+    ("X", "says"),
+    [
+        (np.zeros((12, 3, 8, 8)), "np.moveaxis(X, 1, -1)"),
+        (np.zeros((12, 2, 2, 2, 2)), "(N, height, width, channels)"),
+        (np.full((12, 8, 8), np.nan), "contains NaN"),
+    ],
+)
+def test_arrays_that_are_no_images_are_explained(X: np.ndarray, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        quick().fit(X, some_labels())
+
+
+def test_numpy_numbers_are_good_settings() -> None:
+    settings = {"steps": np.int64(2), "batch": np.int32(4), "lr": np.float32(0.01), "weight": 5, "shift": np.int64(0)}
+    quick(**settings).fit(grey(), some_labels())
+
+
+def test_grey_images_are_the_same_with_a_channel_axis_and_as_rows() -> None:
+    X, y = grey(), some_labels()
+    images = quick().fit(X, y)
+    np.testing.assert_array_equal(images.predict_proba(X), images.predict_proba(X[..., None]))
+    rows = quick(image_shape=(8, 8)).fit(X.reshape(12, 64), y)
+    np.testing.assert_array_equal(images.predict_proba(X), rows.predict_proba(X.reshape(12, 64)))
+    assert images.image_shape_ == rows.image_shape_ == (8, 8, 1)
+    assert rows.n_features_in_ == 64
+    assert not hasattr(images, "n_features_in_")
+
+
+def test_images_may_be_oblong_and_colored() -> None:
+    X = np.random.default_rng(0).integers(0, 256, (12, 8, 10, 3), dtype=np.uint8)
+    classifier = quick(mirror=True).fit(X, some_labels())
+    assert classifier.image_shape_ == (8, 10, 3)
+    assert len(classifier.query(X, 3)) == 3
+
+
+def test_floats_are_scaled_as_in_fit_and_clipped_but_not_rounded() -> None:
+    X, y = grey().astype(np.float64), some_labels()
+    X[0, 0, :2] = 0, 255
+    scaled = quick().fit(X / 255 - 3, y)
+    probs = scaled.predict_proba(X / 255 - 3)
+    np.testing.assert_allclose(probs, quick().fit(X.astype(np.uint8), y).predict_proba(X.astype(np.uint8)), atol=1e-5)
+    high, higher = np.full((1, 8, 8), -2.0), np.full((1, 8, 8), 7.0)
+    np.testing.assert_array_equal(scaled.predict_proba(high), scaled.predict_proba(higher))
+    finer = X / 255 - 3
+    finer[0, 4, 4] += 0.3 / 255 if finer[0, 4, 4] < -2.5 else -0.3 / 255  # less than half a byte
+    assert np.abs(scaled.predict_proba(finer)[0] - probs[0]).max() > 0
+
+
+def test_columns_of_plain_rows_are_scaled_one_by_one() -> None:
+    X, y = np.random.default_rng(0).random((12, 5)), some_labels()
+    wide = X * [1, 1e6, 1e-6, 10, 1] + [0, -1e6, 5, 0, 0]
+    np.testing.assert_allclose(quick().fit(wide, y).predict_proba(wide), quick().fit(X, y).predict_proba(X), atol=1e-4)
+
+
+def test_what_predict_gets_must_look_like_what_fit_saw() -> None:
+    classifier = quick().fit(grey(), some_labels())
+    with pytest.raises(ValueError, match=re.escape("(9, 9, 1), but fit saw (8, 8, 1)")):
+        classifier.predict(grey(side=9))
+    with pytest.raises(ValueError, match=re.escape("(64,), but fit saw (8, 8, 1)")):
+        classifier.predict(grey().reshape(12, 64))
+    with pytest.raises(ValueError, match="fit saw images of type uint8, but these are float64 from 0 to 1"):
+        classifier.predict(grey() / 255)
+    np.testing.assert_array_equal(classifier.predict_proba(grey().tolist()), classifier.predict_proba(grey()))
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    classifier = quick().fit(np.random.default_rng(0).random((12, 5)), some_labels())
+    assert classifier.n_features_in_ == 5
+    classifier.fit(grey(), some_labels())
+    assert not hasattr(classifier, "n_features_in_")
+    np.testing.assert_array_equal(
+        classifier.predict_proba(grey()), quick().fit(grey(), some_labels()).predict_proba(grey())
+    )
+
+
+def test_the_same_seed_gives_the_same_classifier_and_another_does_not() -> None:
+    def answer(seed: Any) -> np.ndarray:
+        return quick(random_state=seed).fit(grey(), some_labels()).predict_proba(grey())
+
+    np.testing.assert_array_equal(answer(1), answer(1))
+    np.testing.assert_array_equal(answer(np.random.RandomState(1)), answer(1))
+    assert not np.array_equal(answer(1), answer(2))
+
+
+class Dropping(nn.Module):
+    """A network of a user's: it asks torch's own generator."""
+
+    def __init__(self, channels: int, classes: int, side: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, 6), nn.ReLU(), nn.Dropout(0.5))
+        self.head = nn.Linear(6, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+def flat(channels: int, classes: int, side: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
+
+
+def test_training_is_repeatable_and_leaves_torch_as_it_was() -> None:
+    torch.manual_seed(5)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    first = quick(net=Dropping).fit(grey(), some_labels())
+    picks = first.query(grey(), 5)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+    torch.rand(3)
+    second = quick(net=Dropping).fit(grey(), some_labels())
+    np.testing.assert_array_equal(first.predict_proba(grey()), second.predict_proba(grey()))
+    np.testing.assert_array_equal(picks, second.query(grey(), 5))
+
+
+def test_a_network_without_embeddings_predicts_but_cannot_be_queried() -> None:
+    classifier = quick(net=flat).fit(grey(), some_labels())
+    assert set(classifier.predict(grey())) <= {3, 5}
+    assert len(classifier.query(grey(), 5, "random")) == 5
+    with pytest.raises(ValueError, match="has no features\\(\\) and head"):
+        classifier.query(grey(), 5)
+
+
+@pytest.mark.parametrize("strategy", names())
+def test_every_query_names_distinct_rows_and_repeats_itself(strategy: str) -> None:
+    pool = grey(30)
+    classifier = quick().fit(grey(), some_labels())
+    picks = classifier.query(pool, 7, strategy)
+    assert len(set(picks.tolist())) == 7
+    assert set(picks.tolist()) <= set(range(30))
+    np.testing.assert_array_equal(picks, classifier.query(pool, 7, strategy))
+    assert sorted(classifier.query(pool, 99, strategy)) == list(range(30))
+
+
+def test_the_most_uncertain_row_comes_first() -> None:
+    classifier = quick(steps=20).fit(grey(), some_labels())
+    pool = grey(30)
+    certainty = classifier.predict_proba(pool).max(1)
+    np.testing.assert_array_equal(classifier.query(pool, 5, "max-direct"), np.argsort(certainty, kind="stable")[:5])
+
+
+def test_a_query_that_makes_no_sense_is_explained() -> None:
+    with pytest.raises(NotFittedError):
+        quick().query(grey(), 3)
+    classifier = quick().fit(grey(), some_labels())
+    with pytest.raises(ValueError, match="n=-1 must be a whole number"):
+        classifier.query(grey(), -1)
+    with pytest.raises(ValueError, match=re.escape("Did you mean 'diff2.aug-direct'")):
+        classifier.query(grey(), 3, "diff2.aug")
+
+
+def test_a_pickle_holds_the_weights_once() -> None:
+    classifier = quick(filters=32).fit(grey(), some_labels())
+    stored = pickle.dumps(classifier)
+    weights = sum(parameter.nbytes for parameter in classifier.net_.parameters())
+    assert weights < len(stored) < 1.5 * weights
+    np.testing.assert_array_equal(pickle.loads(stored).predict_proba(grey()), classifier.predict_proba(grey()))
+
+
+def test_a_training_that_diverges_says_so() -> None:
+    with pytest.raises(ValueError, match="Try a smaller lr"):
+        quick(net=flat, lr=1e38, steps=20).fit(grey(), some_labels())
+
+
+def test_it_says_what_it_does_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    quick().fit(grey(), some_labels())
+    assert capsys.readouterr().out == ""
+    quick(verbose=True, steps=20).fit(grey(), some_labels())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10
+    assert lines[-1].startswith("step 20 of 20 labeled ")

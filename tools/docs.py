@@ -1,7 +1,7 @@
 """Write the generated pages: docs/differences.md from the tags in the source, docs/cli.md from the commands themselves.
 
-    python tools/docs.py            write them
-    python tools/docs.py --check    exit 1 if they are not up to date
+python tools/docs.py            write them
+python tools/docs.py --check    exit 1 if they are not up to date
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 
 ROOT = Path(__file__).parents[1]
-TAG = re.compile(r"#\s*(?:.*?\s)?(Paper|Original|Differs): (.*)$")
+TAG = re.compile(r"#\s*(?:.*?\s)??(Paper|Original|Differs): (.*)$")
 TITLES = {
     "Differs": "What we do otherwise, and why",
     "Original": "What the released code does",
@@ -41,29 +41,39 @@ def comments(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def differences() -> str:
-    """Return the page of tagged comments, grouped by tag."""
+    """Return the page of tagged comments, grouped by tag; a difference stands with what it differs from."""
     found = [(path, *rest) for path in sorted((ROOT / "src").rglob("*.py")) for rest in comments(path)]
+    lines: dict[str, list[str]] = {tag: [] for tag in TITLES}
+    for at, (path, number, tag, said) in enumerate(found):
+        where = f" (`{path.relative_to(ROOT / 'src')}`)"
+        if tag == "Differs":
+            before = found[at - 1]
+            near = before[0] == path and before[2] != tag and number - before[1] <= 4
+            against = f"{before[2]}: {before[3]} " if near else ""
+            if near:
+                lines[before[2]].pop()
+            lines[tag].append(f"- {against}**Ours:** {said}{where}")
+        else:
+            lines[tag].append(f"- {said[0].upper()}{said[1:]}{where}")
     page = ["# Paper, released code, and mma", "", (ROOT / "docs" / "differences.intro.md").read_text("utf-8").strip()]
     for tag, title in TITLES.items():
-        page += ["", f"## {title}", ""]
-        page += [f"- {said} (`{path.relative_to(ROOT / 'src')}`)" for path, _, kind, said in found if kind == tag]
+        page += ["", f"## {title}", "", *lines[tag]]
     return "\n".join(page) + "\n"
 
 
-def commands(command: click.Command, name: str) -> Iterator[str]:
+def commands(command: Any, name: str) -> Iterator[str]:
     """Yield the reference of a command and of those below it."""
-    context = click.Context(command, info_name=name)
-    if isinstance(command, click.Group):
-        for below in command.list_commands(context):
-            yield from commands(command.commands[below], f"{name} {below}")
+    for below, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, f"{name} {below}")
+    if hasattr(command, "commands"):
         return
     yield f"\n## {name}\n"
     yield (command.help or "").strip() + "\n"
     for parameter in command.params:
-        if parameter.name == "help":
-            continue
-        label = ", ".join(parameter.opts) if parameter.param_type_name == "option" else (parameter.metavar or parameter.name or "").upper()
-        yield f"- `{label}` {getattr(parameter, 'help', '') or ''}".rstrip()
+        named = parameter.param_type_name == "option"
+        label = ", ".join(parameter.opts) if named else (parameter.metavar or parameter.name).upper()
+        if parameter.name != "help":
+            yield f"- `{label}` {parameter.help or ''}".rstrip()
 
 
 def reference() -> str:
@@ -71,10 +81,21 @@ def reference() -> str:
     from mma.cli import registered
 
     app = typer.main.get_command(registered())
-    return "\n".join(["# Commands", "", "Generated from the commands themselves; `mma COMMAND --help` says the same.", *commands(app, "mma")]) + "\n"
+    return (
+        "\n".join(
+            [
+                "# Commands",
+                "",
+                "Generated from the commands themselves; `mma COMMAND --help` says the same.",
+                *commands(app, "mma"),
+            ]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:
+    """Write the pages, or check them."""
     stale = []
     for name, text in {"differences.md": differences(), "cli.md": reference()}.items():
         path = ROOT / "docs" / name

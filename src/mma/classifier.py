@@ -35,7 +35,7 @@ REPORTS = 10  # times that a fit looks at its losses
 GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
 
 
-class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class MixMatchClassifier(ClassifierMixin, BaseEstimator):
     """Learn to tell images apart from a few labels and many images without one. `y == -1` marks those.
 
     X holds images, (N, H, W) or (N, H, W, C), or rows, (N, features). Rows are images when `image_shape` says so;
@@ -151,7 +151,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any) -> np.ndarray:
         """Check samples as scikit-learn does: rows must have as many columns as in `fit`, images are looked at later."""
-        rows = np.ndim(X) <= 2
+        rows = dimensions(X) <= 2
         samples: np.ndarray = validate_data(self, X, reset=False) if rows else check_array(X, allow_nd=True)
         return samples
 
@@ -159,7 +159,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Check what `fit` was given as scikit-learn does; images have no columns to be counted."""
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        rows = np.ndim(X) <= 2
+        rows = dimensions(X) <= 2
         pair: tuple[np.ndarray, np.ndarray]
         pair = validate_data(self, X, y) if rows else check_X_y(X, y, allow_nd=True, estimator=self)
         return pair
@@ -168,7 +168,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Bring samples into the form that training and evaluation read."""
         # `Pixels` also takes floats in 0..255: nothing is rounded to bytes that did not come as bytes.
         array = torch.from_numpy(self._frame.pixels(X))
-        return Pixels(array, torch.device(self.device), shift, bool(self.mirror) and not self._frame.plain_rows)
+        return Pixels(array, device_of(self.device), shift, bool(self.mirror) and not self._frame.plain_rows)
 
     def _shift(self) -> int:
         """Return how far a view may move."""
@@ -225,6 +225,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = ALGORITHMS[self.algorithm]
         gentle = GENTLE if self.algorithm == "mixmatch" else None
         weight = gentle if self.weight is None else positive("weight", self.weight, zero=True)
+        # Original: the weights of all algorithms but MixMatch rise over the first 0.4 of all steps.
         settings = {"weight": weight, "ramp": int(steps * 0.4)}
         return kind(
             **{name: value for name, value in settings.items() if name in kind.model_fields and value is not None}
@@ -306,6 +307,11 @@ def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
     return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows)
 
 
+def dimensions(X: Any) -> int:
+    """Return how many dimensions an array-like has; a table with column names is left as it is."""
+    return int(X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim)
+
+
 def sample_shape(X: np.ndarray) -> tuple[int, ...]:
     """Return (features,) for rows and (H, W, C) for images, grey ones too."""
     if X.ndim > 4:
@@ -381,6 +387,13 @@ def known(algorithm: Algorithm) -> Algorithm:
             "mma.algorithms.ALGORITHMS to train with it."
         )
     return algorithm
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device called `name`, if it is there."""
+    if str(name).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device={name!r}: torch sees no GPU here. Use device='cpu'.")
+    return torch.device(name)
 
 
 @contextmanager

@@ -101,10 +101,10 @@ def digits() -> Config:
     return Config(
         preset="digits",
         data=Data(name="digits", shift=1, mirror=False),
-        net=Small(filters=16, bn_decay=0.95),
-        algorithm=MixMatch(weight=25.0, ramp=200),
+        net=Small(filters=32, bn_decay=0.95),
+        algorithm=MixMatch(weight=10.0, ramp=200),
         optim=Optim(lr=0.002, weight_decay=0.02, ema_decay=0.99, batch=32),
-        growth=Growth(start=20, add=10, budget=60, first=400, every=200, final=800),
+        growth=Growth(start=20, add=10, budget=60, first=300, every=100, final=600),
         query="diff2.aug-direct",
         log=Log(every=20, checkpoint=200),
     )
