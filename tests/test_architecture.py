@@ -56,11 +56,17 @@ def test_imports_point_down(path):
     level = {name: number for number, names in enumerate(ORDER) for name in names}
     assert room(path) in level, f"{room(path)} is a new room: give it a place in ORDER and in docs/architecture.md"
     known = {name for name in rooms_imported(path) if name in level}
-    wrong = {name for name in known if level[name] > level[room(path)] or (level[name] == level[room(path)] and name != room(path))}
+    wrong = {
+        name
+        for name in known
+        if level[name] > level[room(path)] or (level[name] == level[room(path)] and name != room(path))
+    }
     assert not wrong or (room(path), wrong) in [("cost", {"paper"})], f"{path.name} imports {wrong}"
 
 
-@pytest.mark.parametrize("path", [f for f in FILES if room(f) in WITHOUT_TORCH], ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "path", [f for f in FILES if room(f) in WITHOUT_TORCH], ids=lambda path: str(path.relative_to(SOURCE))
+)
 def test_rooms_without_torch_never_import_it(path):
     assert not {name for name in imported(path) if name.split(".")[0] == "torch"}
 
@@ -91,7 +97,9 @@ def test_algorithms_import_neither_each_other_nor_the_rooms_above():
 
 
 def test_generated_pages_are_up_to_date():
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / "docs.py"), "--check"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "docs.py"), "--check"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

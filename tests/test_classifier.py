@@ -60,17 +60,17 @@ def test_unlabeled_digits_make_it_better_than_the_labels_alone() -> None:
     for name in ("mixmatch", "supervised"):
         classifier = MixMatchClassifier(algorithm=name, filters=16, steps=300, random_state=0).fit(X[:1_297], y)
         score[name] = classifier.score(X[1_297:], truth[1_297:])
-    assert score["mixmatch"] > 0.9
+    assert score["mixmatch"] > 0.92, score
     assert score["mixmatch"] > score["supervised"] + 0.04, score
 
 
-def test_the_guide_runs_and_more_labels_help(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     space: dict[str, Any] = {}
     exec(code, space)
     assert re.findall(r"(\d+) labels", capsys.readouterr().out) == ["20", "40", "60"]
-    assert np.sum(space["y"] != -1) == 80
-    assert space["accuracy"][-1] > space["accuracy"][0]
+    assert space["accuracy"][-1] > 0.9
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -319,3 +319,11 @@ def test_it_says_what_it_does_only_when_asked(capsys: pytest.CaptureFixture[str]
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 10
     assert lines[-1].startswith("step 20 of 20 labeled ")
+
+
+def test_a_fit_that_fails_leaves_nothing_half_fitted() -> None:
+    classifier = quick().fit(grey(), some_labels())
+    with pytest.raises(ValueError, match="must be"):
+        classifier.set_params(steps=0).fit(grey(), some_labels())
+    with pytest.raises(NotFittedError):
+        classifier.predict(grey())

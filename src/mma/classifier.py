@@ -35,7 +35,7 @@ REPORTS = 10  # times that a fit looks at its losses
 GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
 
 
-class MixMatchClassifier(ClassifierMixin, BaseEstimator):
+class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learn to tell images apart from a few labels and many images without one. `y == -1` marks those.
 
     X holds images, (N, H, W) or (N, H, W, C), or rows, (N, features). Rows are images when `image_shape` says so;
@@ -157,7 +157,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):
 
     def _samples_and_labels(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """Check what `fit` was given as scikit-learn does; images have no columns to be counted."""
-        for name in ("n_features_in_", "feature_names_in_"):
+        for name in ("n_features_in_", "feature_names_in_", "transduction_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         rows = dimensions(X) <= 2
         pair: tuple[np.ndarray, np.ndarray]

@@ -15,7 +15,7 @@ from mma.growth import Round
 from mma.run import Run
 from mma.train.watch import Watch
 
-WARM = 3  # steps before the clock starts: the first ones allocate
+WARM = 1  # steps before the clock starts: the first one allocates
 
 
 class Live(Watch):
@@ -32,7 +32,7 @@ class Live(Watch):
             disable=not self.console.is_terminal,
         )
         self.first: tuple[int, float] | None = None
-        self.end, self.last, self.drawn, self.told = 0, "", 0.0, False
+        self.end, self.last, self.drawn, self.told, self.speed = 0, "", 0.0, False, 0.0
         self.seen: set[str] = set()
 
     def __enter__(self) -> Live:
@@ -44,6 +44,7 @@ class Live(Watch):
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
         self.progress.stop()
+        self.estimate()  # a run stopped after a few steps still says what the whole would take
         if self.board is not None:
             self.board.close()
 
@@ -69,24 +70,26 @@ class Live(Watch):
             self.first = (step, now)
         if self.first is None or step <= self.first[0]:
             return
-        speed = (step - self.first[0]) / (now - self.first[1])
-        if not self.told and (now - self.first[1] > 5 or step - self.first[0] >= 20):
-            self.estimate(speed)
+        self.speed = speed = (step - self.first[0]) / (now - self.first[1])
+        if now - self.first[1] > 5 or step - self.first[0] >= 20:
+            self.estimate()
         if now - self.drawn > 0.2:
             self.drawn = now
             left = span((self.end - step) / speed)
             text = f"{step:,}/{self.end:,}  {speed:.1f} steps/s  {left} left  {labels} labels  {self.last}"
             self.progress.update(self.task, completed=step, text=text)
 
-    def estimate(self, speed: float) -> None:
+    def estimate(self) -> None:
         """Say once, from measured steps, how long the whole takes."""
+        if self.told or not self.speed:
+            return
         self.told = True
         import torch
 
         where = f"{torch.get_num_threads()} threads" if not torch.cuda.is_available() else "this device"
         steps = self.end - self.first_step
         self.say(
-            f"{1 / speed:.2g} s per step on {where}: the {steps:,} steps to go take about {span(steps / speed)}, "
+            f"{1 / self.speed:.2g} s per step on {where}: the {steps:,} steps to go take about {span(steps / self.speed)}, "
             f"without evaluations and queries. Ctrl-C stops at any time;  mma train {self.run.folder}  goes on."
         )
 

@@ -1,0 +1,274 @@
+"""Every experiment there is: the paper's tables and ours, each at the scales it can be run at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mma.query.diversity import DIVERSITY
+from mma.query.uncertainty import UNCERTAINTY
+
+Scale = Literal["paper", "lab"]
+RAMP_SHARE = 0.4  # Original: the baselines' unlabeled weight rises over the first 0.4 of all steps.
+
+
+class Method(BaseModel):
+    """One row of a table: what it changes in the base config."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    settings: tuple[str, ...] = ()  # path=value, as for --set
+    ramp: float | None = Field(default=None, gt=0, le=1)  # algorithm.ramp as a share of the run's own steps
+    where: Literal["always", "unlabeled", "labeled"] = "always"  # only cells with (without) unlabeled images
+
+    @property
+    def grows(self) -> bool:
+        """Whether the labeled set grows, so that budgets can share a trunk."""
+        chosen = [setting for setting in self.settings if setting.startswith("query=")]
+        return not chosen or chosen[-1] != "query=passive"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Methods x budgets x totals x seeds on one preset."""
+
+    about: str
+    preset: str
+    methods: Mapping[str, Method]
+    budgets: tuple[int, ...]
+    settings: tuple[str, ...] = ()  # changes to the preset
+    totals: tuple[int | None, ...] = (None,)  # images in the pool; None = what the preset says
+    seeds: int = 5  # Paper: every cell is repeated 5 times
+    paper: str | None = None  # the paper's table to show beside ours
+    only: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # budgets that only some methods have
+
+
+def growing(*queries: str) -> dict[str, Method]:
+    """Return MixMatch that grows its labeled set, one row per query."""
+    return {query: Method(settings=(f"query={query}",)) for query in queries}
+
+
+def baselines(ramp: float | None = None) -> dict[str, Method]:
+    """Return the methods that draw the whole budget at the start, MixMatch last. `ramp` shortens their slow start."""
+    names = {
+        "MeanTeacher": "mean-teacher",
+        "VAT": "vat",
+        "PiModel": "pi-model",
+        "PseudoLabel": "pseudo-label",
+    }
+    return {
+        "Supervised": Method(settings=("algorithm=supervised", "query=passive")),
+        **{row: Method(settings=(f"algorithm={name}", "query=passive"), ramp=ramp) for row, name in names.items()},
+        **MIXMATCH,
+    }
+
+
+def queries(*measures: str) -> tuple[str, ...]:
+    """Return the queries of some uncertainty measures, in the order of the paper's appendix."""
+    picks = tuple(DIVERSITY)
+    return tuple(f"{measure}{aug}-{pick}" for measure in measures for pick in picks for aug in (".aug", ""))
+
+
+def lock_in(preset: str, seeds: int) -> Experiment:
+    """Return growing against passive at equal steps, under each setting meant against lock-in."""
+    remedies = {
+        "": (),
+        " ramp again": ("growth.ramp_again=true",),
+        " refresh final": ("growth.refresh_final=true",),
+        " refresh final, shrink 0.4": ("growth.refresh_final=true", "growth.shrink=0.4"),
+        " refresh every 2": ("growth.refresh_every=2",),
+    }
+    plain = ("growth.ramp_again=false", "growth.refresh_final=false", "growth.refresh_every=0", "growth.shrink=0.0")
+    grown = {
+        f"{query}{name}": Method(settings=(f"query={query}", *plain, *settings))
+        for name, settings in remedies.items()
+        for query in ("random", "diff2.aug-direct")
+    }
+    about = f"growing against passive at equal steps on {preset}"
+    budget = {"digits": 60, "fashion-mnist": 300}[preset]
+    return Experiment(about, preset, {**MIXMATCH, **grown}, (budget,), seeds=seeds)
+
+
+def split(growth: str, supervised: bool) -> dict[str, Method]:
+    """Return the methods of a labeled-vs-unlabeled table: one that grows, and Supervised where everything is labeled."""
+    rows = {growth: Method(settings=(f"query={growth}",), where="unlabeled")}
+    alone = Method(settings=("algorithm=supervised", "query=passive"), where="labeled")
+    return {**rows, "Supervised": alone} if supervised else rows
+
+
+MIXMATCH = {"MixMatch": Method(settings=("query=passive",))}
+PAPER_QUERIES = queries("diff2", "max")
+DIFF2 = {**MIXMATCH, **growing("random", *queries("diff2"))}
+EVERY_QUERY = growing("random", *PAPER_QUERIES, *queries(*(m for m in UNCERTAINTY if m not in ("diff2", "max"))))
+FEW = growing("random", "diff2.aug-direct", "diff2.aug-kmeans", "diff2.aug-infoD")
+
+# Narrow networks and short rounds that two cores finish; everything else is the paper's preset.
+LAB_NET = ("net.filters=8", "net.blocks=1", "net.bn_decay=0.99", "optim.ema_decay=0.998")
+LAB_STEPS = ("growth.first=2048", "growth.every=512", "growth.final=3072", "log.every=128", "log.checkpoint=512")
+LAB = (*LAB_NET, *LAB_STEPS, "algorithm.ramp=1024")
+LAB_100 = (*LAB, "data.total=20000", "growth.start=1000", "growth.add=250")
+
+EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
+    "cifar10": {
+        "paper": lambda: Experiment(
+            "the paper's full CIFAR-10 table",
+            "cifar10",
+            {**baselines(), **growing("random", *PAPER_QUERIES)},
+            (500, 1_000, 2_000, 4_000, 16_000),
+            paper="budgets-cifar10",
+            only={16_000: ("MixMatch",)},
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-10 with a narrow network", "cifar10-lab", {**MIXMATCH, **FEW}, (500,), seeds=3, paper="budgets-cifar10"
+        ),
+    },
+    "cifar100": {
+        "paper": lambda: Experiment(
+            "the paper's full CIFAR-100 table",
+            "cifar100",
+            DIFF2,
+            (4_000, 5_000, 8_000, 10_000),
+            paper="budgets-cifar100",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-100 with a narrow network",
+            "cifar100",
+            {**MIXMATCH, **FEW},
+            (2_000,),
+            LAB_100,
+            seeds=3,
+            paper="budgets-cifar100",
+        ),
+    },
+    "cifar100-grow100": {
+        "paper": lambda: Experiment(
+            "the paper's CIFAR-100 table with small queries",
+            "cifar100-grow100",
+            DIFF2,
+            (4_000, 5_000, 8_000, 10_000),
+            paper="budgets-cifar100-grow100",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-100 with a narrow network and small queries",
+            "cifar100-grow100",
+            {**MIXMATCH, **FEW},
+            (2_000,),
+            (*LAB_100, "growth.add=100", "growth.every=256"),
+            seeds=3,
+            paper="budgets-cifar100-grow100",
+        ),
+    },
+    "svhn": {
+        "paper": lambda: Experiment(
+            "the paper's full SVHN table", "svhn", DIFF2, (500, 1_000, 2_000, 4_000), paper="budgets-svhn"
+        ),
+        "lab": lambda: Experiment(
+            "SVHN with a narrow network",
+            "svhn",
+            {**MIXMATCH, **FEW},
+            (500,),
+            (*LAB, "data.total=20000"),
+            seeds=3,
+            paper="budgets-svhn",
+        ),
+    },
+    "labeled-vs-unlabeled-cifar10": {
+        "paper": lambda: Experiment(
+            "the paper's CIFAR-10 table by labeled and total images",
+            "cifar10",
+            split("diff2.aug-direct", supervised=False),
+            (500, 1_000, 2_000, 4_000),
+            totals=tuple(range(5_000, 50_001, 5_000)),
+            paper="labeled-vs-unlabeled-cifar10",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-10 by labeled and total images with a narrow network",
+            "cifar10-lab",
+            split("diff2.aug-direct", supervised=False),
+            (500, 1_000),
+            LAB_STEPS,
+            totals=(5_000, 20_000, 50_000),
+            seeds=3,
+            paper="labeled-vs-unlabeled-cifar10",
+        ),
+    },
+    "labeled-vs-unlabeled-cifar100": {
+        "paper": lambda: Experiment(
+            "the paper's CIFAR-100 table by labeled and total images",
+            "cifar100",
+            split("diff2.aug-kmeans", supervised=True),
+            (4_000, 5_000, 8_000, 10_000),
+            totals=(5_000, 10_000, 20_000, 50_000),
+            paper="labeled-vs-unlabeled-cifar100",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-100 by labeled and total images with a narrow network",
+            "cifar100",
+            split("diff2.aug-kmeans", supervised=True),
+            (4_000, 5_000),
+            (*LAB, "growth.add=500"),
+            totals=(5_000, 10_000, 20_000),
+            seeds=3,
+            paper="labeled-vs-unlabeled-cifar100",
+        ),
+    },
+    "labeled-vs-unlabeled-svhn-extra": {
+        "paper": lambda: Experiment(
+            "the paper's SVHN+Extra table by labeled and total images",
+            "svhn-extra",
+            split("diff2.aug-kmeans", supervised=False),
+            (500, 1_000, 2_000, 4_000),
+            totals=(5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 604_388),
+            paper="labeled-vs-unlabeled-svhn-extra",
+        ),
+        "lab": lambda: Experiment(
+            "SVHN+Extra by labeled and total images with a narrow network",
+            "svhn-extra",
+            split("diff2.aug-kmeans", supervised=False),
+            (500, 1_000),
+            LAB,
+            totals=(5_000, 20_000, 100_000),
+            seeds=3,
+            paper="labeled-vs-unlabeled-svhn-extra",
+        ),
+    },
+    "digits": {
+        "lab": lambda: Experiment(
+            "every query and baseline on real 8x8 digits",
+            "digits",
+            {**baselines(RAMP_SHARE), **EVERY_QUERY},
+            (60,),
+            seeds=10,
+        ),
+    },
+    "fashion-mnist": {
+        "lab": lambda: Experiment(
+            "Supervised, MixMatch and growing on Fashion-MNIST",
+            "fashion-mnist",
+            {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW},
+            (300,),
+        ),
+    },
+    "lock-in-digits": {"lab": lambda: lock_in("digits", 10)},
+    "lock-in-fashion-mnist": {"lab": lambda: lock_in("fashion-mnist", 3)},
+}
+
+
+def experiment(name: str, scale: str | None) -> tuple[Scale, Experiment]:
+    """Return an experiment at a scale; without one, at the paper's if it has that, else at ours."""
+    scales = EXPERIMENTS[name]
+    chosen = scale or next(iter(scales))
+    for known, make in scales.items():
+        if known == chosen:
+            return known, make()
+    raise ValueError(f"{name} has no --scale {chosen}. It can be run at: {', '.join(scales)}.")
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """Return ' Did you mean ...?' when there is something near."""
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,92 @@
+"""The run folder: torn rows, damaged rows, status, and messages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mma.run import FORMAT, Run
+
+
+def test_a_torn_last_row_is_not_a_row_and_is_cut(new_run):
+    run = new_run("a")
+    run.append("metrics", [{"step": 4}, {"step": 8}])
+    with run.path("metrics").open("ab") as file:
+        file.write(b'{"step": 1')
+    assert run.read("metrics") == [{"step": 4}, {"step": 8}]
+    run.cut("metrics", lambda row: True)
+    assert run.path("metrics").read_bytes().endswith(b'{"step":8}\n')
+
+
+def test_cut_drops_from_the_first_row_that_is_not_kept(new_run):
+    run = new_run("a")
+    run.append("metrics", [{"step": s} for s in (4, 8, 12)])
+    run.cut("metrics", lambda row: row["step"] <= 8)
+    assert [row["step"] for row in run.read("metrics")] == [4, 8]
+
+
+def test_a_damaged_row_in_the_middle_is_named(new_run):
+    run = new_run("a")
+    run.path("labels").write_text('{"index":1}\n{"index\n{"index":3}\n')
+    with pytest.raises(ValueError, match="line 2 is damaged"):
+        run.read("labels")
+
+
+def test_answers_come_in_the_order_they_were_asked_for(new_run):
+    run = new_run("a")
+    run.append("queries", [{"round": 0, "indices": [5, 3]}, {"round": 1, "indices": [9]}])
+    run.append("labels", [{"round": 0, "index": 3, "label": 1}, {"round": 1, "index": 9, "label": 0}])
+    assert run.unanswered() == [5]
+    assert run.status() == "waiting"
+    run.append("labels", [{"round": 0, "index": 5, "label": 2}])
+    assert list(run.answers()) == [5, 3, 9]
+    assert list(run.answers(0)) == [5, 3]
+    assert run.status() == "training"
+
+
+def test_a_newer_format_is_refused(new_run):
+    run = new_run("a")
+    config = run.config() | {"format": FORMAT + 1}
+    (run.folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="Install a newer mma"):
+        Run.open(run.folder)
+
+
+def test_a_damaged_config_is_named(new_run):
+    run = new_run("a")
+    (run.folder / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config.json is damaged"):
+        Run.open(run.folder)
+
+
+def test_a_folder_with_other_things_is_not_taken(tmp_path, tiny):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "photo.jpg").touch()
+    with pytest.raises(ValueError, match="not empty and not a run"):
+        Run.create(tmp_path / "x", tiny().model_dump(mode="json"))
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
+    from mma.run import write_whole
+
+    path = tmp_path / "f"
+    write_whole(path, "old")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mma.run.os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_busy_run_is_seen_and_a_dead_lock_is_none(new_run):
+    run = new_run("a")
+    assert not run.busy()
+    with run.lock():
+        assert run.busy()
+    assert not run.busy()
+    assert (run.folder / "lock").exists()
