@@ -30,7 +30,7 @@ from mma.train.state import State, start
 from mma.train.step import training_step
 from mma.train.stream import Pixels, Stream
 
-LONGEST = 0.999  # Paper: of the teacher's average and BN's statistics, per step, in runs of a million steps.
+LONGEST = 0.999  # decay per step of the teacher's average and BN's statistics, for long runs
 REPORTS = 10  # times that a fit looks at its losses
 GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
 
@@ -225,7 +225,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = ALGORITHMS[self.algorithm]
         gentle = GENTLE if self.algorithm == "mixmatch" else None
         weight = gentle if self.weight is None else positive("weight", self.weight, zero=True)
-        # Original: the weights of all algorithms but MixMatch rise over the first 0.4 of all steps.
+        # The unlabeled weight rises over 0.4 of the steps, as it does in the released code of all others but MixMatch.
         settings = {"weight": weight, "ramp": int(steps * 0.4)}
         return kind(
             **{name: value for name, value in settings.items() if name in kind.model_fields and value is not None}

@@ -7,6 +7,7 @@ MODE "random": SIGKILL after a random time. MODE "points": SIGKILL before the n-
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -48,7 +49,8 @@ def die_at(n: int) -> None:
         path, size = os.readlink(f"/proc/self/fd/{handle}"), os.fstat(handle).st_size
         if path.endswith(".tmp"):  # a file written whole: any part of it may be missing
             os.truncate(path, size // 2)
-        elif path.endswith(".jsonl"):  # appended to: rows already on disk stay, the new one is torn
+        elif path.endswith(".jsonl") and fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_APPEND:
+            # appended to: rows already on disk stay, the new one is torn
             os.truncate(path, size - 10)
 
     os.fsync = counted(os.fsync, half_the_file)
@@ -89,17 +91,20 @@ def killed(pid: int, after: float | None) -> bool:
 
 
 def main(folder: str, mode: str, seed: int) -> None:
-    run, draw, kills, n = Run.open(Path(folder)), random.Random(seed), 0, 0
+    """Kill and start again until the run is done; print how often it was killed."""
+    run, draw, kills, life = Run.open(Path(folder)), random.Random(seed), 0, 0.05
     while True:
-        n += 1
+        before = run.checkpoint_steps()
         if mode == "points":
-            # A little further each time, or the same point would be hit forever.
-            ended = not killed(child(run, lambda n=n: die_at(1 + (n * 7) % 23)), None)
+            # Another point each time, or the same one would be hit for ever.
+            pid, after = child(run, lambda n=kills: die_at(1 + (n * 5) % 17)), None
         else:
-            ended = not killed(child(run, lambda: None), draw.uniform(0.02, 0.35))
-        if ended:
+            pid, after = child(run, lambda: None), draw.uniform(0.0, life)
+        if not killed(pid, after):
             break
         kills += 1
+        # Lives just long enough to get somewhere, whatever the speed of the machine.
+        life *= 1.3 if run.checkpoint_steps() == before else 0.9
     print(kills)
 
 

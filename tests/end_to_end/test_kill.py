@@ -17,13 +17,15 @@ KILL = Path(__file__).with_name("kill.py")
 
 
 @pytest.mark.parametrize("mode", ["random", "points"])
-@pytest.mark.parametrize("settings", [("algorithm=mixmatch", "query=diff2.aug-kmeans"), ("algorithm=mean-teacher", "query=entropy-infoD")])
+@pytest.mark.parametrize(
+    "settings", [("algorithm=mixmatch", "query=diff2.aug-kmeans"), ("algorithm=mean-teacher", "query=entropy-infoD")]
+)
 def test_a_run_killed_again_and_again_ends_byte_equal(new_run, digits, contents, settings, mode):
     whole, run = new_run("whole", *LONGER, *settings), new_run("killed", *LONGER, *settings)
     train(whole, Known(digits.train), on=Host(threads=1), data=digits)
     command = [sys.executable, str(KILL), str(run.folder), mode, "7"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 10, "hardly any kill: make the run longer"
+    assert int(done.stdout) >= 20, "too few kills: make the run longer"
     assert run.status() == "done"
     assert contents(run) == contents(whole)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mma.cli.train import Json
 
 if TYPE_CHECKING:
-    from mma.experiments.compare import Outcome
-    from mma.run import Run
+    from mma.experiments.results import Results
 
 METHODS = {
-    "Supervised": ["algorithm=supervised", "query=passive"],
-    "MixMatch": ["query=passive"],
-    "random growth": ["query=random"],
-    "MMA": ["query=diff2.aug-direct"],
+    "Supervised": ("algorithm=supervised", "query=passive"),
+    "MixMatch": ("query=passive",),
+    "random growth": ("query=random",),
+    "MMA": ("query=diff2.aug-direct",),
 }
 
 
@@ -31,71 +30,44 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Compare four ways to spend 60 labels on real 8x8 digits: under 5 minutes on two cores."""
-    from mma.experiments.compare import outcomes, prepare
-    from mma.experiments.engine import finish_all
+    from mma.cli.grid import carry_out, stop_on_signals
+    from mma.experiments import grid as grids
+    from mma.experiments.engine import Options
+    from mma.experiments.make import from_definition
     from mma.experiments.plots import learning_curves
+    from mma.experiments.report import asked
+    from mma.experiments.results import from_grid
+    from mma.experiments.table import Experiment, Method
     from mma.presets import preset
+    from mma.run import write_whole
 
-    base = preset("digits")
-    growth = base.growth
-    runs = prepare(base, METHODS, range(1, seeds + 1), out)
-    with bars(runs) as tick:
-        failed = finish_all([run for each in runs.values() for run in each], workers, tick)
-    if failed:
-        raise ValueError("; ".join(f"{folder}: {why}" for folder, why in failed.items()))
-    results = outcomes(runs)
+    growth = preset("digits").growth
+    methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
+    definition = Experiment("four ways to spend labels", "digits", methods, (growth.budget,), seeds=seeds)
+    with stop_on_signals():
+        carry_out(from_definition("demo", "lab", definition), out, "local", Options(workers=workers))
+    if failed := grids.read_failures(out):
+        raise ValueError("; ".join(f"{out / place}: {why}" for place, why in failed.items()))
+    found = from_grid(out)
     title = f"Real 8x8 digits, {growth.budget} labels: four ways to use them ({seeds} seeds)"
-    learning_curves(runs, results, title, out / "learning-curves.png")
-    table = [
-        {"method": r.method, "labels": r.labels, "mean": r.mean, "std": r.std, "n": len(r.accuracies)} for r in results
-    ]
-    (out / "table.json").write_text(json.dumps(table, indent=2) + "\n")
-    print(json.dumps(table)) if as_json else show(results, out, growth.start)
+    drawn = learning_curves(found, title, asked(found))
+    assert drawn is not None
+    write_whole(out / "learning-curves.png", drawn)
+    table = rows(found)
+    write_whole(out / "table.json", json.dumps(table, indent=2) + "\n")
+    print(json.dumps(table)) if as_json else show(table, out, growth.start)
 
 
-class bars:
-    """One bar per method on a terminal, fed from the run folders; a line now and then elsewhere."""
+def rows(found: Results) -> list[dict[str, Any]]:
+    """Return one row per method."""
+    from mma.experiments.tables import clean, table
 
-    def __init__(self, runs: Mapping[str, Sequence[Run]]) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self.runs, self.console = runs, Console(stderr=True)
-        count = sum(len(each) for each in runs.values())
-        self.console.print(f"training {count} runs on real 8x8 digits (stop with Ctrl-C; the same command goes on)")
-        columns = (
-            TextColumn("{task.description:>14}"),
-            BarColumn(),
-            TextColumn("{task.fields[text]}"),
-            TimeElapsedColumn(),
-        )
-        self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
-        self.tasks = {method: self.progress.add_task(method, total=1.0, text="") for method in runs}
-        self.told = 0
-
-    def __enter__(self) -> Callable[[], None]:
-        self.progress.start()
-        return self.tick
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
-
-    def tick(self) -> None:
-        """Look at the folders and move the bars."""
-        done = 0
-        for method, each in self.runs.items():
-            rows = [run.read("metrics") for run in each]
-            end = each[0].growth().rounds()[-1].end
-            made = sum(found[-1]["step"] if found else 0 for found in rows) / (end * len(each))
-            finished = sum(bool(found) and found[-1]["step"] == end for found in rows)
-            done += finished
-            self.progress.update(self.tasks[method], completed=made, text=f"{finished}/{len(each)} runs")
-        if not self.console.is_terminal and done > self.told:
-            self.console.print(f"  {done} runs done")
-        self.told = done
+    made, labels = table(found), found.budgets[0]
+    entries = [(name, row[0]) for name, row in zip(made.rows, made.entries, strict=True)]
+    return [{"method": name, "labels": labels, "mean": e.mean, "std": clean(e.std), "n": e.n} for name, e in entries if e]
 
 
-def show(results: Sequence[Outcome], out: Path, start: int) -> None:
+def show(results: Sequence[dict[str, Any]], out: Path, start: int) -> None:
     """Print the table, where the plot is, and what to try next."""
     from rich.console import Console
     from rich.table import Table
@@ -108,10 +80,12 @@ def show(results: Sequence[Outcome], out: Path, start: int) -> None:
     }
     table = Table("method", "labels", "accuracy, %", "what it does", box=None, header_style="bold")
     for found in results:
-        table.add_row(found.method, str(found.labels), f"{found.mean:.2f} ± {found.std:.2f}", what[found.method])
+        deviation = "" if found["std"] is None else f" ± {found['std']:.2f}"
+        accuracy = f"{found['mean']:.2f}{deviation}"
+        table.add_row(found["method"], str(found["labels"]), accuracy, what[found["method"]])
     console = Console(soft_wrap=True)
     console.print(table)
-    seeds = len(results[0].accuracies)
+    seeds = results[0]["n"]
     console.print(f"\nmean ± standard deviation over {seeds} seeds, each the median of its last 20 evaluations")
     console.print(f"plot: {out}/learning-curves.png    runs: mma runs {out}")
     console.print("\nTry next:")

@@ -99,10 +99,7 @@ class Live(Watch):
         accuracy = "" if row["accuracy"] is None else f"  accuracy {row['accuracy']:.2f}"
         self.last = losses + accuracy
         for warning in row["warnings"]:
-            kind = warning.split(":")[0].lstrip("0123456789% ")
-            if kind not in self.seen:
-                self.seen.add(kind)
-                self.warn(f"step {row['step']:,}: {warning}")
+            self.warn(warning)
         if self.board is not None:
             write_row(self.board, row)
 
@@ -111,7 +108,11 @@ class Live(Watch):
         self.console.print(escape(message), highlight=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        """Print a line that stands out."""
+        """Print a line that stands out, once for each kind of warning."""
+        kind = message.split(":")[0].lstrip("0123456789% ")
+        if kind in self.seen:
+            return
+        self.seen.add(kind)
         self.console.print(f"[yellow]warning:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 

@@ -68,7 +68,9 @@ def from_axes(name: str, texts: Sequence[str], settings: Sequence[str] = (), see
     """Return the grid of a preset with the user's own axes."""
     if name not in PRESETS:
         hint = suggestion(name, list(PRESETS))
-        raise ValueError(f"--axis varies a preset, and '{printable(name)}' is none.{hint} Presets: {', '.join(PRESETS)}.")
+        raise ValueError(
+            f"--axis varies a preset, and '{printable(name)}' is none.{hint} Presets: {', '.join(PRESETS)}."
+        )
     axes, base = read_axes(texts), change(preset(name), settings)
     if seeds and SEED in axes:
         raise ValueError("--seeds and --axis seed=... say the same thing. Give one of them.")

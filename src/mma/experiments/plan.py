@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -100,32 +100,31 @@ def family_key(cell: Cell) -> tuple[str, int, int]:
 
 
 def plan_family(grid: Grid, folder: Path, cells: list[Cell]) -> list[Entry]:
-    """Plan the budgets of one method and seed: the largest that is missing is the trunk, the others wait for it."""
-    configs = {cell: config_of(grid, cell) for cell in cells}
+    """Plan the budgets of one method and seed. Runs that are there go on; the largest missing budget is the trunk."""
     relatives = [cell for cell in grid.cells() if cell.family == cells[0].family]
     begun = {c: folder / c.place for c in relatives if (folder / c.place / "config.json").exists()}
-    missing = sorted((cell for cell in cells if cell not in begun), key=lambda cell: cell.budget)
-    entries = [entry_begun(cell, configs[cell], begun[cell]) for cell in cells if cell in begun]
-    if not grid.methods[cells[0].method].grows:
-        return entries + [entry_new(c, configs[c], Job(folder / c.place, dump(configs[c])), "alone", 0) for c in missing]
-    if not missing:
-        return entries
-    trunk = missing[-1]
-    sources = tuple(begun.values())
-    job = Job(folder / trunk.place, dump(configs[trunk]), sources)
-    entries.append(entry_new(trunk, configs[trunk], job, "trunk" if len(cells) > 1 else "alone", stored(job)))
-    for cell in missing[:-1]:
-        state = shared_end(configs[trunk], configs[cell])
-        job = Job(folder / cell.place, dump(configs[cell]), sources)
-        if state > stored(job):  # the trunk will come further with it than any run that is there
-            job = Job(job.folder, job.config, (*sources, folder / trunk.place), folder / trunk.place, state)
-        entries.append(entry_new(cell, configs[cell], job, "tail", max(state, stored(job))))
+    entries = [entry_begun(cell, config_of(grid, cell), begun[cell]) for cell in cells if cell in begun]
+    missing = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.budget)
+    shares = grid.methods[cells[0].method].grows
+    coming = [entry for entry in entries if entry.status != "done"]
+    for cell in missing:
+        config = config_of(grid, cell)
+        job = Job(folder / cell.place, dump(config), tuple(begun.values()) if shares else ())
+        role: Role = "alone" if not shares or len(cells) == 1 else "trunk" if cell == missing[0] else "tail"
+        entry = after_best(Entry(cell, config, job, role, "new", stored(job), end_of(config)), coming if shares else [])
+        entries.append(entry)
+        coming += [entry] if cell == missing[0] else []
     return entries
 
 
-def entry_new(cell: Cell, config: Config, job: Job, role: Role, begin: int) -> Entry:
-    """Plan a run whose folder is not there yet."""
-    return Entry(cell, config, job, role, "new", begin, end_of(config))
+def after_best(entry: Entry, coming: Sequence[Entry]) -> Entry:
+    """Let a new run wait for the run under way that will share most with it, if that is more than what is stored."""
+    shared = [(shared_end(other.config, entry.config), other.job.folder) for other in coming]
+    state, trunk = max(shared, default=(0, entry.job.folder))
+    if state <= entry.begin:
+        return entry
+    sources = tuple(dict.fromkeys((*entry.job.sources, trunk)))
+    return replace(entry, begin=state, job=replace(entry.job, sources=sources, after=trunk, state=state))
 
 
 def entry_begun(cell: Cell, config: Config, folder: Path) -> Entry:
@@ -133,7 +132,9 @@ def entry_begun(cell: Cell, config: Config, folder: Path) -> Entry:
     run = Run.open(folder)
     changed = differences(run.config(), {"format": run.config()["format"], **dump(config)})
     if changed:
-        raise ValueError(f"{folder} holds a run with other settings: {changed[0]}. Move it away, or choose another --out.")
+        raise ValueError(
+            f"{folder} holds a run with other settings: {changed[0]}. Move it away, or choose another --out."
+        )
     steps, end = run.checkpoint_steps(), end_of(config)
     done = min(steps[-1], end) if steps else 0
     return Entry(cell, config, Job(folder, dump(config)), "alone", run.status(), done, end)

@@ -123,7 +123,12 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             only={16_000: ("MixMatch",)},
         ),
         "lab": lambda: Experiment(
-            "CIFAR-10 with a narrow network", "cifar10-lab", {**MIXMATCH, **FEW}, (500,), seeds=3, paper="budgets-cifar10"
+            "CIFAR-10 with a narrow network",
+            "cifar10-lab",
+            {**MIXMATCH, **FEW},
+            (500,),
+            seeds=3,
+            paper="budgets-cifar10",
         ),
     },
     "cifar100": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -33,12 +34,12 @@ class Job:
     watch: Watch
     clock: Clock = field(default_factory=Clock)
 
-    @property
+    @cached_property
     def rounds(self) -> tuple[Round, ...]:
         """Every round of the run."""
         return self.config.growth.rounds(passive=self.config.passive)
 
-    @property
+    @cached_property
     def kept(self) -> frozenset[int]:
         """The steps whose state other budgets start from."""
         return self.config.growth.kept_steps(passive=self.config.passive)
@@ -57,7 +58,8 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | N
     host.check(run, host.describe(on, job.identity.config, job.identity.data), inexact=inexact)
     for left in run.folder.rglob(".*.tmp"):
         left.unlink()  # a write that was killed
-    checkpoint.load_latest(run, job.state, job.identity)
+    if checkpoint.load_latest(run, job.state, job.identity):
+        checkpoint.prune(run, job.state.step, job.kept, job.config.log.checkpoint)  # a kill may have come before it
     for log in ("queries", "labels"):
         run.cut(log, lambda row: True)  # only a torn last row
     for log in ("metrics", "timings"):

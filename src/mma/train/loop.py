@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from mma.data import DataSet
 from mma.growth import Round
 from mma.rng import rng
@@ -10,7 +12,7 @@ from mma.train.ask import grow
 from mma.train.host import Host
 from mma.train.job import Job, resume
 from mma.train.oracle import Oracle
-from mma.train.record import record
+from mma.train.record import record, warnings
 from mma.train.state import Builder, refresh
 from mma.train.step import training_step
 from mma.train.stream import Stream
@@ -48,10 +50,13 @@ def fit(job: Job, round: Round, until: int | None) -> None:
     stream = Stream(config, job.pixels, job.pool, answers, round, config.algorithm.views)
     if round.refresh and state.step == round.begin:
         refresh(state, config, round.index)
+    for warning in warnings(job.data.train.classes, answers, None):
+        job.watch.warn(warning)  # such as a class the start set missed
     end = round.end if until is None else min(round.end, until)
     while state.step < end and not job.watch.stop:
         step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
         noise = rng(config.seed, "loss", step)
+        torch.manual_seed(int(noise.integers(2**63)))  # for what a user's own network draws, such as dropout
         losses = training_step(state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise)
         state.add(losses)
         if state.step % config.log.every == 0:

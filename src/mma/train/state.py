@@ -62,7 +62,7 @@ def network(config: Config, images: Images, builder: Builder | None = None) -> n
     if config.net.name == "own":
         if builder is None:
             raise ValueError(
-                "this run trains a network of its own: call mma.train(run, oracle, network=...) from Python."
+                "this run trains a network of its own: call mma.train.loop.train(run, oracle, network=...)."
             )
         return builder(channels, classes, max(height, width))
     settings = config.net.model_dump(exclude={"name"})

@@ -1,0 +1,145 @@
+"""How long and how much disk: a few real steps of every distinct network and algorithm, on pixels of the right shape."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from mma.config import Config
+from mma.data import Images
+from mma.data.sources import Entry as DataEntry
+from mma.experiments.grid import Cell
+from mma.experiments.make import data_set
+from mma.experiments.plan import Entry, Plan
+from mma.experiments.work import Means
+from mma.query import Query
+from mma.rng import rng
+from mma.train.evaluate import probabilities
+from mma.train.host import Host
+from mma.train.state import State, start
+from mma.train.step import training_step
+from mma.train.stream import Pixels, Stream, pixels_of
+
+SMALL = 4  # images in the first, cheap step: if even that is slow, the whole batch is reckoned from it
+SLOW = 0.15  # seconds for that step from which on it stands for all
+ENOUGH = 1.0  # seconds to measure whole steps for
+LOOKED = 50  # images in the measured evaluation
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one distinct network and algorithm costs here."""
+
+    step: float  # seconds
+    image: float  # seconds to evaluate one image
+    state: int  # bytes of a stored state
+    whole: bool  # whether whole batches were measured
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run costs."""
+
+    seconds: float
+    bytes: int
+
+
+def kind(config: Config) -> str:
+    """Name what the speed of a run depends on."""
+    algorithm = f"{config.algorithm.name} {config.algorithm.views}"
+    return (
+        f"{config.data.name} {config.net.model_dump_json()} {algorithm} {config.optim.batch} {config.optim.precision}"
+    )
+
+
+def speeds(plan: Plan, means: Means) -> dict[str, Speed]:
+    """Measure every distinct kind of run in the plan once."""
+    kinds = {kind(entry.config): entry.config for entry in plan.entries}
+    device = Host(means.device, means.threads).prepare()
+    return {name: measure(config, device) for name, config in kinds.items()}
+
+
+def measure(config: Config, device: torch.device) -> Speed:
+    """Make a few steps with random pixels: the data set need not be on this machine."""
+    images = random_images(data_set(config.data.name), count=max(2 * config.optim.batch, LOOKED))
+    state = start(config, images, device)
+    pixels = pixels_of(images, device, config.data.shift, mirror=config.data.mirror)
+    state.teacher.eval()
+    look = partial(probabilities, state.teacher, pixels, np.arange(LOOKED))
+    look()
+    image = seconds(look, device) / LOOKED
+    some = config.model_copy(
+        update={"optim": config.optim.model_copy(update={"batch": min(SMALL, config.optim.batch)})}
+    )
+    step = partial(one_step, state, some, images, pixels)
+    step()
+    cheap = seconds(step, device)
+    size = 4 * 4 * state.weights.vector.numel()  # student, teacher and two moments, float32
+    if cheap > SLOW:
+        return Speed(cheap * config.optim.batch / some.optim.batch, image, size, whole=False)
+    step = partial(one_step, state, config, images, pixels)
+    step()
+    return Speed(repeated(step, device), image, size, whole=True)
+
+
+def one_step(state: State, config: Config, images: Images, pixels: Pixels) -> None:
+    """Make one training step."""
+    answers = {int(i): int(images.labels[i]) for i in range(len(images) // 2)}
+    round = config.growth.rounds(passive=config.passive)[0]
+    stream = Stream(config, pixels, np.arange(len(images)), answers, round, config.algorithm.views)
+    training_step(state, config.algorithm, config.optim, stream[0], age=state.step, ramp=0, rng=rng(1, "loss", 0))
+
+
+def repeated(work: Callable[[], object], device: torch.device) -> float:
+    """Return the median seconds of some repetitions."""
+    times: list[float] = []
+    while sum(times) < ENOUGH and len(times) < 30:
+        times.append(seconds(work, device))
+    return float(np.median(times))
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Time one call, and wait for the device."""
+    begin = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begin
+
+
+def random_images(entry: DataEntry, count: int) -> Images:
+    """Return noise in the shape of a data set."""
+    height, width, channels = (int(side) for side in entry.size.split(" x "))
+    draw = rng(0, "estimate")
+    pixels = draw.integers(0, 256, (count, height, width, channels), dtype=np.uint8)
+    labels = np.arange(count, dtype=np.int64) % entry.classes
+    return Images(pixels, labels, tuple(str(k) for k in range(entry.classes)))
+
+
+def cost(entry: Entry, speed: Speed, data: DataEntry) -> Cost:
+    """Reckon steps, evaluations and queries that are still to be made, and what the run leaves on disk."""
+    config, growth = entry.config, entry.config.growth
+    evaluations = (entry.end - entry.begin) // config.log.every
+    rounds = growth.rounds(passive=config.passive)
+    queries = sum(round.begin > entry.begin or (round.begin == entry.begin > 0) for round in rounds[1:])
+    looks = 0
+    if not config.passive and Query.parse(config.query).needs_probs:
+        query = Query.parse(config.query)
+        looks = query.views + (query.aug and query.needs_features)
+    pool = config.data.total or data.pool
+    images = evaluations * data.test + queries * looks * pool
+    states = 2 + len([step for step in growth.kept_steps(passive=config.passive) if step >= entry.begin])
+    logs = 600 * (entry.end // config.log.every) + 40 * growth.budget
+    return Cost(entry.steps * speed.step + images * speed.image, states * speed.state + logs)
+
+
+def costs(plan: Plan, means: Means) -> tuple[dict[Cell, Cost], dict[str, Speed]]:
+    """Return what every run of the plan still costs here, and the speeds that this rests on."""
+    found = speeds(plan, means)
+    data = data_set(plan.grid.base["data"]["name"])
+    return {entry.cell: cost(entry, found[kind(entry.config)], data) for entry in plan.entries}, found
