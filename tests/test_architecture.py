@@ -19,7 +19,7 @@ ORDER = [
     {"rng", "text", "growth", "paper"},
     {"run"},
     {"data", "query", "cost"},
-    {"nets"},
+    {"nets", "arrays"},
     {"algorithms"},
     {"config"},
     {"presets"},
@@ -27,7 +27,7 @@ ORDER = [
     {"classifier", "experiments"},
     {"cli"},
 ]
-WITHOUT_TORCH = {"rng", "text", "growth", "paper", "run", "data", "query", "cost"}
+WITHOUT_TORCH = {"rng", "text", "growth", "paper", "run", "data", "query", "cost", "arrays"}
 
 
 def room(path: Path) -> str:

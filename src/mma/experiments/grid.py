@@ -167,7 +167,7 @@ def adopt(folder: Path, new: Grid) -> Grid:
     """Make the grid in `folder`, or add the new request to the one that is there. The caller holds the lock."""
     if (folder / FILE).exists():
         grid = merged(read(folder), new, folder)
-    elif folder.exists() and {path.name for path in folder.iterdir()} - {"lock"}:
+    elif folder.exists() and {path.name for path in folder.iterdir()} - {"lock", f".{FILE}.tmp"}:
         raise ValueError(f"{printable(str(folder))} is not empty and not a grid. Choose another --out.")
     else:
         grid = new

@@ -1,0 +1,124 @@
+"""Engines: every run reaches its end whatever happens to the others, and to whoever trains it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mma.experiments import grid as grids
+from mma.experiments.engine import Options, engine, finish_all, ready
+from mma.experiments.local import death
+from mma.experiments.plan import Job, plan
+from mma.experiments.work import Means, prepared
+from mma.run import Run
+
+AXES = ("query=passive,random", "growth.budget=15,20", "seed=1")
+
+
+def test_workers_give_the_same_bytes_as_one_process(small, tmp_path, train_here, train_with, bytes_of):
+    train_here(small(*AXES), tmp_path / "here")
+    assert train_with(small(*AXES), tmp_path / "workers") == {}
+    assert bytes_of(tmp_path / "workers") == bytes_of(tmp_path / "here")
+
+
+def test_one_failing_run_stops_no_other_and_says_why(small, tmp_path, train_with):
+    grid = grids.adopt(tmp_path, small("query=random,max-direct", "seed=1..2"))
+    broken = prepared(plan(grid, tmp_path, grid.cells()).todo[0].job)
+    (broken.folder / "checkpoints" / "000000004.safetensors").write_bytes(b"not a state")
+    failed = train_with(grid, tmp_path)
+    assert list(failed) == [broken.folder]
+    assert "is damaged or cut short" in failed[broken.folder]
+    states = [Run.open(tmp_path / cell.place).status() for cell in grid.cells()]
+    assert states.count("done") == 3
+
+
+def test_a_worker_that_is_killed_takes_only_its_run_with_it(small, tmp_path):
+    long = ["growth.final=100000"]
+    grid = grids.adopt(tmp_path, small("query=passive", "seed=1", settings=long))
+    short = grids.adopt(tmp_path / "short", small("query=passive", "seed=1"))
+    jobs = [plan(g, f, g.cells()).todo[0].job for g, f in ((grid, tmp_path), (short, tmp_path / "short"))]
+    local = engine("local", Options(workers=1))
+    found: dict[Path, str | None] = {}
+
+    def tick(running):
+        if Run(jobs[0].folder).path("metrics").exists() and jobs[0].folder in running:
+            os.kill(local.workers[0].process.pid, signal.SIGKILL)
+
+    finish_all(jobs, local, tick, lambda folder, why: found.update({folder: why}))
+    assert "SIGKILL" in str(found[jobs[0].folder])
+    assert found[jobs[1].folder] is None
+    assert Run.open(jobs[0].folder).status() == "training"
+
+
+def test_stopping_stores_every_run(small, tmp_path):
+    grid = grids.adopt(tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
+    job = plan(grid, tmp_path, grid.cells()).todo[0].job
+
+    def tick(running):
+        if Run(job.folder).path("metrics").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finish_all([job], engine("local", Options(workers=1)), tick)
+    run = Run.open(job.folder)
+    assert run.checkpoint_steps()
+    assert not run.busy()
+
+
+def test_a_tail_waits_until_its_trunk_has_stored_the_state(tmp_path):
+    trunk = Run.create(tmp_path / "trunk", {})
+    tail = Job(tmp_path / "tail", {}, (trunk.folder,), trunk.folder, 8)
+    assert not ready(tail, {trunk.folder})
+    assert ready(tail, set())  # the trunk ended, however it ended
+    trunk.checkpoint_path(8).write_bytes(b"")
+    assert ready(tail, {trunk.folder})
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(ValueError, match="There are: local, ray"):
+        engine("slurm", Options())
+
+
+def test_ray_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"pip install 'mma\[ray\]'"):
+        engine("ray", Options())
+
+
+def test_a_death_is_described():
+    assert death(-9) == "its process was ended by SIGKILL (out of memory?)"
+    assert death(3) == "its process ended with code 3"
+
+
+def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
+    grid = grids.adopt(tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
+    folder = tmp_path / grid.cells()[0].place
+    code = (
+        "from pathlib import Path\nfrom mma.experiments import grid as grids\nfrom mma.experiments.plan import plan\n"
+        "from mma.experiments.engine import *\n"
+        "if __name__ == '__main__':\n"
+        f"    folder = Path({str(tmp_path)!r})\n    grid = grids.read(folder)\n"
+        "    finish_all([e.job for e in plan(grid, folder, grid.cells()).todo], engine('local', Options()))\n"
+    )
+    script = tmp_path / "parent.py"
+    script.write_text(code)
+    parent = subprocess.Popen([sys.executable, str(script)])
+    run = Run(folder)
+    while not run.path("metrics").exists():
+        assert parent.poll() is None
+        time.sleep(0.02)
+    parent.kill()
+    parent.wait()
+    while run.busy():  # the orphan ends by itself
+        time.sleep(0.02)
+    assert Run.open(folder).checkpoint_steps()
+
+
+def test_means_are_the_same_for_all_jobs():
+    assert Options().means == Means(device="cpu", threads=1)

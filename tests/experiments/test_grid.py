@@ -1,0 +1,170 @@
+"""What a grid is: a folder that only grows, and refuses what would make its runs incomparable."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mma.experiments import grid as grids
+from mma.experiments.axes import read_axes, row_name, seeds_of, values_of
+from mma.experiments.make import config_of, from_axes, from_experiment
+from mma.experiments.table import EXPERIMENTS, experiment
+from mma.paper import table
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1..3", ("1", "2", "3")),
+        ("a,b", ("a", "b")),
+        ("1,3..4", ("1", "3", "4")),
+        ("[1,2],[3]", ("[1,2]", "[3]")),
+        ("a,a", ("a",)),
+    ],
+)
+def test_an_axis_is_a_list_or_a_range(text, values):
+    assert values_of(text) == values
+
+
+@pytest.mark.parametrize("text", ["5..1", "a,,b", "a,"])
+def test_a_broken_list_is_refused(text):
+    with pytest.raises(ValueError, match="empty"):
+        values_of(text)
+
+
+def test_seeds_are_a_count_a_range_or_a_list():
+    assert seeds_of("3") == (1, 2, 3)
+    assert seeds_of("3..4") == (3, 4)
+    assert seeds_of("7,2") == (2, 7)
+    with pytest.raises(ValueError, match="would run nothing"):
+        seeds_of("0")
+    with pytest.raises(ValueError, match="whole numbers"):
+        seeds_of("many")
+
+
+def test_axes_are_read_once_each():
+    assert read_axes(["query=a,b", "seed=1..2"]) == {"query": ("a", "b"), "seed": ("1", "2")}
+    with pytest.raises(ValueError, match="twice"):
+        read_axes(["seed=1", "seed=2"])
+    with pytest.raises(ValueError, match="path=values"):
+        read_axes(["seed"])
+
+
+def test_rows_are_named_by_what_sets_them_apart():
+    assert row_name(["query=passive"]) == "MixMatch"
+    assert row_name(["query=random", "optim.lr=0.1"]) == "random, lr=0.1"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_a_valid_grid_at_every_scale(name):
+    for scale in EXPERIMENTS[name]:
+        grid = from_experiment(name, scale, seeds="2")
+        assert len(grid.cells()) % 2 == 0
+        assert len({cell.place for cell in grid.cells()}) == len(grid.cells())
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if "paper" in EXPERIMENTS[name]])
+def test_the_papers_tables_have_a_run_for_every_number(name):
+    found = from_experiment(name, "paper", seeds="1")
+    assert found.paper is not None
+    ours = {(cell.method, cell.budget, found.total_of(cell)) for cell in found.cells()}
+    assert ours == {(row.method, row.labels, row.total) for row in table(found.paper)}
+
+
+def test_lab_baselines_ramp_over_a_share_of_their_own_steps():
+    grid = from_experiment("digits", seeds="1", methods="VAT,MeanTeacher")
+    for cell in grid.cells():
+        config = config_of(grid, cell)
+        assert config.algorithm.ramp == round(0.4 * config.growth.rounds(passive=True)[-1].end)
+
+
+def test_runs_pair_by_seed(finished):
+    first = {}
+    for path in sorted(finished.glob("runs/*/budget20-seed2/queries.jsonl")):
+        first[path.parts[-3]] = json.loads(path.read_text().splitlines()[0])["indices"]
+    assert first["random"] == first["diff2.aug-direct"]
+    assert first["MixMatch"][: len(first["random"])] == first["random"]
+
+
+def test_asking_for_more_adds_and_never_changes_what_is_there(small, tmp_path):
+    grids.adopt(tmp_path, small("query=random", "seed=1..2"))
+    both = grids.adopt(tmp_path, small("query=random,max-direct", "seed=1..3"))
+    assert len(both.cells()) == 6
+    assert len(both.requests) == 2
+    assert grids.adopt(tmp_path, small("query=random", "seed=1..2")) == both
+
+
+def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path):
+    grids.adopt(tmp_path, small("query=random"))
+    with pytest.raises(ValueError, match=r"optim\.lr was 0\.002 and is 0\.1"):
+        grids.adopt(tmp_path, small("query=random", settings=["optim.lr=0.1"]))
+    with pytest.raises(ValueError, match="at scale own"):
+        grids.adopt(tmp_path, from_experiment("digits"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: from_experiment("cifar1O"), "Did you mean 'cifar10'"),
+        (lambda: from_experiment("folder"), "is a preset: give it axes"),
+        (lambda: from_experiment("digits", "paper"), "no --scale paper"),
+        (lambda: from_experiment("digits", methods="mixmatch"), "Did you mean 'MixMatch'"),
+        (lambda: from_experiment("digits", budgets="sixty"), "whole numbers"),
+        (lambda: from_experiment("digits", budgets="5000"), "leave no run"),
+        (lambda: from_axes("digits", ["budget=3"]), "Did you mean 'growth.budget'"),
+        (lambda: from_axes("digits", ["query=diff3"]), "No query 'diff3'"),
+        (lambda: from_axes("digit", ["query=random"]), "Did you mean 'digits'"),
+        (lambda: from_axes("digits", ["seed=1"], seeds="2"), "the same thing"),
+        (lambda: from_axes("digits", ["data.total=50", "growth.budget=60"]), "leave no run"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_way_out(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_folder_that_is_no_grid_is_refused(tmp_path, small):
+    with pytest.raises(ValueError, match="is not a grid"):
+        grids.read(tmp_path)
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match="not empty and not a grid"):
+        grids.adopt(tmp_path, small("query=random"))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 1, "secret": 2}', "\xff"])
+def test_a_damaged_grid_is_refused(tmp_path, text):
+    (tmp_path / "grid.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match="is damaged"):
+        grids.read(tmp_path)
+
+
+def test_a_newer_grid_is_refused(tmp_path):
+    (tmp_path / "grid.json").write_text('{"format": 2, "future": true}')
+    with pytest.raises(ValueError, match="grid format 2; this mma reads up to 1"):
+        grids.read(tmp_path)
+
+
+def test_only_one_process_works_on_a_grid(tmp_path):
+    code = f"from mma.experiments.grid import locked\nfrom pathlib import Path\nwith locked(Path({str(tmp_path)!r})): print('never')"
+    with grids.locked(tmp_path):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"another mma grid (process {os.getpid()})" in done.stderr
+    with grids.locked(tmp_path):
+        pass
+
+
+def test_names_make_folders_of_their_own():
+    names = ["diff2.aug-direct", "a b", "a/b", "../x", "random, lr=0.1"]
+    slugs = [grids.slug(name) for name in names]
+    assert len(set(slugs)) == len(names)
+    assert slugs[0] == names[0]
+    assert not any("/" in slug or slug.startswith(".") for slug in slugs)
+
+
+def test_scales_default_to_the_papers():
+    assert experiment("cifar10", None)[0] == "paper"
+    assert experiment("digits", None)[0] == "lab"

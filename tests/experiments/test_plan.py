@@ -1,0 +1,131 @@
+"""Trunks and tails: what is shared, what is left, and that sharing changes no number."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from mma.experiments import grid as grids
+from mma.experiments.estimate import costs
+from mma.experiments.make import config_of, from_experiment
+from mma.experiments.plan import plan
+from mma.experiments.work import Means, finish, prepared
+from mma.run import Run
+
+BUDGETS = "growth.budget=15,20,30"
+
+
+def entries(grid, folder):
+    return {(e.cell.method, e.cell.budget): e for e in plan(grid, folder, grid.cells()).entries}
+
+
+def test_the_largest_budget_is_the_trunk_and_the_others_wait_for_it(small, tmp_path):
+    found = entries(small("query=passive,random", BUDGETS, "seed=1"), tmp_path)
+    roles = {key: entry.role for key, entry in found.items()}
+    assert [roles["random", budget] for budget in (15, 20, 30)] == ["tail", "tail", "trunk"]
+    assert {roles["MixMatch", budget] for budget in (15, 20, 30)} == {"alone"}
+    assert found["random", 15].job.after == found["random", 30].job.folder
+    assert (found["random", 15].begin, found["random", 20].begin) == (20, 28)
+
+
+def test_the_papers_plan_counts_what_sharing_saves(tmp_path):
+    grid = from_experiment("cifar10", "paper", methods="random", seeds="1")
+    found = plan(grid, tmp_path, grid.cells())
+    ends = [262_144 + rounds * 32_768 + 262_144 for rounds in (4, 14, 34, 74)]
+    assert found.alone == sum(ends)
+    # A tail starts where the trunk has trained one labeling interval with its budget.
+    assert found.shared == ends[-1] + 3 * (262_144 - 32_768)
+    assert found.left == found.shared
+
+
+def test_shared_runs_end_byte_equal_to_separate_ones(small, tmp_path, train_here, bytes_of):
+    grid = small("query=diff2.aug-direct", BUDGETS, "seed=1")
+    train_here(grid, tmp_path / "shared")
+    grids.adopt(tmp_path / "apart", grid)
+    for cell in grid.cells():
+        Run.create(tmp_path / "apart" / cell.place, config_of(grid, cell).model_dump(mode="json"))
+    train_here(grid, tmp_path / "apart")
+    assert bytes_of(tmp_path / "shared") == bytes_of(tmp_path / "apart")
+
+
+def test_a_larger_budget_asked_for_later_continues_the_trunk(small, tmp_path, train_here, bytes_of):
+    train_here(small("query=random", "growth.budget=15,20", "seed=1"), tmp_path / "grown")
+    whole = small("query=random", BUDGETS, "seed=1")
+    found = entries(grids.merged(grids.read(tmp_path / "grown"), whole, tmp_path), tmp_path / "grown")
+    assert found["random", 30].begin == 28
+    assert {found["random", budget].status for budget in (15, 20)} == {"done"}
+    train_here(whole, tmp_path / "grown")
+    train_here(whole, tmp_path / "at once")
+    one, other = bytes_of(tmp_path / "grown"), bytes_of(tmp_path / "at once")
+    numbers = {name for name in one if name.endswith("jsonl")}
+    assert len(numbers) == 9
+    assert {name: one[name] for name in numbers} == {name: other[name] for name in numbers}
+
+
+def test_tails_wait_for_an_interrupted_trunk_rather_than_start_over(small, tmp_path):
+    grid = grids.adopt(tmp_path, small("query=random", BUDGETS, "seed=1"))
+    trunk = entries(grid, tmp_path)["random", 30]
+    prepared(trunk.job)
+    found = entries(grid, tmp_path)
+    assert found["random", 20].job.after == trunk.job.folder
+    assert found["random", 20].begin == 28
+
+
+def test_refreshed_tails_share_only_what_came_before(small, tmp_path):
+    grid = small("query=random", BUDGETS, "seed=1", settings=["growth.refresh_final=true"])
+    found = entries(grid, tmp_path)
+    assert (found["random", 15].begin, found["random", 20].begin) == (12, 20)
+
+
+def test_a_finished_grid_has_nothing_left(finished):
+    grid = grids.read(finished)
+    assert plan(grid, finished, grid.cells()).todo == []
+
+
+def test_what_is_asked_for_later_is_all_that_is_left(finished, tmp_path, small):
+    shutil.copytree(finished, tmp_path / "more")
+    more = grids.adopt(tmp_path / "more", small("query=passive,random", "growth.budget=15,20", "seed=1..4"))
+    left = plan(more, tmp_path / "more", more.cells(more.requests[-1])).todo
+    assert {entry.cell.seed for entry in left} == {4}
+    assert len(left) == 4
+
+
+def test_a_run_with_other_settings_in_a_cells_place_is_refused(small, tmp_path, tiny):
+    grid = grids.adopt(tmp_path, small("query=random", "seed=1"))
+    Run.create(tmp_path / grid.cells()[0].place, tiny("query=random", "optim.lr=0.5").model_dump(mode="json"))
+    with pytest.raises(ValueError, match=r"other settings: optim\.lr"):
+        plan(grid, tmp_path, grid.cells())
+
+
+def test_a_run_folder_of_a_newer_format_is_refused(small, tmp_path):
+    grid = grids.adopt(tmp_path, small("query=random", "seed=1"))
+    run = prepared(plan(grid, tmp_path, grid.cells()).todo[0].job)
+    config = {**run.config(), "format": 9}
+    (run.folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="run format 9; this mma reads up to"):
+        plan(grid, tmp_path, grid.cells())
+
+
+def test_a_kill_while_a_folder_is_made_leaves_nothing_in_the_way(small, tmp_path):
+    grid = grids.adopt(tmp_path, small("query=random", "seed=1"))
+    job = plan(grid, tmp_path, grid.cells()).todo[0].job
+    beside = job.folder.with_name(f".{job.folder.name}.new")
+    (beside / "checkpoints").mkdir(parents=True)
+    (job.folder / "checkpoints").mkdir(parents=True)
+    finish(job, Means())
+    assert Run.open(job.folder).status() == "done"
+    assert not beside.exists()
+
+
+def test_time_and_disk_are_estimated_without_the_data(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path))
+    settings = ["net.filters=8", "net.blocks=1", "optim.batch=8"]
+    grid = from_experiment("svhn", "lab", seeds="1", methods="MixMatch,diff2.aug-infoD", settings=settings)
+    made = plan(grid, tmp_path, grid.cells())
+    found, speeds = costs(made, Means())
+    assert len(speeds) == 1
+    passive, asking = (found[cell] for cell in grid.cells())
+    assert 0 < passive.seconds < asking.seconds
+    assert passive.bytes > 0
