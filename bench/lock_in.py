@@ -4,12 +4,14 @@ Every run is scored on images held out of the *pool*; the test set is never look
 this table. Runs are paired by seed. Finished runs are read from the CSV and not made again.
 
     python bench/lock_in.py digits --seeds 101 102 103 104 105 --workers 2
+    python bench/lock_in.py report         # the table of all CSVs, into results/lock-in/README.md
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -38,6 +40,15 @@ SETTINGS = {
     "shrink-and-perturb before the tail": ["growth.refresh_final=true", "growth.shrink=0.5"],
     "restart before the tail, coverage start set": ["growth.refresh_final=true", "growth.start_set=coverage"],
 }
+NOTHING, COVERAGE = "nothing (as the paper)", "coverage start set"
+RESULTS = Path(__file__).parents[1] / "results" / "lock-in"
+HEADER = "| setting | passive | random growth | diff2.aug-direct growth |\n|---|---|---|---|"
+INTRO = """# Lock-in: what growing costs against drawing all labels at once
+
+Guesses made early from too few labels can lock in, and later labels then come too late. Accuracy in percent (mean ± standard
+deviation over seeds) on images held out of the pool, never the test set, at equal steps; in brackets the difference to passive
+with the same kind of start set, paired by seed. Made by `bench/lock_in.py` (its first lines say how); all other settings are
+those of the preset of that name, and the lab presets' growth settings were chosen by this table."""
 QUERIES = ("passive", "random", "diff2.aug-direct")
 HELD_OUT = {"digits": 300, "fashion-mnist": 5_000, "cifar10": 5_000}
 
@@ -64,7 +75,40 @@ def one(name: str, setting: str, query: str, seed: int, extra: list[str]) -> flo
     return result[0]
 
 
+def report() -> None:
+    """Write the table: mean and deviation over seeds, and the paired difference to passive with the same start set."""
+    page = [INTRO]
+    for path in sorted(RESULTS.glob("*.csv")):
+        with path.open() as file:
+            rows = {(r["setting"], r["query"], int(r["seed"])): float(r["accuracy"]) for r in csv.DictReader(file)}
+        seeds = sorted({seed for *_, seed in rows})
+        page += ["", f"## {path.stem}, seeds {', '.join(map(str, seeds))}", "", HEADER]
+        for setting in SETTINGS:
+            start = COVERAGE if "coverage" in setting else NOTHING
+            cells = [cell(rows, seeds, setting, query, start) for query in QUERIES]
+            if any(cell != "-" for cell in cells):
+                page.append(f"| {setting} | {' | '.join(cells)} |")
+    (RESULTS / "README.md").write_text("\n".join(page) + "\n")
+
+
+def cell(rows: dict[tuple[str, str, int], float], seeds: list[int], setting: str, query: str, start: str) -> str:
+    """Return `mean ± deviation (difference to passive ± its deviation, n)`."""
+    pairs = [(rows.get((setting, query, seed)), rows.get((start, "passive", seed))) for seed in seeds]
+    both = np.array([(mine, passive) for mine, passive in pairs if mine is not None and passive is not None])
+    if not len(both):
+        return "-"
+    mine, difference = both[:, 0], both[:, 0] - both[:, 1]
+    deviation = mine.std(ddof=1) if len(mine) > 1 else float("nan")
+    text = f"{mine.mean():.2f} ± {deviation:.2f}"
+    if query == "passive":
+        return f"{text} (n={len(mine)})"
+    return f"{text} ({difference.mean():+.2f} ± {difference.std(ddof=1) if len(mine) > 1 else float('nan'):.2f})"
+
+
 def main() -> None:
+    if sys.argv[1:] == ["report"]:
+        report()
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset")
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
@@ -74,14 +118,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    out = options.out or Path(__file__).parents[1] / "results" / "lock-in" / f"{options.preset}.csv"
+    out = options.out or RESULTS / f"{options.preset}.csv"
     done = list(csv.DictReader(out.open())) if out.exists() else []
     seen = {(row["setting"], row["query"], int(row["seed"])) for row in done}
     plan = [
         (s, q, n) for n in options.seeds for s in options.settings for q in options.queries if (s, q, n) not in seen
     ]
     # A passive run asks nothing, so only the start set can matter to it.
-    plan = [(s, q, n) for s, q, n in plan if q != "passive" or s in ("nothing (as the paper)", "coverage start set")]
+    plan = [(s, q, n) for s, q, n in plan if q != "passive" or s in (NOTHING, COVERAGE)]
     out.parent.mkdir(parents=True, exist_ok=True)
     with (
         ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool,

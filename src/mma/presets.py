@@ -104,7 +104,7 @@ def digits() -> Config:
         net=Small(filters=32, bn_decay=0.95),
         algorithm=MixMatch(weight=10.0, ramp=200),
         optim=Optim(lr=0.002, weight_decay=0.02, ema_decay=0.99, batch=32),
-        growth=Growth(start=20, add=10, budget=60, first=300, every=100, final=600),
+        growth=Growth(start=20, add=10, budget=60, first=300, every=100, final=600, start_set="coverage"),
         query="diff2.aug-direct",
         log=Log(every=20, checkpoint=200),
     )
@@ -118,7 +118,7 @@ def fashion_mnist() -> Config:
         net=Small(filters=16, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),
-        growth=Growth(start=100, add=50, budget=300, first=2_000, every=500, final=3_000),
+        growth=Growth(start=100, add=50, budget=300, first=1_000, every=250, final=2_000),
         query="diff2.aug-direct",
         log=Log(every=100, checkpoint=500),
     )
@@ -146,7 +146,7 @@ def folder() -> Config:
         net=Small(filters=32, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),
-        growth=Growth(start=100, add=50, budget=300, first=2_000, every=500, final=3_000),
+        growth=Growth(start=100, add=50, budget=300, first=1_000, every=250, final=2_000),
         query="diff2.aug-kmeans",  # photo folders are full of near-duplicates and unbalanced
         log=Log(every=100, checkpoint=500),
     )

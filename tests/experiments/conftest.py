@@ -10,10 +10,11 @@ import pytest
 from mma.experiments import grid as grids
 from mma.experiments.engine import Options, engine, finish_all
 from mma.experiments.grid import Grid
-from mma.experiments.make import from_axes, from_experiment
+from mma.experiments.make import from_axes
 from mma.experiments.plan import plan
 from mma.experiments.work import Means, finish
 
+# A run takes a fifth of a second; the same sizes as in the conftest above, which cannot be imported from here.
 SMALL = [
     "net.filters=4",
     "optim.batch=8",
@@ -38,9 +39,9 @@ def small() -> Callable[..., Grid]:
 
 
 @pytest.fixture
-def experiment() -> Callable[..., Grid]:
-    """The digits experiment with such runs."""
-    return lambda **options: from_experiment("digits", settings=SMALL, **options)
+def settings() -> list[str]:
+    """The settings of such runs, as words of a command line."""
+    return [word for setting in SMALL for word in ("--set", setting)]
 
 
 def here(grid: Grid, folder: Path) -> Grid:
@@ -88,7 +89,14 @@ def run_files(folder: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for run in sorted((folder / "runs").glob("*/*")):
         last = max((run / "checkpoints").glob("*.safetensors"))
-        names = ("config.json", "host.json", "queries.jsonl", "labels.jsonl", "metrics.jsonl", f"checkpoints/{last.name}")
+        names = (
+            "config.json",
+            "host.json",
+            "queries.jsonl",
+            "labels.jsonl",
+            "metrics.jsonl",
+            f"checkpoints/{last.name}",
+        )
         found |= {f"{run.relative_to(folder)}/{name}": (run / name).read_bytes() for name in names}
     return found
 

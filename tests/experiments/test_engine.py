@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from mma.experiments import grid as grids
 from mma.experiments.engine import Options, engine, finish_all, ready
 from mma.experiments.local import death
 from mma.experiments.plan import Job, plan
-from mma.experiments.work import Means, prepared
+from mma.experiments.work import Means, finish, prepared
 from mma.run import Run
 
 AXES = ("query=passive,random", "growth.budget=15,20", "seed=1")
@@ -57,7 +58,9 @@ def test_a_worker_that_is_killed_takes_only_its_run_with_it(small, tmp_path):
 
 
 def test_stopping_stores_every_run(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
+    grid = grids.adopt(
+        tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"])
+    )
     job = plan(grid, tmp_path, grid.cells()).todo[0].job
 
     def tick(running):
@@ -97,7 +100,9 @@ def test_a_death_is_described():
 
 
 def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
+    grid = grids.adopt(
+        tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"])
+    )
     folder = tmp_path / grid.cells()[0].place
     code = (
         "from pathlib import Path\nfrom mma.experiments import grid as grids\nfrom mma.experiments.plan import plan\n"
@@ -120,5 +125,12 @@ def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
     assert Run.open(folder).checkpoint_steps()
 
 
-def test_means_are_the_same_for_all_jobs():
-    assert Options().means == Means(device="cpu", threads=1)
+def test_a_run_that_has_begun_keeps_its_threads(small, tmp_path):
+    grid = grids.adopt(tmp_path, small("query=passive", "seed=1"))
+    job = plan(grid, tmp_path, grid.cells()).todo[0].job
+    finish(job, Means(threads=1))
+    state = max((job.folder / "checkpoints").iterdir())
+    state.unlink()
+    finish(job, Means(threads=2))
+    assert json.loads((job.folder / "host.json").read_text())["threads"] == 1
+    assert state.exists()

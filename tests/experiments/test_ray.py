@@ -19,6 +19,7 @@ from ray.cluster_utils import Cluster
 from mma.experiments import grid as grids
 from mma.experiments.engine import Options, engine, finish_all
 from mma.experiments.plan import plan
+from mma.run import Run
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
@@ -30,8 +31,8 @@ if __name__ == "__main__":
     failed, killed = [], []
 
     def tick(running):
-        begun = [job for job in jobs if (job.folder / "metrics.jsonl").exists()]
-        if len(begun) >= 2 and not killed:  # both nodes train by now
+        begun = [Run(job.folder) for job in jobs if (job.folder / "metrics.jsonl").exists()]
+        if sum(run.status() != "done" for run in begun) == 2 and not killed:  # one on each node, of one CPU each
             killed.append(second)
             cluster.remove_node(second, allow_graceful=False)
 
@@ -46,7 +47,7 @@ if __name__ == "__main__":
 def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here, bytes_of):
     from mma.experiments import grid as grids
 
-    longer = ["growth.first=120", "growth.final=160", "log.checkpoint=20", "log.every=20"]
+    longer = ["growth.first=120", "growth.final=300", "log.checkpoint=20", "log.every=20"]
     grid = small("query=passive,random", "growth.budget=15,20", "seed=1..2", settings=longer)
     train_here(grid, tmp_path / "here")
     grids.adopt(tmp_path / "ray", grid)

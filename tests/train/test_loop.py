@@ -358,3 +358,12 @@ def test_config_survives_the_folder(new_run, tiny):
 def test_a_folder_that_is_no_run_says_so(tmp_path):
     with pytest.raises(ValueError, match="is not a run"):
         Run.open(tmp_path)
+
+
+def test_going_on_takes_threads_and_compilation_from_the_run(new_run, digits):
+    from mma.train.host import check, describe, remembered
+
+    run = new_run("h")
+    check(run, describe(Host("cpu", 3, True), "c", "d") | {"threads": 3}, inexact=False)
+    assert remembered(run, Host()) == Host("cpu", 3, True)
+    assert remembered(run, Host(threads=1)) == Host("cpu", 1, True)

@@ -56,4 +56,6 @@ def registered() -> typer.Typer:
 
 def main() -> None:
     """Entry point of the `mma` command."""
+    # Threads that spin while they wait make a step ten times slower beside another busy process. Before torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     registered()(prog_name="mma")

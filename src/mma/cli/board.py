@@ -36,6 +36,7 @@ class Board:
         self.plan, self.console = plan, Console(stderr=True, highlight=False)
         self.entries = {entry.job.folder: entry for entry in plan.entries}
         self.done = {entry.job.folder for entry in plan.entries if entry.status == "done"}
+        self.reached = {folder: found[0] for folder in self.done if (found := Run(folder).result())}
         self.failed: dict[Path, str] = {}
         self.running: dict[Path, tuple[int, float | None]] = {}
         self.made, self.begin = 0, time.monotonic()
@@ -65,8 +66,9 @@ class Board:
         name = escape(f"{entry.cell.method}, {entry.cell.budget} labels, seed {entry.cell.seed}")
         if why is None:
             self.done.add(folder)
-            result = Run(folder).result()
-            text = f"{name}: {result[0]:.2f} %" if result else f"{name}: done"
+            found = Run(folder).result()
+            self.reached |= {folder: found[0]} if found else {}
+            text = f"{name}: {found[0]:.2f} %" if found else f"{name}: done"
         else:
             self.failed[folder] = why
             text = f"[red]{name}: failed: {escape(why)}[/]"
@@ -93,7 +95,7 @@ class Board:
         folders = [entry.job.folder for entry in entries]
         ended = [folder for folder in folders if folder in self.done]
         bad = sum(folder in self.failed for folder in folders)
-        results = [result[0] for folder in ended if (result := Run(folder).result())] if len(self.entries) < 100 else []
+        results = [self.reached[folder] for folder in ended if folder in self.reached]
         mean = f"{sum(results) / len(results):.2f}" if results else ""
         count = f"{len(ended)}/{len(folders)}" + (f" [red]{bad} failed[/]" if bad else "")
         return escape(method), count, ProgressBar(total=len(folders), completed=len(ended), width=20), mean

@@ -64,7 +64,9 @@ def rows(found: Results) -> list[dict[str, Any]]:
 
     made, labels = table(found), found.budgets[0]
     entries = [(name, row[0]) for name, row in zip(made.rows, made.entries, strict=True)]
-    return [{"method": name, "labels": labels, "mean": e.mean, "std": clean(e.std), "n": e.n} for name, e in entries if e]
+    return [
+        {"method": name, "labels": labels, "mean": e.mean, "std": clean(e.std), "n": e.n} for name, e in entries if e
+    ]
 
 
 def show(results: Sequence[dict[str, Any]], out: Path, start: int) -> None:

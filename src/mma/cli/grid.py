@@ -39,7 +39,7 @@ DryRun = Annotated[
 ]
 EngineName = Annotated[str, typer.Option("--engine", help="local (processes here) or ray (a cluster; needs mma[ray]).")]
 Workers = Annotated[int, typer.Option(min=1, help="Runs at a time on this machine.")]
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each run.")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each new run.")]
 Address = Annotated[str | None, typer.Option("--ray-address", help="Of a Ray cluster. Default: start one here.")]
 Cpus = Annotated[float, typer.Option("--ray-cpus", min=0.0, help="CPUs of each Ray task.")]
 Gpus = Annotated[float, typer.Option("--ray-gpus", min=0.0, help="GPUs of each Ray task.")]
@@ -58,7 +58,7 @@ def grid(
     dry_run: DryRun = False,
     engine: EngineName = "local",
     workers: Workers = os.cpu_count() or 1,
-    device: Device = "cpu",
+    device: Device = None,
     threads: Threads = 1,
     inexact: Inexact = False,
     ray_address: Address = None,

@@ -87,7 +87,9 @@ def query(
     chosen = Query.parse(strategy or ("random" if job.config.passive else job.config.query))
     free = free_images(job)
     if not len(free):
-        raise ValueError(f"every image of {job.data.name} has a label or was asked about, so there is nothing to choose from.")
+        raise ValueError(
+            f"every image of {job.data.name} has a label or was asked about, so there is nothing to choose from."
+        )
     found = look(job, free, chosen, job.state.step)
     picked = chosen.selection(found, n, rng(job.config.seed, "look", job.state.step))
     names = job.data.train.names

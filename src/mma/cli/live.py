@@ -25,8 +25,7 @@ class Live(Watch):
         self.run, self.console = run, Console(stderr=True)
         self.board = board(run) if tensorboard else None
         self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             TextColumn("{task.fields[text]}"),
             console=self.console,
             disable=not self.console.is_terminal,
@@ -76,7 +75,8 @@ class Live(Watch):
         if now - self.drawn > 0.2:
             self.drawn = now
             left = span((self.end - step) / speed)
-            text = f"{step:,}/{self.end:,}  {speed:.1f} steps/s  {left} left  {labels} labels  {self.last}"
+            pace = f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
+            text = f"{step:,}/{self.end:,} {pace}, {left} left, {labels} labels {self.last}"
             self.progress.update(self.task, completed=step, text=text)
 
     def estimate(self) -> None:
@@ -95,9 +95,9 @@ class Live(Watch):
 
     def evaluated(self, row: dict[str, Any]) -> None:
         """Show the new numbers; say each warning once."""
-        losses = "  ".join(f"{name} {value:.3g}" for name, value in row["loss"].items())
-        accuracy = "" if row["accuracy"] is None else f"  accuracy {row['accuracy']:.2f}"
-        self.last = losses + accuracy
+        losses = ", ".join(f"{name} {value:.3g}" for name, value in row["loss"].items())
+        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} %, "
+        self.last = accuracy + losses  # the losses last: on a narrow terminal they are cut off first
         for warning in row["warnings"]:
             self.warn(warning)
         if self.board is not None:

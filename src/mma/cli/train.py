@@ -17,7 +17,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of a new run.")
 ]
 Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N. Default: as before, else cpu.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: as before, else all.")]
 Compile = Annotated[
     bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")
@@ -34,7 +34,7 @@ def train(
     out: Out = None,
     settings: Settings = None,
     until: Until = None,
-    device: Device = "cpu",
+    device: Device = None,
     threads: Threads = None,
     compile: Compile = False,
     tensorboard: TensorBoard = False,
@@ -51,7 +51,7 @@ def train(
     run = find_or_make(target, out, settings or [])
     with Live(run, tensorboard=tensorboard) as live:
         data = load(run.config()["data"]["name"])
-        on = Host(device, threads, compile)
+        on = Host(device, threads, compile or None)
         train_run(run, Known(data.train), until=until, watch=live, on=on, inexact=inexact, data=data)
     report(run, as_json=as_json)
 

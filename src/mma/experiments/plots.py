@@ -49,6 +49,15 @@ def coloured(methods: Sequence[str], means: Mapping[str, float]) -> dict[str, st
     return dict(zip(sorted(shown, key=lambda m: (m not in FIRST, list(methods).index(m))), COLORS, strict=False))
 
 
+def graded(names: Sequence[str]) -> dict[str, str]:
+    """Give names that have an order colours that have one."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    last = max(len(names) - 1, 1)
+    return {name: to_hex(colormaps["viridis"](0.92 * k / last)) for k, name in enumerate(names)}
+
+
 def final_means(found: Results) -> dict[str, float]:
     """Return each method's mean at its largest budget (and over totals)."""
     means: dict[str, float] = {}
@@ -68,7 +77,7 @@ def accuracy_over_labels(found: Results) -> bytes | None:
     if not curves:
         return None
     drawn, (axes,) = figure(8.5, 5.2)
-    colours = coloured(list(curves), final_means(found))
+    colours = graded(list(curves)) if found.by_total else coloured(list(curves), final_means(found))
     for name in sorted(curves, key=lambda name: name in colours):  # pale ones first, behind
         draw_curve(axes, name, curves[name], colours.get(name))
     axes.set_xscale("log")
@@ -76,8 +85,9 @@ def accuracy_over_labels(found: Results) -> bytes | None:
     axes.set_xticks(ticks if len(ticks) < 12 else ticks[:: len(ticks) // 8], minor=False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.minorticks_off()
-    what = "at the end of each round, while growing" if grown else "at convergence"
-    axes.set(xlabel="labels", ylabel="test accuracy, %", title=f"Accuracy over labels, {what}: mean ± std over seeds")
+    what = "at the end of each round" if grown else "at the end of each run"
+    axes.set(xlabel="labels", ylabel="test accuracy, %")
+    axes.set_title(f"Accuracy over labels, {what}: mean ± std over seeds", loc="left", fontsize=11)
     legend(axes, len(curves) > len(colours))
     return png(drawn)
 
@@ -120,7 +130,8 @@ def growing_curves(found: Results) -> dict[str, Curve]:
 
 def learning_curves(found: Results, title: str = "", asked: Sequence[int] = ()) -> bytes | None:
     """Draw accuracy over steps (mean and range over seeds) beside each method's final accuracies."""
-    budget = max((p.budget for p in found.curves if p.method not in ("MixMatch",)), default=0)
+    shared = [b for b in found.budgets if len({p.method for p in found.curves if p.budget == b}) > 1]
+    budget = max(shared or [p.budget for p in found.curves], default=0)  # the largest that methods can be compared at
     points = [p for p in found.curves if p.budget == budget]
     if not points or found.by_total:
         return None

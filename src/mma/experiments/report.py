@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mma.experiments import page, plots, summary, tables
 from mma.experiments.results import RUNS, Results, write_csv
+from mma.growth import Growth
 from mma.run import write_whole
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
@@ -32,12 +33,15 @@ def draw(found: Results) -> dict[str, bytes]:
 
 
 def asked(found: Results) -> list[int]:
-    """Return the steps at which growing runs were given labels, where all of them agree."""
+    """Return the steps at which growing runs with the largest budget are given labels, if they are few enough to show."""
     if found.grid is None:
         return []
-    budget = max(found.budgets)
-    steps = {row.step for row in found.rounds if row.budget == budget and row.labels < budget}
-    return sorted(steps) if len(steps) < 30 else []
+    budget = max((row.budget for row in found.rounds if row.labels < row.budget), default=0)
+    if not budget:
+        return []
+    growth = Growth.model_validate_json(json.dumps({**found.grid.base["growth"], "budget": budget}))
+    steps = [round.begin for round in growth.rounds()[1:]]
+    return steps if len(steps) < 30 else []
 
 
 def page_of(found: Results, drawn: dict[str, bytes]) -> str:
@@ -67,6 +71,7 @@ def as_text(found: Results) -> str:
 def write_all(found: Results, out: Path, command: str) -> list[Path]:
     """Write every file of a report. All but about.json and README.md depend on the results alone, byte for byte."""
     out.mkdir(parents=True, exist_ok=True)
+    exported = (found.folder / RUNS).is_file()
     table = tables.table(found)
     write_csv(out, found)
     files: dict[str, str | bytes] = {
@@ -79,7 +84,7 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
     if found.by_total:
         files[LABELED_VS_UNLABELED] = for_cost(found)
     files["report.html"] = page_of(found, {name: data for name, data in files.items() if isinstance(data, bytes)})
-    if not (found.folder / RUNS).is_file():  # results that were exported before keep saying how they were made
+    if not exported:  # results that were exported before keep saying how they were made
         files["about.json"] = json.dumps(about(found, command), indent=1) + "\n"
         files["README.md"] = readme(found, command, sorted(files))
     for name, data in files.items():

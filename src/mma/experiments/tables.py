@@ -56,7 +56,8 @@ def table(found: Results) -> Table:
             theirs = published.get((their_key, budget))
             line.append(entry(runs, theirs) if runs or theirs else None)
         rows.append((name, line))
-    lines = bold([line for _, line in rows])
+    plain_lines = [line for _, line in rows]
+    lines = plain_lines if found.by_total else bold(plain_lines)  # more images are no method to prefer
     corner = "images in total" if found.by_total else "method"
     columns = tuple(f"{budget:,} labels" for budget in budgets)
     names = tuple(name for name, _ in rows)
@@ -136,7 +137,8 @@ def notes(found: Results, lines: Sequence[Sequence[Entry | None]]) -> tuple[str,
         if last
         else ""
     )
-    said = [f"Test accuracy in %, mean ± standard deviation over seeds ({n}){kept}. Bold: the best two of a column."]
+    best = "" if found.by_total else " Bold: the best two of a column."
+    said = [f"Test accuracy in %, mean ± standard deviation over seeds ({n}){kept}.{best}"]
     if any(entry and entry.published for line in lines for entry in line):
         lab = found.grid is not None and found.grid.scale != "paper"
         other = (

@@ -26,8 +26,8 @@ PATIENCE = 60.0  # seconds to wait for a run that a dying process still holds
 class Means:
     """How runs are trained: the same for all jobs of a grid, or they would not be comparable."""
 
-    device: str = "cpu"
-    threads: int = 1
+    device: str | None = None  # None: what a run used before, else the CPU
+    threads: int = 1  # of a new run; one that has begun keeps its own, or it could not go on exactly
     inexact: bool = False
 
 
@@ -38,7 +38,8 @@ def finish(job: Job, means: Means, watch: Watch | None = None) -> None:
         return
     wait_for(run)
     data = images(run.config()["data"]["name"])
-    on = Host(means.device, means.threads)
+    begun = (run.folder / "host.json").exists()
+    on = Host(means.device, None if begun else means.threads)
     train(run, Known(data.train), watch=watch, on=on, inexact=means.inexact, data=data)
     if run.status() == "waiting":
         raise ValueError(f"{data.name} has images without a label, and a grid has nobody to ask.")

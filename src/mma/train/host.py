@@ -14,46 +14,51 @@ import torch
 
 from mma.run import Run, explained, write_whole
 
-EXACT = ("torch", "device", "threads", "compile", "cpu", "config", "data")  # what the numbers depend on
+EXACT = ("torch", "device", "gpu", "threads", "compile", "cpu", "config", "data")  # what the numbers depend on
 
 
 @dataclass(frozen=True)
 class Host:
-    """The device and the number of threads a run trains with."""
+    """The device and the number of threads a run trains with. None: what the run used before, else the default."""
 
-    device: str = "cpu"
-    threads: int | None = None  # None: what the run used before, else all cores
-    compile: bool = False
+    device: str | None = None  # the default is the CPU
+    threads: int | None = None  # the default is all cores
+    compile: bool | None = None  # the default is not to compile
 
     def prepare(self) -> torch.device:
         """Make this process train here, repeatably."""
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
+        device = torch.device(self.device or "cpu")
+        if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
-        if self.device.startswith("cuda"):
+        if device.type == "cuda":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
-        return torch.device(self.device)
+        return device
 
 
 def remembered(run: Run, asked: Host) -> Host:
     """Fill in what was not asked for from the run's own host.json, so that going on is exact by default."""
     path = run.folder / "host.json"
-    threads = asked.threads or (json.loads(path.read_text("utf-8")).get("threads") if path.exists() else None)
-    return Host(asked.device, threads or os.cpu_count() or 1, asked.compile)
+    then = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return Host(
+        asked.device or then.get("device", "cpu"),
+        asked.threads or then.get("threads") or os.cpu_count() or 1,
+        asked.compile if asked.compile is not None else then.get("compile", False),
+    )
 
 
 def describe(host: Host, config: str, data: str) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
-    cuda = host.device.startswith("cuda")
     return {
         "format": 1,
         "mma": version("mma"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "device": torch.cuda.get_device_name(host.device) if cuda else "cpu",
+        "device": host.device,
+        "gpu": torch.cuda.get_device_name(host.device) if torch.device(host.device or "cpu").type == "cuda" else None,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         "threads": torch.get_num_threads(),
         "compile": host.compile,

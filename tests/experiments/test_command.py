@@ -1,0 +1,165 @@
+"""The commands as a person uses them: killed, stopped, started twice, given nonsense."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mma.cli.grid import find_or_make, finish, grid
+from mma.cli.report import report
+from mma.experiments import grid as grids
+
+CODE = "import typer; from mma.cli.grid import grid; typer.run(grid)"
+AXES = ["--axis", "query=passive,diff2.aug-kmeans", "--axis", "growth.budget=15,20", "--axis", "seed=1"]
+LONGER = ["--set", "growth.first=60", "--set", "growth.final=60"]
+NOTHING: dict[str, str | None] = dict.fromkeys(("--scale", "--seeds", "--methods", "--budgets"))
+
+
+def call(function, *words):
+    app = typer.Typer()
+    app.command()(function)
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def start(settings: list[str], folder: Path, *more: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-c",
+        CODE,
+        "digits",
+        *settings,
+        *AXES,
+        *LONGER,
+        "--out",
+        str(folder),
+        "--workers",
+        "1",
+        *more,
+    ]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def rows(folder: Path) -> int:
+    return sum(len(path.read_bytes().split(b"\n")) - 1 for path in folder.glob("runs/*/*/metrics.jsonl"))
+
+
+def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    while rows(folder) < count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """A finished grid of one's own."""
+    return Path(shutil.copytree(finished, tmp_path / "copied"))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    skipped = {"about.json", "README.md"}
+    return {path.name: path.read_bytes() for path in (folder / "report").iterdir() if path.name not in skipped}
+
+
+def test_a_grid_killed_twice_ends_with_the_same_report_byte_for_byte(tmp_path, settings, train_here, bytes_of, capsys):
+    killed = tmp_path / "killed"
+    for count in (8, 40):
+        process = start(settings, killed)
+        wait_for_rows(process, killed, count)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start(settings, killed)
+    out, error = process.communicate()
+    assert process.returncode == 0, error
+    assert "4 runs" in error
+    new, whole = find_or_make("digits", NOTHING, AXES[1::2], [*settings, *LONGER][1::2], tmp_path / "whole")
+    train_here(new, whole)
+    finish(whole, as_json=False)
+    assert bytes_of(killed) == bytes_of(whole)
+    assert files(killed) == files(whole)
+    assert out == capsys.readouterr().out
+
+
+def test_a_stopped_grid_says_how_to_go_on(tmp_path, settings):
+    process = start(settings, tmp_path / "g", "--set", "growth.final=100000")
+    wait_for_rows(process, tmp_path / "g", 3)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate()
+    assert process.returncode == 130
+    assert "stopped; every run is stored" in error
+    assert "Go on with  mma" in error
+    assert "Traceback" not in error
+
+
+def test_a_second_grid_on_one_folder_is_refused(tmp_path, settings):
+    with grids.locked(tmp_path / "g"):
+        found = call(grid, "digits", *settings, *AXES, "--out", tmp_path / "g")
+    assert f"another mma grid (process {os.getpid()})" in str(found.exception)
+    assert not (tmp_path / "g" / "grid.json").exists()
+
+
+def test_a_grid_folder_goes_on_by_its_name_and_reports(copied):
+    again = call(grid, copied)
+    assert again.exit_code == 0
+    assert "diff2.aug-direct" in again.stdout
+    shown = call(report, copied)
+    assert "Difference to random" in shown.stdout
+    assert call(report, copied, "--format", "csv").stdout.startswith("method,labels,mean")
+
+
+def test_a_failed_run_is_listed_with_the_way_to_try_again(tmp_path, small, train_here):
+    folder = tmp_path / "g"
+    made = train_here(small("query=random", "seed=1..2"), folder)
+    state = max((folder / made.cells()[0].place / "checkpoints").iterdir())
+    state.unlink()
+    state.with_name("000000001.safetensors").write_bytes(b"broken")
+    for other in state.parent.glob("0000000[1-9]*.safetensors"):
+        other.write_bytes(b"broken")
+    found = call(grid, folder, "--workers", 1)
+    assert found.exit_code == 1
+    assert f"mma train {folder}" in found.stderr
+    assert "is damaged" in found.stderr
+    assert "1 failed" in call(report, folder).stdout
+
+
+def test_the_plan_lists_every_run_and_writes_nothing(tmp_path, settings):
+    words = ["digits", *settings, *AXES, "--out", tmp_path / "g", "--dry-run"]
+    found = call(grid, *words)
+    assert found.exit_code == 0
+    assert "4 runs (0 done)" in found.stdout
+    assert "a factor of" in found.stdout
+    assert "from step 20" in found.stdout
+    assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cifar11"], "Did you mean 'cifar10'"),
+        (["digits", "--axis", "quary=random"], "Did you mean 'query'"),
+        (["digits", "--axis", "query=random", "--scale", "lab"], "every axis is yours"),
+        (["digits", "--engine", "slurm"], "no engine 'slurm'"),
+        (["."], "is not a grid"),
+        (["svhn", "--scale", "lab"], "mma data get svhn"),
+    ],
+)
+def test_nonsense_is_answered_with_the_way_out(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    found = call(grid, *words)
+    assert isinstance(found.exception, ValueError)
+    assert message in str(found.exception)
+
+
+def test_plots_and_page_are_written_beside_a_grid(copied):
+    call(report, copied, "--plots", "--html")
+    written = {path.name for path in (copied / "report").iterdir()}
+    assert {"report.html", "accuracy-over-labels.png", "learning-curves.png"} <= written

@@ -1,0 +1,182 @@
+"""The report: every number is the runs', every gap says why, and committed results give the same files again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from mma.cost import open_table
+from mma.experiments import grid as grids
+from mma.experiments import report, summary, tables
+from mma.experiments.make import from_experiment
+from mma.experiments.plan import plan
+from mma.experiments.results import Result, Results, collect, from_grid
+from mma.experiments.work import prepared
+from mma.run import Run
+
+NOT_COMPARED = {"about.json", "README.md"}
+
+
+def test_the_table_holds_mean_and_deviation_of_the_runs(finished):
+    found = from_grid(finished)
+    results = [Run.open(finished / f"runs/random/budget20-seed{seed}").result()[0] for seed in (1, 2, 3)]
+    assert found.accuracies("random", 20) == dict(zip((1, 2, 3), results, strict=True))
+    made = tables.table(found)
+    entry = made.entries[made.rows.index("random")][made.columns.index("20 labels")]
+    assert entry.n == 3
+    assert entry.mean == pytest.approx(sum(results) / 3)
+
+
+def test_exported_results_give_the_same_files_again(finished, tmp_path):
+    report.write_all(from_grid(finished), tmp_path / "one", "mma report")
+    report.write_all(collect(tmp_path / "one"), tmp_path / "two", "mma report")
+    first = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir() if path.name not in NOT_COMPARED}
+    second = {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+    assert {"runs.csv", "table.md", "table.csv", "statistics.md", "report.html", "learning-curves.png"} <= set(first)
+    assert first == second
+
+
+def test_reporting_on_exported_results_keeps_how_they_were_made(finished, tmp_path):
+    report.write_all(from_grid(finished), tmp_path, "mma report GRID --out HERE")
+    before = (tmp_path / "about.json").read_bytes()
+    report.write_all(collect(tmp_path), tmp_path, "something else")
+    assert (tmp_path / "about.json").read_bytes() == before
+    about = json.loads(before)
+    assert about["commands"][-1] == "mma report GRID --out HERE"
+    assert about["trained with"][0]["threads"] == 1
+
+
+def test_runs_csv_has_a_line_per_run(finished, tmp_path):
+    report.write_all(from_grid(finished), tmp_path, "")
+    rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
+    assert len(rows) == 18
+    assert {row["status"] for row in rows} == {"done"}
+    assert {row["labels"] for row in rows} == {"15", "20"}
+
+
+def test_missing_cells_say_why(finished, tmp_path, small):
+    shutil.copytree(finished, tmp_path / "g")
+    grid = grids.adopt(tmp_path / "g", small("query=random,max-direct,max-infoD", "growth.budget=15,20", "seed=1..3"))
+    left = {(e.cell.method, e.cell.budget, e.cell.seed): e for e in plan(grid, tmp_path / "g", grid.cells()).todo}
+    prepared(left["max-direct", 20, 1].job)
+    grids.write_failures(tmp_path / "g", {str(left["max-infoD", 15, 2].cell.place): "the disk is full"})
+    made = tables.table(from_grid(tmp_path / "g"))
+    words = {(row, column): e.missing for row, line in zip(made.rows, made.entries, strict=True)
+             for column, e in zip(made.columns, line, strict=True)}  # fmt: skip
+    assert words["random", "15 labels"] == ""
+    assert words["max-direct", "15 labels"] == "not run"
+    assert words["max-direct", "20 labels"] == "1 interrupted, 2 not run"
+    assert words["max-infoD", "15 labels"] == "2 not run, 1 failed"
+    assert "the disk is full" in tables.as_markdown(made)
+
+
+def results(grid, accuracy=lambda run: 90.0):
+    runs = [Result(c.method, c.budget, grid.total_of(c), c.seed, "done", None, 20, 9, c.budget) for c in grid.cells()]
+    return Results(tuple(replace(run, accuracy=accuracy(run)) for run in runs), (), (), grid)
+
+
+def test_the_papers_number_stands_beside_ours():
+    text = tables.as_markdown(tables.table(results(from_experiment("cifar10", "lab"))))
+    assert "[paper: 91.69 ± 0.52]" in text
+    assert "far larger than ours" in text
+
+
+def test_labeled_vs_unlabeled_tables_are_laid_out_by_totals():
+    grid = from_experiment("labeled-vs-unlabeled-cifar100", "paper", seeds="2")
+    made = tables.table(results(grid, lambda run: run.budget / 1000 + run.total / 10_000 + run.seed))
+    assert made.rows == ("5,000", "10,000", "20,000", "50,000")
+    assert made.columns == ("4,000 labels", "5,000 labels", "8,000 labels", "10,000 labels")
+    assert made.entries[0][2] is None  # 8,000 labels of 5,000 images
+    assert made.entries[0][1].published == (55.42, 0.30)  # Supervised, where everything is labeled
+
+
+def test_mma_cost_reads_what_a_grid_offers(tmp_path):
+    grid = from_experiment("labeled-vs-unlabeled-cifar10", "lab", seeds="2")
+    found = results(grid, lambda run: 50 + run.budget / 100 + run.total / 10_000 + run.seed)
+    report.write_all(found, tmp_path, "")
+    table = open_table(str(tmp_path))
+    assert list(table.labels) == [500, 1000]
+    assert list(table.totals) == [5000, 20_000, 50_000]
+
+
+def test_the_best_two_of_a_column_are_bold():
+    found = results(from_experiment("svhn", "paper", seeds="1"), lambda run: 90.0 + len(run.method) / 10)
+    made = tables.table(found)
+    for column in range(4):
+        best = {row for row, line in zip(made.rows, made.entries, strict=True) if line[column].best}
+        assert best == {"diff2.aug-direct", "diff2.aug-kmeans"}
+
+
+def test_latex_and_json_are_well_formed(finished):
+    made = tables.table(from_grid(finished))
+    assert len(json.loads(tables.as_json(made))["cells"]) == 6
+    latex = tables.as_latex(replace(made, rows=("a_b & 50%", *made.rows[1:])))
+    assert "a\\_b \\& 50\\%" in latex
+    assert latex.count("\\\\") == 4
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.open, self.sources = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_loads_nothing_and_escapes_names(finished):
+    found = from_grid(finished)
+    evil = "<script>alert(1)</script>"
+    found = replace(
+        found, runs=tuple(replace(run, method=evil if run.method == "random" else run.method) for run in found.runs)
+    )
+    text = report.page_of(found, report.draw(found))
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert "script" not in page.tags
+    assert evil not in text
+    assert page.sources
+    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert not re.search(r"https?://", text)
+
+
+def test_statistics_say_when_nothing_is_shown(finished):
+    text = summary.as_markdown(summary.sections(from_grid(finished)))
+    assert "No difference to random is shown for any method." in text
+    assert "cannot show a difference" in text
+    assert "Rounds worse than random" in text
+
+
+def test_a_folder_that_is_neither_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="neither a grid"):
+        collect(tmp_path)
+    with pytest.raises(ValueError, match="there is no folder"):
+        collect(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("text", "message"), [("method,seed\n", "lacks the column budget"), ("", "lacks the column")])
+def test_damaged_results_are_refused(tmp_path, text, message):
+    (tmp_path / "runs.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        collect(tmp_path)
+
+
+def test_a_damaged_line_is_named(finished, tmp_path):
+    report.write_all(from_grid(finished), tmp_path, "")
+    path = tmp_path / "runs.csv"
+    path.write_text(path.read_text().replace("random,15", "random,fifteen", 1))
+    with pytest.raises(ValueError, match=r"runs\.csv, line \d+ is damaged"):
+        collect(tmp_path)
