@@ -56,7 +56,7 @@ def fit(job: Job, round: Round, until: int | None) -> None:
     while state.step < end and not job.watch.stop:
         step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
         noise = rng(config.seed, "loss", step)
-        torch.manual_seed(int(noise.integers(2**63)))  # for what a user's own network draws, such as dropout
+        torch.manual_seed(int(rng(config.seed, "torch", step).integers(2**63)))  # for a user's own network: dropout
         losses = training_step(state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise)
         state.add(losses)
         if state.step % config.log.every == 0:
