@@ -97,14 +97,18 @@ def svhn_extra() -> Config:
 
 
 def digits() -> Config:
-    """Real 8x8 digits, nothing to download: 20 labels growing to 60 in seconds."""
+    """Real 8x8 digits, nothing to download: 20 labels growing to 60 in half a minute.
+
+    Chosen on held-out images (results/lock-in): ramping up again makes growing cost nothing against passive. A coverage
+    start set gains another point for all methods, but hides what they differ in; it is one --set away.
+    """
     return Config(
         preset="digits",
         data=Data(name="digits", shift=1, mirror=False),
         net=Small(filters=32, bn_decay=0.95),
         algorithm=MixMatch(weight=10.0, ramp=200),
         optim=Optim(lr=0.002, weight_decay=0.02, ema_decay=0.99, batch=32),
-        growth=Growth(start=20, add=10, budget=60, first=300, every=100, final=600, start_set="coverage"),
+        growth=Growth(start=20, add=10, budget=60, first=300, every=100, final=600, ramp_again=True),
         query="diff2.aug-direct",
         log=Log(every=20, checkpoint=200),
     )
