@@ -56,6 +56,8 @@ class OnRay:
 
     def ended(self, seconds: float) -> list[Ended]:
         """Collect the tasks that ended."""
+        if not self.jobs:
+            return []
         done, _ = self.ray.wait(list(self.jobs), num_returns=len(self.jobs), timeout=seconds)
         return [(self.jobs.pop(reference), self.why(reference)) for reference in done]
 
