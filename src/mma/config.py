@@ -36,7 +36,8 @@ class Wrn(Settings):
     """The paper's wide residual network."""
 
     name: Literal["wrn"] = "wrn"
-    filters: int = Field(default=32, gt=0)  # Paper: 32, for CIFAR-100 128 (appendix table).
+    # Paper: 32, for CIFAR-100 128 (appendix table). Below 8 torch 2.13 on a CPU corrupts memory in a strided 1x1 backward.
+    filters: int = Field(default=32, ge=8)
     blocks: int = Field(default=4, gt=0)  # residual blocks per stage: 4 makes 28 layers
     stages: int | None = Field(default=None, gt=0)  # None = log2(side) - 2
     bn_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the running statistics, per step

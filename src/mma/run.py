@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from mma.growth import Growth
 
@@ -32,7 +33,8 @@ class Run:
             raise ValueError(
                 f"{folder} already holds a run. Continue it with  mma train {folder}  or choose another --out."
             )
-        if folder.exists() and any(folder.iterdir()):
+        left_by_a_kill = {"checkpoints", ".config.json.tmp"}
+        if folder.exists() and any(path.name not in left_by_a_kill for path in folder.iterdir()):
             raise ValueError(f"{folder} is not empty and not a run. Choose another --out.")
         with explained(folder):
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -181,11 +183,20 @@ class Run:
         if not path.exists():
             return False
         with path.open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+            return not taken(file, fcntl.LOCK_SH, tries=1)
+
+
+def taken(file: IO[str], kind: int, tries: int = 20) -> bool:
+    """Try to lock a file for about a second: whoever only looks (`busy`) holds it for an instant."""
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if left:
+                time.sleep(0.05)
+        else:
+            return True
+    return False
 
 
 def parse_row(path: Path, number: int, line: bytes) -> Row:

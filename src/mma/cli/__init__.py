@@ -36,7 +36,7 @@ app = typer.Typer(
 
 def registered() -> typer.Typer:
     """Return the app with every command on it."""
-    from mma.cli import cost, data, demo, inspect, train
+    from mma.cli import cost, data, demo, grid, inspect, report, train
 
     if not app.registered_commands:
         for function, name in (
@@ -47,6 +47,8 @@ def registered() -> typer.Typer:
             (inspect.evaluate, "eval"),
             (inspect.query, "query"),
             (inspect.runs, "runs"),
+            (grid.grid, "grid"),
+            (report.report, "report"),
             (cost.cost, "cost"),
         ):
             app.command(name)(function)
