@@ -22,6 +22,7 @@ TINY = [
     "growth.first=12",
     "growth.every=8",
     "growth.final=16",
+    "growth.ramp_again=false",
     "growth.refresh_final=false",
     "growth.refresh_every=0",
     "growth.start_set=uniform",

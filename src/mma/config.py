@@ -28,6 +28,7 @@ class Data(Settings):
 
     name: str  # a name from `mma data list`, or folder:NAME
     total: int | None = Field(default=None, gt=0)  # images in the pool, labeled or not; None = all
+    validation: int = Field(default=0, ge=0)  # images held out of the pool and tested on instead of the test set
     shift: int = Field(ge=0)  # pixels a view may move
     mirror: bool  # a view may be its mirror image
 

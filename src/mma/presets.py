@@ -99,7 +99,7 @@ def svhn_extra() -> Config:
 def digits() -> Config:
     """Real 8x8 digits, nothing to download: 20 labels growing to 60 in half a minute.
 
-    Chosen on held-out images (results/lock-in): ramping up again makes growing cost nothing against passive. A coverage
+    Chosen on held-out images (results/lock-in-digits): ramping up again makes growing cost nothing against passive. A coverage
     start set gains another point for all methods, but hides what they differ in; it is one --set away.
     """
     return Config(

@@ -125,12 +125,12 @@ def test_runs_of_one_seed_share_start_set_and_first_losses_across_queries(new_ru
     assert len({str(run.read("queries")[1]["indices"]) for run in runs}) == 3
 
 
-def test_a_passive_draw_contains_the_start_set_of_the_same_seed(new_run, digits):
+def test_random_growth_ends_with_the_labels_of_the_passive_draw_of_the_same_seed(new_run, digits):
     runs = [new_run(name, f"query={name}") for name in ("random", "passive")]
     for run in runs:
-        go(run, digits, until=1)
-    start, drawn = (set(run.read("queries")[0]["indices"]) for run in runs)
-    assert start < drawn
+        go(run, digits)
+    grown, drawn = (list(run.answers()) for run in runs)
+    assert grown == drawn
 
 
 class Slow:
@@ -344,6 +344,21 @@ def test_a_pool_of_fewer_images_uses_only_those(new_run, digits):
 
     pool = set(subset(digits.train, 100, 1).tolist())
     assert set(run.answers()) <= pool
+
+
+def test_validation_images_leave_the_pool_and_are_tested_on(new_run, digits):
+    from mma.train.job import pool_of
+
+    first, second = (new_run(f"v{seed}", "data.validation=300", f"seed={seed}") for seed in (1, 2))
+    pools = [pool_of(from_json(run.config()), digits) for run in (first, second)]
+    assert len(pools[0][0]) == len(digits.train) - 300
+    assert not set(pools[0][0]) & set(pools[0][1])
+    assert pools[0][1].tolist() == pools[1][1].tolist()
+    go(first, digits)
+    assert not set(first.answers()) & set(pools[0][1].tolist())
+    assert all(
+        (row["accuracy"] * 3) % 1 < 1e-3 or (row["accuracy"] * 3) % 1 > 1 - 1e-3 for row in first.read("metrics")
+    )
 
 
 def test_a_budget_beyond_the_pool_is_an_error_that_names_both(new_run, digits):

@@ -6,7 +6,7 @@ import numpy as np
 
 from mma.data import start_set
 from mma.growth import Round
-from mma.query import Candidates, Query
+from mma.query import Candidates, Query, Selection
 from mma.rng import rng
 from mma.train.evaluate import candidates
 from mma.train.job import Job
@@ -52,24 +52,28 @@ def answered(job: Job, oracle: Oracle, round: Round) -> bool:
 def choose(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str, object]:
     """Pick `count` of the `free` images and return the row that says which and why."""
     attempt = sum(row["round"] == round.index for row in job.run.read("queries"))
-    draw = rng(job.config.seed, "select", round.index, attempt)
     if round.index == 0 and attempt == 0:
-        strategy = f"start-{job.config.growth.start_set}"
-        index = start_set(job.data.train, job.pool, count, job.config.seed, job.config.growth.start_set)
-        scores: np.ndarray = np.zeros(count)
+        strategy, picked = f"start-{job.config.growth.start_set}", drawn(job, free, count, job.config.growth.start_set)
+    elif round.index == 0 or job.config.query == "random":
+        # Random picks go on in the order of a passive draw: at the budget both have the same labels, so that they
+        # differ by growing alone.
+        strategy, picked = "random", drawn(job, free, count, "uniform")
     else:
-        query = Query.parse("random" if round.index == 0 else job.config.query)
-        strategy = str(query)
-        found = look(job, free, query, round.index)
-        selection = query.selection(found, count, draw)
-        index, scores = selection.index, selection.scores
+        query = Query.parse(job.config.query)
+        draw = rng(job.config.seed, "select", round.index, attempt)
+        strategy, picked = str(query), query.selection(look(job, free, query, round.index), count, draw)
     return {
         "round": round.index,
         "step": job.state.step,
         "strategy": strategy,
-        "indices": [int(i) for i in index],
-        "scores": [round_score(s) for s in scores],
+        "indices": [int(i) for i in picked.index],
+        "scores": [round_score(s) for s in picked.scores],
     }
+
+
+def drawn(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
+    """Pick without looking at a model: a function of the seed."""
+    return Selection(start_set(job.data.train, free, count, job.config.seed, how), np.zeros(count))
 
 
 def look(job: Job, free: np.ndarray, query: Query, round: int) -> Candidates:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
 from mma.config import Config, from_json
-from mma.data import DataSet, load, subset
+from mma.data import DataSet, load, nested_order
 from mma.growth import Round
+from mma.rng import rng
 from mma.run import Run
 from mma.train import checkpoint, host
 from mma.train.host import Host
@@ -83,17 +84,27 @@ def bring(run: Run, device: torch.device, watch: Watch, data: DataSet | None, ne
     """Put together everything a run needs, before its first step."""
     config = from_json(run.config())
     data = data or load(config.data.name)
-    pool = pool_of(config, data)
+    pool, held = pool_of(config, data)
     identity = checkpoint.Identity(config.digest(), data.train.digest())
+    data = replace(data, test=data.train.take(held)) if len(held) else data
     state = start(config, data.train, device, network)
     pixels = pixels_of(data.train, device, config.data.shift, mirror=config.data.mirror)
     test = pixels_of(data.test, device, 0, mirror=False)
     return Job(run, config, data, pool, pixels, test, state, identity, watch)
 
 
-def pool_of(config: Config, data: DataSet) -> np.ndarray:
-    """Return the rows of the pool: all images, or the first `data.total` of one seed-shuffled order."""
-    count = len(data.train) if config.data.total is None else config.data.total
-    if config.growth.budget > len(data.train):
-        raise ValueError(f"growth.budget is {config.growth.budget}, but {data.name} has only {len(data.train)} images.")
-    return np.arange(count) if count == len(data.train) else np.sort(subset(data.train, count, config.seed))
+def pool_of(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the pool and those held out to be tested on, both sorted.
+
+    The held-out rows are the same for every seed: what is chosen by them is chosen by one set of images.
+    """
+    have, held, total = len(data.train), config.data.validation, config.data.total
+    wanted = max(config.growth.budget, total or 1)
+    if wanted > have - held:
+        beside = f" beside the {held} held out by data.validation" if held else ""
+        larger = "growth.budget" if wanted == config.growth.budget else "data.total"
+        raise ValueError(f"{larger} is {wanted}, but {data.name} has only {have - held} images{beside}.")
+    order = nested_order(have, config.seed)
+    kept_out = rng(0, "validation").permutation(have)[:held]
+    order = order[~np.isin(order, kept_out)]
+    return np.sort(order[:total]), np.sort(kept_out)
