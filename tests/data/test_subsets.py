@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mma.data import START_SETS, Images, load, nested_order, start_set, subset
-from mma.data.subsets import shares
+from mma.shares import shares
 
 
 @pytest.fixture(scope="module")

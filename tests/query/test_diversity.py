@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from mma.query import Candidates, Query, mean_cosine_similarity
-from mma.query.diversity import clusters, shares
+from mma.query.diversity import clusters
 from mma.rng import rng
+from mma.shares import shares
 
 
 def blobs(sizes, dim=5):

@@ -170,6 +170,35 @@ def test_declined_images_are_replaced_and_stay_unlabeled(new_run, digits):
     assert again.read("metrics")[-1]["labels"] == 20
 
 
+def test_partly_labeled_data_is_asked_only_where_the_label_is_known(new_run, digits):
+    from mma.data import DataSet, Images
+
+    labels = digits.train.labels.copy()
+    labels[18:] = -1
+    partly = DataSet("partly", Images(digits.train.pixels, labels, digits.train.classes), digits.test)
+    said = []
+
+    class Listening(Watch):
+        def warn(self, message):
+            said.append(message)
+
+    run = new_run("partly")
+    go(run, partly, watch=Listening())
+    assert run.status() == "done"
+    assert sorted(run.answers()) == list(range(18))
+    assert "no more labels to be had: 18 instead of 20" in said
+
+
+def test_data_without_any_label_waits_for_people(new_run, digits):
+    from mma.data import DataSet, Images
+
+    blank = Images(digits.train.pixels, np.full(len(digits.train), -1), digits.train.classes)
+    run = new_run("blank")
+    go(run, DataSet("blank", blank, digits.test))
+    assert run.status() == "waiting"
+    assert len(run.unanswered()) == 10
+
+
 def test_an_oracle_that_answers_nonsense_is_refused(new_run, digits):
     class Wrong:
         def ask(self, indices, round):

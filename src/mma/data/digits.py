@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mma.data.images import Images
-from mma.data.subsets import first_of_each_class, shares
+from mma.data.subsets import first_of_each_class
 from mma.rng import rng
+from mma.shares import shares
 
 CLASSES = tuple("0123456789")
 TEST = 500

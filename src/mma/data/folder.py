@@ -14,8 +14,9 @@ from mma.data.cache import check_name
 from mma.data.images import CHUNK, UNKNOWN, DataSet, Images, Quarantined, no_images
 from mma.data.label_csv import DEFAULT, read_labels
 from mma.data.photos import decode_all
-from mma.data.subsets import first_of_each_class, shares
+from mma.data.subsets import first_of_each_class
 from mma.rng import rng
+from mma.shares import shares
 from mma.text import printable
 
 HOLDOUT = 0.2

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mma.data.coverage import spread
 from mma.data.images import UNKNOWN, Images
 from mma.rng import rng
+from mma.shares import shares
 
 Index = NDArray[np.int64]
 
@@ -74,17 +75,6 @@ def _proportional(images: Images, pool: Index, n: int, seed: int) -> Index:
 def _coverage(images: Images, pool: Index, n: int, seed: int) -> Index:
     order = _shuffled(images, pool, seed)
     return order[spread(images.pixels, order, n, rng(seed, "coverage"))]
-
-
-def shares(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Divide `n` among groups in proportion to `counts` (largest remainder); no group gets more than it has."""
-    total = int(counts.sum())
-    if total == 0:
-        return np.zeros_like(counts)
-    floor, remainder = np.divmod(counts * n, total)  # whole numbers: no rounding error can change a share
-    largest = np.argsort(-remainder, kind="stable")[: n - int(floor.sum())]
-    floor[largest] += 1
-    return floor
 
 
 def first_of_each_class(labels: NDArray[np.int64], quota: NDArray[np.int64]) -> Index:

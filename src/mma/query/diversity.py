@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from mma.query.candidates import Floats, Ints
+from mma.shares import shares
 
 CLUSTERS = 20  # Paper: "We fix the number of clusters to be 20"
 BETA = 1.0  # Paper: "we set beta = 1"
@@ -84,17 +85,6 @@ def from_each_cluster(scores: Floats, features: Floats, n: int, rng: Generator) 
     place = np.empty_like(grouped)  # of each row within its own cluster
     place[grouped] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return order[place < shares(sizes, n)[labels]]
-
-
-def shares(sizes: Ints, n: int) -> Ints:
-    """Split n among groups in proportion to their sizes by largest remainder, exactly, in whole numbers.
-
-    No group gets more than it has as long as n <= sum(sizes): seats left over are fewer than groups with a remainder,
-    and a remainder means that the group's exact share, rounded up, still fits.
-    """
-    share, remainder = np.divmod(n * sizes.astype(np.int64), sizes.sum())
-    share[np.argsort(-remainder, kind="stable")[: n - share.sum()]] += 1
-    return share
 
 
 def clusters(features: Floats, k: int, rng: Generator) -> Ints:

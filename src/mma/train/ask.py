@@ -10,7 +10,7 @@ from mma.query import Candidates, Query, Selection
 from mma.rng import rng
 from mma.train.evaluate import candidates
 from mma.train.job import Job
-from mma.train.oracle import Oracle
+from mma.train.oracle import Oracle, Selective
 
 
 def grow(job: Job, round: Round, oracle: Oracle) -> bool:
@@ -20,8 +20,11 @@ def grow(job: Job, round: Round, oracle: Oracle) -> bool:
             return False
         labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
         free = free_images(job, round.index)
+        free = oracle.willing(free) if isinstance(oracle, Selective) else free
         count = min(round.labels - labeled, len(free))
         if count <= 0:
+            if labeled < round.labels:
+                job.watch.warn(f"no more labels to be had: {labeled} instead of {round.labels}")
             return True
         # Declined images leave the round short, so it asks again, for as many as are missing.
         job.run.append("queries", [choose(job, round, free, count)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,8 +20,17 @@ class Oracle(Protocol):
         ...
 
 
+@runtime_checkable
+class Selective(Protocol):
+    """An oracle that knows beforehand what it will never be able to answer."""
+
+    def willing(self, indices: np.ndarray) -> np.ndarray:
+        """Return those of the images that it makes sense to ask about."""
+        ...
+
+
 class Known:
-    """Answers from the data set's own labels: for experiments. Images without a label are not answered."""
+    """Answers from the data set's own labels: for experiments. Asked only about images whose label is known, if any is."""
 
     def __init__(self, images: Images) -> None:
         self.labels: np.ndarray = images.labels
@@ -29,3 +38,8 @@ class Known:
     def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
         """Return the labels that are known."""
         return {int(i): int(self.labels[i]) for i in indices if self.labels[i] >= 0}
+
+    def willing(self, indices: np.ndarray) -> np.ndarray:
+        """Return the images with a known label; all of them where none is known, so that the run waits for people."""
+        known: np.ndarray = indices[self.labels[indices] >= 0]
+        return known if (self.labels >= 0).any() else indices
