@@ -41,6 +41,11 @@ def digits() -> DataSet:
     return load("digits")
 
 
+@pytest.fixture(scope="session")
+def tiny_settings() -> list[str]:
+    return TINY
+
+
 @pytest.fixture
 def tiny() -> Callable[..., Config]:
     """A run on real digits that takes a fifth of a second; settings as for --set."""

@@ -14,34 +14,17 @@ from mma.experiments.make import from_axes
 from mma.experiments.plan import plan
 from mma.experiments.work import Means, finish
 
-# A run takes a fifth of a second; the same sizes as in the conftest above, which cannot be imported from here.
-SMALL = [
-    "net.filters=4",
-    "optim.batch=8",
-    "growth.start=10",
-    "growth.add=5",
-    "growth.budget=20",
-    "growth.first=12",
-    "growth.every=8",
-    "growth.final=16",
-    "growth.refresh_final=false",
-    "growth.refresh_every=0",
-    "growth.start_set=uniform",
-    "log.every=4",
-    "log.checkpoint=5",
-]
-
 
 @pytest.fixture
-def small() -> Callable[..., Grid]:
+def small(tiny_settings: list[str]) -> Callable[..., Grid]:
     """A grid whose runs take a fifth of a second: axes as for --axis, more settings as for --set."""
-    return lambda *axes, settings=(): from_axes("digits", axes, [*SMALL, *settings])
+    return lambda *axes, settings=(): from_axes("digits", axes, [*tiny_settings, *settings])
 
 
 @pytest.fixture
-def settings() -> list[str]:
+def settings(tiny_settings: list[str]) -> list[str]:
     """The settings of such runs, as words of a command line."""
-    return [word for setting in SMALL for word in ("--set", setting)]
+    return [word for setting in tiny_settings for word in ("--set", setting)]
 
 
 def here(grid: Grid, folder: Path) -> Grid:
@@ -76,11 +59,11 @@ def train_with() -> Callable[..., dict[Path, str]]:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Path:
+def finished(tmp_path_factory, tiny_settings) -> Path:
     """A finished grid: three methods, two budgets, three seeds."""
     folder = tmp_path_factory.mktemp("grids") / "finished"
     axes = ["query=passive,random,diff2.aug-direct", "growth.budget=15,20", "seed=1..3"]
-    here(from_axes("digits", axes, SMALL), folder)
+    here(from_axes("digits", axes, tiny_settings), folder)
     return folder
 
 
