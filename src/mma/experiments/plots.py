@@ -86,7 +86,7 @@ def accuracy_over_labels(found: Results) -> bytes | None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.minorticks_off()
     what = "at the end of each round" if grown else "at the end of each run"
-    axes.set(xlabel="labels", ylabel="test accuracy, %")
+    axes.set(xlabel="labels", ylabel="accuracy, %")
     axes.set_title(f"Accuracy over labels, {what}: mean ± std over seeds", loc="left", fontsize=11)
     legend(axes, len(curves) > len(colours))
     return png(drawn)
@@ -144,7 +144,7 @@ def learning_curves(found: Results, title: str = "", asked: Sequence[int] = ()) 
     for step in asked:
         left.axvline(step, color="black", alpha=0.25, linewidth=0.8, linestyle=":")
     note = " (dotted: labels are added)" if asked else ""
-    left.set(xlabel=f"step{note}", ylabel="test accuracy, %", title="While training: mean and range")
+    left.set(xlabel=f"step{note}", ylabel="accuracy, %", title="While training: mean and range")
     low = float(np.percentile([p.low for p in points], 10))
     left.set_ylim(bottom=max(0.0, low - 10))  # the first evaluations would squeeze everything into the upper edge
     if len(methods) > len(colours):
@@ -173,4 +173,4 @@ def draw_finals(axes: Any, reached: Mapping[str, Sequence[float]], colours: Mapp
         axes.plot(values, [row] * len(values), "o", color=colour, alpha=0.6, markersize=6)
         axes.plot([float(np.mean(values))] * 2, [row - 0.32, row + 0.32], color=colour, linewidth=2.5)
     axes.set_yticks(range(len(reached)), list(reached))
-    axes.set(ylim=(len(reached) - 0.4, -0.6), xlabel="test accuracy, %", title="Result: each seed, and the mean")
+    axes.set(ylim=(len(reached) - 0.4, -0.6), xlabel="accuracy, %", title="Result: each seed, and the mean")

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from mma.experiments import page, plots, summary, tables
+from mma.experiments.grid import Grid
 from mma.experiments.results import RUNS, Results, write_csv
 from mma.growth import Growth
 from mma.run import write_whole
@@ -59,8 +60,16 @@ def described(found: Results) -> str:
     net = f"{base['net']['name']} network"
     return (
         f"Experiment {found.grid.experiment}, {found.grid.scale} scale, preset {base['preset']} on {base['data']['name']} "
-        f"({net}): {done} of {len(found.runs)} runs done."
+        f"({net}): {done} of {len(found.runs)} runs done. Scored on {scored_on(found.grid)}."
     )
+
+
+def scored_on(grid: Grid) -> str:
+    """Say which images the accuracies are of: choosing by the test set must not happen unseen."""
+    changes = [setting for method in grid.methods.values() for setting in method.settings]
+    held = {int(setting.split("=")[1]) for setting in changes if setting.startswith("data.validation=")}
+    held |= {grid.base["data"]["validation"]} - {0}
+    return f"{' or '.join(f'{n:,}' for n in sorted(held))} images held out of the pool" if held else "the test set"
 
 
 def as_text(found: Results) -> str:

@@ -43,7 +43,7 @@ def against(found: Results, reference: str) -> Section:
         for row in rows
     ]
     remarks = [
-        "Points of test accuracy; interval from the paired t distribution, p from the Wilcoxon signed-rank test, corrected "
+        "Points of accuracy; interval from the paired t distribution, p from the Wilcoxon signed-rank test, corrected "
         f"by Holm's method for all {len(rows)} comparisons. `not confirmed`: the interval leaves out 0, the corrected test "
         "does not agree.",
         st.what_wilcoxon_can_show(rows),

@@ -138,7 +138,7 @@ def notes(found: Results, lines: Sequence[Sequence[Entry | None]]) -> tuple[str,
         else ""
     )
     best = "" if found.by_total else " Bold: the best two of a column."
-    said = [f"Test accuracy in %, mean ± standard deviation over seeds ({n}){kept}.{best}"]
+    said = [f"Accuracy in %, mean ± standard deviation over seeds ({n}){kept}.{best}"]
     if any(entry and entry.published for line in lines for entry in line):
         lab = found.grid is not None and found.grid.scale != "paper"
         other = (
