@@ -238,7 +238,7 @@ def explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        go_on = f"Everything stored so far is whole; then go on with  mma train {folder}"
         raise ValueError(
-            f"cannot write to {folder}: {error.strerror or error}. Free space or rights. {go_on}"
+            f"cannot write to {folder}: {error.strerror or error}. Make room, or allow writing there; everything stored so far "
+            f"is whole. Then go on with  mma train {folder}"
         ) from error
