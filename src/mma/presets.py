@@ -116,28 +116,34 @@ def digits() -> Config:
 
 
 def fashion_mnist() -> Config:
-    """Fashion-MNIST at lab scale: 100 labels growing to 300 in some ten minutes on one core."""
+    """Fashion-MNIST at lab scale: 100 labels growing to 300 in about five minutes on one core.
+
+    `ramp_again` was checked on held-out images with two seeds (results/lock-in-fashion-mnist).
+    """
     return Config(
         preset="fashion-mnist",
         data=Data(name="fashion-mnist", total=10_000, shift=2, mirror=True),
         net=Small(filters=16, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),
-        growth=Growth(start=100, add=50, budget=300, first=1_000, every=250, final=2_000),
+        growth=Growth(start=100, add=50, budget=300, first=1_000, every=250, final=2_000, ramp_again=True),
         query="diff2.aug-direct",
         log=Log(every=100, checkpoint=500),
     )
 
 
 def cifar10_lab() -> Config:
-    """CIFAR-10 at lab scale: a narrow, shallow member of the paper's family, 250 labels growing to 500 in about an hour."""
+    """CIFAR-10 at lab scale: a narrow, shallow member of the paper's family, 250 labels growing to 500 in about an hour.
+
+    `ramp_again` is taken over from the smaller presets, not measured here.
+    """
     return Config(
         preset="cifar10-lab",
         data=Data(name="cifar10", shift=4, mirror=True),
         net=Wrn(filters=16, blocks=1, bn_decay=0.99),
         algorithm=MixMatch(weight=75.0, ramp=2_048),
         optim=Optim(ema_decay=0.998),
-        growth=Growth(start=250, add=50, budget=500, first=4_096, every=1_024, final=6_144),
+        growth=Growth(start=250, add=50, budget=500, first=4_096, every=1_024, final=6_144, ramp_again=True),
         query="diff2.aug-direct",
         log=Log(every=256, checkpoint=1_024),
     )
@@ -151,7 +157,7 @@ def folder() -> Config:
         net=Small(filters=32, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),
-        growth=Growth(start=100, add=50, budget=300, first=1_000, every=250, final=2_000),
+        growth=Growth(start=100, add=50, budget=300, first=1_000, every=250, final=2_000, ramp_again=True),
         query="diff2.aug-kmeans",  # photo folders are full of near-duplicates and unbalanced
         log=Log(every=100, checkpoint=500),
     )
