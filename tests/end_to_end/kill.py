@@ -104,7 +104,7 @@ def main(folder: str, mode: str, seed: int) -> None:
             break
         kills += 1
         # Lives just long enough to get somewhere, whatever the speed of the machine.
-        life *= 1.3 if run.checkpoint_steps() == before else 0.9
+        life *= 1.3 if run.checkpoint_steps() == before else 0.7
     print(kills)
 
 
