@@ -121,9 +121,7 @@ def report(run: Run, again: str, *, as_json: bool) -> None:
         case "waiting":
             print(f"{run.folder}: waiting for {len(run.unanswered())} labels. Then go on with {again}")
         case _:
-            print(
-                f"{run.folder}: stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}"
-            )
+            print(f"{run.folder}: stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}")
 
 
 def verdict(run: Run) -> str:
