@@ -108,7 +108,7 @@ def test_late_answers_given_to_the_first_process_give_the_same_run(two, contents
     [
         ("odd batch", "optim.batch is 9, which 2 processes cannot share equally"),
         ("held", "being trained by another process"),
-        ("one process", "processes was 1 and is 2. Continue it where it began (mma train "),
+        ("one process", "processes was 1 and is 2. Continue it where it began, with  mma train "),
     ],
 )
 def test_what_cannot_be_trained_is_said_by_the_first_process_and_ends_both(two, what, message):

@@ -31,6 +31,8 @@ class Stoppable(Watch):
 
     def asked_to_stop(self, number: int, frame: FrameType | None) -> None:
         """Stop after this step the first time; at once the second time (as safe, but the last steps are lost)."""
+        if self.stop and number == signal.SIGTERM:
+            return  # a scheduler and torchrun may both send it
         if self.stop:
             raise KeyboardInterrupt
         self.stop = True

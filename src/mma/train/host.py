@@ -99,9 +99,11 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
                 raise ValueError(f"{run.folder}: {why}")
         if changed and not inexact:
             seen = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+            before, again = (command(run, host["processes"]) for host in (then, now))
+            there = f", with  {before} ," if "processes" in changed else ","
             raise ValueError(
-                f"{run.folder} cannot be continued exactly here: {seen}. Continue it where it began"
-                f"{as_before(run, then, changed)}, or accept slightly other numbers with  mma train {run.folder} --inexact"
+                f"{run.folder} cannot be continued exactly here: {seen}. Continue it where it began{there} or accept slightly "
+                f"other numbers with  {again} --inexact"
             )
         if not changed:
             return
@@ -109,12 +111,9 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
         write_whole(path, json.dumps(now, indent=2) + "\n")
 
 
-def as_before(run: Run, then: dict[str, Any], changed: list[str]) -> str:
-    """Say how to train with as many processes as before, where that is what changed."""
-    if "processes" not in changed:
-        return ""
-    start = "mma" if then["processes"] == 1 else f"torchrun --nproc-per-node {then['processes']} -m mma"
-    return f" ({start} train {run.folder})"
+def command(run: Run, processes: int) -> str:
+    """Return how to train a run with that many processes."""
+    return f"{'mma' if processes == 1 else f'torchrun --nproc-per-node {processes} -m mma'} train {run.folder}"
 
 
 CONFIG_CHANGED = (
