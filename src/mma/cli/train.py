@@ -80,6 +80,7 @@ def together() -> Iterator[Ranks]:
             if ranks.first:
                 raise
             if isinstance(error, Elsewhere):
+                ranks.wait_for_first()
                 raise typer.Exit(1) from None
             raise ValueError(f"rank {ranks.rank}: {error}") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -24,9 +24,8 @@ from mma.run import Row, Run
 from mma.train.state import State
 
 T = TypeVar("T")
-PATIENCE = timedelta(
-    hours=1
-)  # for a process that is silent but not gone: the first one may be choosing from a large pool
+# For a process that is silent but not gone: the first one may be choosing from a large pool.
+PATIENCE = timedelta(hours=2)
 
 
 class Elsewhere(ValueError):
@@ -84,6 +83,9 @@ class Ranks:
 
     def alike(self, mine: Callable[[], dict[str, Any]]) -> None:
         """Refuse to go on where processes differ in something that must be the same."""
+
+    def wait_for_first(self) -> None:
+        """After an error elsewhere, let the first process say so: torchrun ends all of them as soon as one ends."""
 
 
 ALONE = Ranks()
@@ -197,12 +199,13 @@ class Team(Ranks):
                 if len(mine):
                     dist.send(mine, 0)
                 return None
-            found = [mine] if len(mine) else []
-            for rank in range(1, self.size):
-                if int(shapes[rank, 0]):
-                    found.append(mine.new_empty(*shapes[rank].tolist()))
-                    dist.recv(found[-1], rank)
-        return torch.cat(found).numpy()
+            rows = torch.empty(int(shapes[:, 0].sum()), int(shapes[:, 1].max()))  # one copy: there may be many
+            for rank, part in enumerate(torch.split(rows, shapes[:, 0].tolist())):
+                if rank == 0 and len(mine):
+                    part.copy_(mine)
+                elif len(part):
+                    dist.recv(part, rank)
+        return rows.numpy()
 
     def alike(self, mine: Callable[[], dict[str, Any]]) -> None:
         """Compare with the first process; the one that differs says in what."""
@@ -215,6 +218,11 @@ class Team(Ranks):
             raise kind(
                 f"the processes of one run must be alike: {'; '.join(other) or 'another one says how they differ'}"
             )
+
+    def wait_for_first(self) -> None:
+        """Wait for a message that will not come: its end is noticed."""
+        with suppress(Elsewhere):
+            self.told(lambda: None)
 
 
 @dataclass(frozen=True)
