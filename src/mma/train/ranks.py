@@ -1,7 +1,7 @@
 """One run trained by several processes. A process alone is the rule: then every method here gives back what it was given.
 
 Every process goes through the same code in the same order and takes its share of the images; the first one alone reads and
-writes the run folder. All of them hold the same weights, bit for bit, because each applies the same mean gradient.
+writes the run folder (but for the latest state, which all read). All of them hold the same weights, bit for bit, because each applies the same mean gradient.
 """
 
 from __future__ import annotations
