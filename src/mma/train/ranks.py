@@ -1,7 +1,8 @@
 """One run trained by several processes. A process alone is the rule: then every method here gives back what it was given.
 
-Every process goes through the same code in the same order and takes its share of the images; the first one alone reads and
-writes the run folder (but for the latest state, which all read). All of them hold the same weights, bit for bit, because each applies the same mean gradient.
+Every process goes through the same code in the same order and takes its share of the images. The first one alone reads and
+writes the run folder; only the latest state is read by all. Each applies the same mean gradient, so that all of them hold
+the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,14 +18,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from mma.algorithms import Losses
-from mma.run import Row, Run
+from mma.run import Run
+from mma.train.shared import SharedRun
 from mma.train.state import State
 
 T = TypeVar("T")
 # For a process that is silent but not gone: the first one may be choosing from a large pool.
 PATIENCE = timedelta(hours=2)
+TO_MEET = timedelta(minutes=10)  # at the start
 
 
 class Elsewhere(ValueError):
@@ -225,40 +229,6 @@ class Team(Ranks):
             self.told(lambda: None)
 
 
-@dataclass(frozen=True)
-class SharedRun(Run):
-    """A run folder that the first process alone reads and writes: what is in it reaches the others as messages."""
-
-    ranks: Ranks = field(default=ALONE)
-
-    def config(self) -> Row:
-        """Return config.json."""
-        return self.ranks.told(super().config)
-
-    def checkpoint_steps(self) -> list[int]:
-        """Return the steps that have a stored state, in order."""
-        return self.ranks.told(super().checkpoint_steps)
-
-    def read(self, log: str) -> list[Row]:
-        """Return the whole rows of a log."""
-        return self.ranks.told(lambda: super(SharedRun, self).read(log))
-
-    def append(self, log: str, rows: Sequence[Row]) -> None:
-        """Append rows."""
-        self.ranks.told(lambda: super(SharedRun, self).append(log, rows))
-
-    def cut(self, log: str, keep: Callable[[Row], bool]) -> None:
-        """Drop the rows from the first that is not kept on."""
-        self.ranks.told(lambda: super(SharedRun, self).cut(log, keep))
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the run for the first process and, through it, for all."""
-        with ExitStack() as held:
-            self.ranks.told(lambda: held.enter_context(super(SharedRun, self).lock()))
-            yield
-
-
 @contextmanager
 def joined() -> Iterator[Ranks]:
     """Join the processes that torchrun started, if it did."""
@@ -268,7 +238,11 @@ def joined() -> Iterator[Ranks]:
     # Host memory goes through gloo and GPU memory through NCCL, so that what is said does not wait for a GPU.
     gpus = torch.cuda.is_available() and dist.is_nccl_available()
     with contact():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=PATIENCE)
+        store, rank, size = next(rendezvous("env://", timeout=TO_MEET))
+        # What processes of an earlier attempt left in torchrun's store must not be taken for an address of this one.
+        store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+        dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
     yield Team()
     dist.destroy_process_group()  # not after an error: others may be gone, and it would wait for them
 
