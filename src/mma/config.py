@@ -110,6 +110,17 @@ class Config(Settings):
             raise ValueError(f"growth.budget ({self.growth.budget}) is larger than data.total ({self.data.total})")
         return self
 
+    @model_validator(mode="after")
+    def _money_is_spent_over_time(self) -> Config:
+        if self.passive and self.growth.for_money:
+            raise ValueError(
+                "query=passive draws everything at the start, so growth.policy has nothing to decide. Set a query, or "
+                "growth.policy=count"
+            )
+        if self.data.total is not None and (self.growth.visible or 0) > self.data.total:
+            raise ValueError(f"growth.visible ({self.growth.visible}) is larger than data.total ({self.data.total})")
+        return self
+
     @property
     def passive(self) -> bool:
         """Whether the whole budget is drawn at the start."""
@@ -117,7 +128,9 @@ class Config(Settings):
 
     def digest(self) -> str:
         """Return a short name of this exact config."""
-        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16).hexdigest()
+        # Without what stands at its default: a setting that a later version adds leaves the runs of this one as they are.
+        told = f"{self.net.name} {self.algorithm.name} {self.model_dump_json(exclude_defaults=True)}"
+        return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
 
 def from_json(text: str | dict[str, Any]) -> Config:

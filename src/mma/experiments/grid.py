@@ -130,7 +130,9 @@ def merged(old: Grid, new: Grid, folder: Path) -> Grid:
             f"{folder} holds the grid {old.experiment} at scale {old.scale}, not {new.experiment} at {new.scale}. "
             "Choose another --out."
         )
-    changed = differences(old.base, new.base) + [
+    from mma.config import from_json  # imports torch, which a report does without
+
+    changed = differences(from_json(old.base).model_dump(mode="json"), new.base) + [
         f"method {name}" for name in new.methods if name in old.methods and new.methods[name] != old.methods[name]
     ]
     if changed:
@@ -145,7 +147,10 @@ def merged(old: Grid, new: Grid, folder: Path) -> Grid:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Name the settings that differ. `growth.budgets` may: it only says which states are kept."""
+    """Name the settings that differ. `growth.budgets` may: it only says which states are kept.
+
+    Compare configs that were read (`from_json`): a setting that came later then stands at its default in both.
+    """
     found: list[str] = []
     for key in sorted({*old, *new}):
         path, a, b = f"{prefix}{key}", old.get(key), new.get(key)

@@ -8,7 +8,7 @@ from mma.data import DataSet
 from mma.growth import Round
 from mma.rng import rng
 from mma.run import Run
-from mma.train.ask import grow
+from mma.train.ask import grow, to_train
 from mma.train.host import Host
 from mma.train.job import Job, resume
 from mma.train.oracle import Oracle
@@ -46,8 +46,8 @@ def train(
 def fit(job: Job, round: Round, until: int | None) -> None:
     """Train with the labels of one round, to its end or to step `until`."""
     state, config = job.state, job.config
-    answers = {i: y for i, y in job.run.answers(round.index).items() if y >= 0}
-    stream = Stream(config, job.pixels, job.pool, answers, round, config.algorithm.views)
+    answers = to_train(job, round)
+    stream = Stream(config, job.pixels, job.pool_at(round.index), answers, round, config.algorithm.views)
     if round.refresh and state.step == round.begin:
         refresh(state, config, round.index)
     for warning in warnings(job.data.train.classes, answers, None):

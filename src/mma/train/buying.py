@@ -1,0 +1,120 @@
+"""Rounds that are paid for: what the money buys is decided once, written down with its reasons, and kept."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mma import cost
+from mma.cost import Moment, Prices, Purchase, Purse
+from mma.growth import Round
+from mma.rng import rng
+from mma.run import Row
+from mma.train.evaluate import probabilities
+from mma.train.job import Job
+
+
+def buy(job: Job, round: Round) -> None:
+    """Decide what the round's money buys, unless that was decided already: what was paid for once does not change."""
+    if any(row["round"] == round.index for row in job.run.read("purchases")):
+        return
+    have = (job.config.growth.start + labels_bought(job, round), len(job.pool_at(round.index)))
+    seen = measure(job)
+    chosen = decide(job, round, have, seen)
+    prices = prices_of(job)
+    paid = chosen.labels * prices.label + chosen.images * prices.image
+    left = money_left(job) - paid
+    row: Row = {
+        "round": round.index,
+        "step": job.state.step,
+        "labels": chosen.labels,
+        "images": chosen.images,
+        "paid": tidy(paid),
+        "left": tidy(left),
+        "stop": chosen.stop,
+        "had": {"labels": have[0], "images": have[1]},
+        "measured": seen,
+        "why": chosen.why,
+    }
+    job.run.append("purchases", [row])
+    job.watch.say(in_words(row))
+
+
+def decide(job: Job, round: Round, have: tuple[int, int], seen: Row | None) -> Purchase:
+    """Ask the policy."""
+    growth, before = job.config.growth, job.run.read("purchases")
+    which = (round.index, growth.purchases)
+    if any(row["stop"] for row in before):
+        return Purchase(0, 0, True, "stopped before")
+    purse = Purse(
+        prices_of(job),
+        money_left(job),
+        rounds=which[1] - which[0] + 1,
+        labels=min(growth.budget - growth.check, have[1] - growth.check) - have[0],
+        images=len(job.pool) - have[1],
+        point=growth.point,
+        explore=2 * which[0] <= which[1],  # the first half
+    )
+    if growth.policy == "split":
+        bought = (have[0] - growth.start, sum(row["images"] for row in before))
+        return cost.split(growth.money, growth.share, purse, which, bought)
+    now = {"step": job.state.step, "had": {"labels": have[0], "images": have[1]}, "measured": seen}
+    history = [moment(row) for row in [*before, now] if row["measured"]]
+    return cost.buy(have, history, purse, rng(job.config.seed, "buyer", round.index))
+
+
+def measure(job: Job) -> Row | None:
+    """Return what the teacher misses on the labels held out for that; None when there are none."""
+    held = job.run.held_out()
+    known = {i: y for i, y in job.run.answers().items() if i in held and y >= 0}
+    if not known:
+        return None
+    job.state.teacher.eval()
+    labels = np.array(list(known.values()))
+    probs = probabilities(job.state.teacher, job.pixels, np.array(list(known)))
+    # The probability that is not on the right class moves more smoothly than the count of wrong answers. Half a miss is
+    # added, as if one more image had been seen: a few images without a miss do not make an error of zero.
+    missed = float((1 - probs[np.arange(len(labels)), labels].astype(np.float64)).sum())
+    error = (missed + 0.5) / (len(labels) + 1)
+    return {
+        "labels": len(labels),
+        "accuracy": tidy(100 * float((probs.argmax(1) == labels).mean())),
+        "error": tidy(error),
+        "spread": tidy(math.sqrt(error * (1 - error) / (len(labels) + 1))),
+    }
+
+
+def moment(row: Row) -> Moment:
+    """Read a measurement back."""
+    had, seen = row["had"], row["measured"]
+    return Moment(row["step"], had["labels"], had["images"], seen["error"], seen["spread"])
+
+
+def labels_bought(job: Job, round: Round) -> int:
+    """Return the labels bought to train with, up to and with a round."""
+    return sum(row["labels"] for row in job.run.purchases(round.index))
+
+
+def money_left(job: Job) -> float:
+    """Return what is left after all purchases, the labels to measure by included."""
+    growth = job.config.growth
+    prices = prices_of(job)
+    paid = [row["labels"] * prices.label + row["images"] * prices.image for row in job.run.read("purchases")]
+    return growth.money - growth.check * prices.label - math.fsum(paid)
+
+
+def prices_of(job: Job) -> Prices:
+    """Return what a label and an image cost."""
+    return Prices(job.config.growth.label_price, job.config.growth.image_price)
+
+
+def in_words(row: Row) -> str:
+    """Say a purchase in one line."""
+    bought = f"{row['labels']:,} labels, {row['images']:,} images for {row['paid']:g}"
+    return f"step {row['step']:,}: bought {bought}; {row['left']:g} left. {row['why']}"
+
+
+def tidy(value: float) -> float:
+    """Return a number as it is written: twelve digits say enough, and sums of prices read as people write them."""
+    return float(f"{value:.12g}")
