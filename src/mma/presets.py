@@ -128,7 +128,7 @@ def fashion_mnist() -> Config:
         optim=Optim(ema_decay=0.995, batch=32),
         growth=Growth(start=100, add=50, budget=300, first=1_000, every=250, final=2_000, ramp_again=True),
         query="diff2.aug-direct",
-        log=Log(every=100, checkpoint=500),
+        log=Log(every=250, checkpoint=500),
     )
 
 
