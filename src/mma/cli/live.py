@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,11 +18,32 @@ from mma.train.watch import Watch
 WARM = 1  # steps before the clock starts: the first one allocates
 
 
-class Live(Watch):
-    """Draws the live line, prints an honest estimate of the time, and turns Ctrl-C into a clean stop."""
+class Stoppable(Watch):
+    """Turns Ctrl-C and SIGTERM into a clean stop."""
 
-    def __init__(self, run: Run, *, tensorboard: bool = False) -> None:
-        self.run, self.console = run, Console(stderr=True)
+    def __enter__(self) -> Self:
+        self.handlers = {s: signal.signal(s, self.asked_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def asked_to_stop(self, number: int, frame: FrameType | None) -> None:
+        """Stop after this step the first time; at once the second time (as safe, but the last steps are lost)."""
+        if self.stop and number == signal.SIGTERM:
+            return  # a scheduler and torchrun may both send it
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+        self.say("stopping after this step; once more to stop at once")
+
+
+class Live(Stoppable):
+    """Draws the live line and prints an honest estimate of the time."""
+
+    def __init__(self, run: Run, *, again: str, tensorboard: bool = False) -> None:
+        self.run, self.again, self.console = run, again, Console(stderr=True)
         self.board = board(run) if tensorboard else None
         self.progress = Progress(
             BarColumn(bar_width=12),
@@ -34,25 +55,16 @@ class Live(Watch):
         self.end, self.last, self.drawn, self.told, self.speed = 0, "", 0.0, False, 0.0
         self.seen: set[str] = set()
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> Self:
         self.progress.start()
-        self.handlers = {s: signal.signal(s, self.asked_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        return self
+        return super().__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for number, handler in self.handlers.items():
-            signal.signal(number, handler)
+        super().__exit__(kind, error, tb)
         self.progress.stop()
         self.estimate()  # a run stopped after a few steps still says what the whole would take
         if self.board is not None:
             self.board.close()
-
-    def asked_to_stop(self, number: int, frame: FrameType | None) -> None:
-        """Stop after this step the first time; at once the second time (as safe, but the last steps are lost)."""
-        if self.stop:
-            raise KeyboardInterrupt
-        self.stop = True
-        self.say("stopping after this step; once more to stop at once")
 
     def begin(self, *, step: int, end: int, rounds: tuple[Round, ...]) -> None:
         """Show where the run is."""
@@ -90,7 +102,7 @@ class Live(Watch):
         steps = self.end - self.first_step
         self.say(
             f"{1 / self.speed:.2g} s per step on {where}: the {steps:,} steps to go take about {span(steps / self.speed)}, "
-            f"without evaluations and queries. Ctrl-C stops at any time;  mma train {self.run.folder}  goes on."
+            f"without evaluations and queries. Ctrl-C stops at any time; go on with {self.again}"
         )
 
     def evaluated(self, row: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from mma.run import Run
+    from mma.train.ranks import Ranks
 
 Target = Annotated[str, typer.Argument(help="A preset (new run) or a run folder (go on with it).")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of a new run. Default: runs/PRESET-QUERY-seedN.")]
@@ -18,7 +21,9 @@ Settings = Annotated[
 ]
 Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N. Default: as before, else cpu.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: as before, else all.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="CPU threads per process. Default: as before, else all.")
+]
 Compile = Annotated[
     bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")
 ]
@@ -41,19 +46,43 @@ def train(
     inexact: Inexact = False,
     as_json: Json = False,
 ) -> None:
-    """Train a preset, or go on with a run. Ctrl-C stops cleanly; the same command goes on where it stopped."""
-    from mma.cli.live import Live
+    """Train a preset, or go on with a run. Ctrl-C stops cleanly; the same command goes on where it stopped.
+
+    On several devices:  torchrun --nproc-per-node N -m mma train ...
+    """
+    from mma.cli.live import Live, Stoppable
     from mma.data import load
+    from mma.run import Run
     from mma.train.host import Host
     from mma.train.loop import train as train_run
     from mma.train.oracle import Known
 
-    run = find_or_make(target, out, settings or [])
-    with Live(run, tensorboard=tensorboard) as live:
-        data = load(run.config()["data"]["name"])
-        on = Host(device, threads, compile or None)
-        train_run(run, Known(data.train), until=until, watch=live, on=on, inexact=inexact, data=data)
-    report(run, as_json=as_json)
+    with together() as ranks:
+        run = Run(Path(ranks.told(lambda: str(find_or_make(target, out, settings or []).folder))))
+        again = f" mma train {run.folder}" if ranks.size == 1 else "the same torchrun command"
+        with Live(run, again=again, tensorboard=tensorboard) if ranks.first else Stoppable() as live:
+            data = load(ranks.told(run.config)["data"]["name"])
+            on = Host(device, threads, compile or None)
+            train_run(run, Known(data.train), until=until, watch=live, on=on, inexact=inexact, data=data, ranks=ranks)
+        if ranks.first:
+            report(run, again, as_json=as_json)
+
+
+@contextmanager
+def together() -> Iterator[Ranks]:
+    """Join the other processes of torchrun, if there are any. The first speaks; another says what it alone knows."""
+    from mma.train.ranks import Elsewhere, joined
+
+    with joined() as ranks:
+        try:
+            yield ranks
+        except ValueError as error:
+            if ranks.first:
+                raise
+            if isinstance(error, Elsewhere):
+                ranks.wait_for_first()
+                raise typer.Exit(1) from None
+            raise ValueError(f"rank {ranks.rank}: {error}") from error
 
 
 def find_or_make(target: str, out: Path | None, settings: list[str]) -> Run:
@@ -81,7 +110,7 @@ def find_or_make(target: str, out: Path | None, settings: list[str]) -> Run:
     return Run.create(folder, config.model_dump(mode="json"))
 
 
-def report(run: Run, *, as_json: bool) -> None:
+def report(run: Run, again: str, *, as_json: bool) -> None:
     """Say on stdout how things stand, and how to go on."""
     summary = run.summary()
     if as_json:
@@ -91,11 +120,9 @@ def report(run: Run, *, as_json: bool) -> None:
         case "done":
             print(f"{run.folder}: done. {verdict(run)}")
         case "waiting":
-            print(f"{run.folder}: waiting for {len(run.unanswered())} labels. Then go on with  mma train {run.folder}")
+            print(f"{run.folder}: waiting for {len(run.unanswered())} labels. Then go on with {again}")
         case _:
-            print(
-                f"{run.folder}: stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with  mma train {run.folder}"
-            )
+            print(f"{run.folder}: stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}")
 
 
 def verdict(run: Run) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from mma.data import start_set
@@ -23,8 +25,7 @@ def grow(job: Job, round: Round, oracle: Oracle) -> bool:
         if not answered(job, oracle, round):
             return False
         train, check = missing(job, round)
-        free = free_images(job, round.index)
-        free = oracle.willing(free) if isinstance(oracle, Selective) else free
+        free = job.ranks.index(partial(willing, oracle, free_images(job, round.index)))
         if not len(free) or train + check == 0:
             if short := train + check:
                 labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
@@ -51,6 +52,11 @@ def to_train(job: Job, round: Round) -> dict[int, int]:
     return {i: y for i, y in job.run.answers(round.index).items() if y >= 0 and i not in held}
 
 
+def willing(oracle: Oracle, free: np.ndarray) -> np.ndarray:
+    """Return those of the images that it makes sense to ask this oracle about."""
+    return oracle.willing(free) if isinstance(oracle, Selective) else free
+
+
 def free_images(job: Job, upto: int | None = None) -> np.ndarray:
     """Return the images that nobody was asked about in rounds up to `upto`."""
     asked = job.run.answers(upto)
@@ -62,7 +68,8 @@ def answered(job: Job, oracle: Oracle, round: Round) -> bool:
     open_ = job.run.unanswered()
     if not open_:
         return True
-    answers = oracle.ask(open_, round.index)
+    # Only the first process asks; the pairs are for JSON, which has no numbers as keys.
+    answers = dict(job.ranks.told(lambda: list(oracle.ask(open_, round.index).items())))
     classes = len(job.data.train.classes)
     wrong = {i: y for i, y in answers.items() if i not in set(open_) or not -1 <= y < classes}
     if wrong:
@@ -77,21 +84,23 @@ def choose(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str, ob
     """Pick `count` of the `free` images and return the row that says which and why."""
     attempt = sum(row["round"] == round.index for row in job.run.read("queries"))
     if round.index == 0 and attempt == 0:
-        strategy, picked = f"start-{job.config.growth.start_set}", drawn(job, free, count, job.config.growth.start_set)
+        how = job.config.growth.start_set
+        strategy, pick = f"start-{how}", partial(drawn, job, free, count, how)
     elif round.index == 0 or job.config.query == "random":
         # Random picks go on in the order of a passive draw: at the budget both have the same labels, so that they
         # differ by growing alone.
-        strategy, picked = "random", drawn(job, free, count, "uniform")
+        strategy, pick = "random", partial(drawn, job, free, count, "uniform")
     else:
         query = Query.parse(job.config.query)
         draw = rng(job.config.seed, "select", round.index, attempt)
-        strategy, picked = str(query), query.selection(look(job, free, query, round.index), count, draw)
+        strategy, pick = str(query), partial(query.selection, look(job, free, query, round.index), count, draw)
+    indices, scores = job.ranks.told(lambda: as_lists(pick()))
     return {
         "round": round.index,
         "step": job.state.step,
         "strategy": strategy,
-        "indices": [int(i) for i in picked.index],
-        "scores": [round_score(s) for s in picked.scores],
+        "indices": indices,
+        "scores": scores,
     }
 
 
@@ -107,6 +116,11 @@ def to_measure(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str
     }
 
 
+def as_lists(picked: Selection) -> tuple[list[int], list[float]]:
+    """Return what was picked as it is written."""
+    return [int(i) for i in picked.index], [round_score(s) for s in picked.scores]
+
+
 def drawn(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
     """Pick without looking at a model: a function of the seed."""
     return Selection(start_set(job.data.train, free, count, job.config.seed, how), np.zeros(count))
@@ -115,7 +129,7 @@ def drawn(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
 def look(job: Job, free: np.ndarray, query: Query, round: int) -> Candidates:
     """Let the teacher look at the images that may be asked about."""
     job.state.teacher.eval()
-    return candidates(job.state.teacher, job.pixels, free, query, job.config.seed, round)
+    return candidates(job.state.teacher, job.pixels, free, query, job.config.seed, round, job.ranks)
 
 
 def round_score(score: float) -> float:

@@ -19,26 +19,29 @@ def buy(job: Job, round: Round) -> None:
     """Decide what the round's money buys, unless that was decided already: what was paid for once does not change."""
     if any(row["round"] == round.index for row in job.run.read("purchases")):
         return
+    row = job.ranks.told(lambda: purchase(job, round))
+    job.run.append("purchases", [row])
+    job.watch.say(in_words(row))
+
+
+def purchase(job: Job, round: Round) -> Row:
+    """Return the row that says what is bought, what there was before, and why."""
     have = (job.config.growth.start + labels_bought(job, round), len(job.pool_at(round.index)))
     seen = measure(job)
     chosen = decide(job, round, have, seen)
-    prices = prices_of(job)
-    paid = chosen.labels * prices.label + chosen.images * prices.image
-    left = money_left(job) - paid
-    row: Row = {
+    paid = chosen.labels * prices_of(job).label + chosen.images * prices_of(job).image
+    return {
         "round": round.index,
         "step": job.state.step,
         "labels": chosen.labels,
         "images": chosen.images,
         "paid": tidy(paid),
-        "left": tidy(left),
+        "left": tidy(money_left(job) - paid),
         "stop": chosen.stop,
         "had": {"labels": have[0], "images": have[1]},
         "measured": seen,
         "why": chosen.why,
     }
-    job.run.append("purchases", [row])
-    job.watch.say(in_words(row))
 
 
 def decide(job: Job, round: Round, have: tuple[int, int], seen: Row | None) -> Purchase:

@@ -77,6 +77,11 @@ def encode(state: State, identity: Identity) -> bytes:
     return save(arrays, metadata={"mma": meta.model_dump_json()})
 
 
+def digest_of(state: State) -> str:
+    """Return one number for everything that training changed so far."""
+    return digest({name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors(state)})
+
+
 def digest(arrays: dict[str, np.ndarray]) -> str:
     """Return one number for all tensors and their names."""
     total = hashlib.blake2b(digest_size=16)

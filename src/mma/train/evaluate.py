@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mma.query import Candidates, Query
 from mma.rng import rng
+from mma.train.ranks import ALONE, Ranks
 from mma.train.stream import Pixels
 
 BATCH = 500  # images per forward; inference needs no room for gradients
@@ -28,27 +29,44 @@ def probabilities(net: nn.Module, pixels: Pixels, index: np.ndarray) -> np.ndarr
     return torch.cat(parts).cpu().numpy()
 
 
-def accuracy(net: nn.Module, pixels: Pixels, labels: np.ndarray) -> float | None:
+def accuracy(net: nn.Module, pixels: Pixels, labels: np.ndarray, ranks: Ranks = ALONE) -> float | None:
     """Return the share of correct answers in percent; None when there is nothing to test on."""
     known = np.flatnonzero(labels >= 0)
     if not len(known):
         return None
-    return percent_correct(probabilities(net, pixels, known), labels[known])
+    mine = np.concatenate([known[:0], *ranks.portion([part for _, part in batches(known)])])  # whole batches, as alone
+    right = correct(probabilities(net, pixels, mine), labels[mine]) if len(mine) else 0
+    return percent(ranks.total(right), len(known))
 
 
 def percent_correct(probs: np.ndarray, labels: np.ndarray) -> float:
     """Return accuracy in percent."""
-    return round(100.0 * float((probs.argmax(1) == labels).mean()), 6)
+    return percent(correct(probs, labels), len(labels))
+
+
+def correct(probs: np.ndarray, labels: np.ndarray) -> int:
+    """Return how many answers are right."""
+    return int((probs.argmax(1) == labels).sum())
+
+
+def percent(right: int, of: int) -> float:
+    """Return a share in percent."""
+    return round(100.0 * (right / of), 6)
 
 
 @torch.inference_mode()
-def candidates(net: nn.Module, pixels: Pixels, index: np.ndarray, query: Query, seed: int, round: int) -> Candidates:
-    """Look at every image that may be asked about (at least one), as far as the query wants to know."""
+def candidates(
+    net: nn.Module, pixels: Pixels, index: np.ndarray, query: Query, seed: int, round: int, ranks: Ranks = ALONE
+) -> Candidates:
+    """Look at every image that may be asked about (at least one), as far as the query wants to know.
+
+    Processes share the work, and the first of them has what was found.
+    """
     if not query.needs_probs:
         return Candidates(index)
     probs: list[Tensor] = []
     features: list[Tensor] = []
-    for number, part in batches(index):
+    for number, part in ranks.portion(list(batches(index))):
         embedded: Any = None if query.aug and not query.needs_features else net.features(pixels.plain(part))  # type: ignore[operator]
         if query.needs_features:
             features.append(embedded)
@@ -56,4 +74,4 @@ def candidates(net: nn.Module, pixels: Pixels, index: np.ndarray, query: Query, 
         # A plain query reuses the embedding: the head is all that is missing.
         logits = [net(pixels.views(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
         probs.append(torch.stack([view.softmax(1) for view in logits]).mean(0))
-    return Candidates(index, torch.cat(probs).cpu().numpy(), torch.cat(features).cpu().numpy() if features else None)
+    return Candidates(index, ranks.gather(probs), ranks.gather(features) if query.needs_features else None)

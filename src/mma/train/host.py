@@ -14,7 +14,8 @@ import torch
 
 from mma.run import Run, explained, write_whole
 
-EXACT = ("torch", "device", "gpu", "threads", "compile", "cpu", "config", "data")  # what the numbers depend on
+# What the numbers depend on.
+EXACT = ("torch", "device", "gpu", "threads", "processes", "compile", "cpu", "config", "data")
 
 
 @dataclass(frozen=True)
@@ -22,20 +23,39 @@ class Host:
     """The device and the number of threads a run trains with. None: what the run used before, else the default."""
 
     device: str | None = None  # the default is the CPU
-    threads: int | None = None  # the default is all cores
+    threads: int | None = None  # of each process; the default is all cores
     compile: bool | None = None  # the default is not to compile
 
-    def prepare(self) -> torch.device:
-        """Make this process train here, repeatably."""
+    def prepare(self, local: int | None = None) -> torch.device:
+        """Make this process train here, repeatably; `local` is its number when several on this machine train one run."""
         device = torch.device(self.device or "cpu")
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
-        torch.set_num_threads(self.threads or os.cpu_count() or 1)
+        torch.set_num_threads(self.threads or cores())
         if device.type == "cuda":
+            device = own_gpu(device, local) if local is not None else device
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         return device
+
+
+def own_gpu(device: torch.device, local: int) -> torch.device:
+    """Return the GPU of one of several processes on this machine."""
+    if device.index is not None:
+        raise ValueError(f"--device {device}: each process takes a GPU of its own. Use --device cuda.")
+    if local >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        raise ValueError(
+            f"this is process {local + 1} here, but torch sees {there} GPUs. Use --nproc-per-node {there}."
+        )
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
+
+
+def cores() -> int:
+    """Return the cores there are for this process: torchrun says how many processes share this machine."""
+    return max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
 def remembered(run: Run, asked: Host) -> Host:
@@ -44,12 +64,12 @@ def remembered(run: Run, asked: Host) -> Host:
     then = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return Host(
         asked.device or then.get("device", "cpu"),
-        asked.threads or then.get("threads") or os.cpu_count() or 1,
+        asked.threads or then.get("threads") or cores(),
         asked.compile if asked.compile is not None else then.get("compile", False),
     )
 
 
-def describe(host: Host, config: str, data: str) -> dict[str, Any]:
+def describe(host: Host, config: str, data: str, processes: int = 1) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
     return {
         "format": 1,
@@ -61,6 +81,7 @@ def describe(host: Host, config: str, data: str) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(host.device) if torch.device(host.device or "cpu").type == "cuda" else None,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         "threads": torch.get_num_threads(),
+        "processes": processes,
         "compile": host.compile,
         "config": config,
         "data": data,
@@ -71,21 +92,28 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
     path = run.folder / "host.json"
     if path.exists():
-        then = json.loads(path.read_text("utf-8"))
+        then = {"processes": 1, **json.loads(path.read_text("utf-8"))}  # older files do not say so
         changed = [key for key in EXACT if then.get(key) != now[key]]
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED)):
             if key in changed:
                 raise ValueError(f"{run.folder}: {why}")
         if changed and not inexact:
             seen = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+            before, again = (command(run, host["processes"]) for host in (then, now))
+            there = f", with  {before} ," if "processes" in changed else ","
             raise ValueError(
-                f"{run.folder} cannot be continued exactly here: {seen}. Continue it where it began, or accept slightly "
-                f"other numbers with  mma train {run.folder} --inexact"
+                f"{run.folder} cannot be continued exactly here: {seen}. Continue it where it began{there} or accept slightly "
+                f"other numbers with  {again} --inexact"
             )
         if not changed:
             return
     with explained(run.folder):
         write_whole(path, json.dumps(now, indent=2) + "\n")
+
+
+def command(run: Run, processes: int) -> str:
+    """Return how to train a run with that many processes."""
+    return f"{'mma' if processes == 1 else f'torchrun --nproc-per-node {processes} -m mma'} train {run.folder}"
 
 
 CONFIG_CHANGED = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from mma.rng import rng
 from mma.run import Run
 from mma.train import checkpoint, host
 from mma.train.host import Host
+from mma.train.ranks import ALONE, Ranks, check_share
 from mma.train.state import Builder, State, start
 from mma.train.stream import Pixels, pixels_of
 from mma.train.watch import Clock, Watch
@@ -33,7 +34,9 @@ class Job:
     state: State
     identity: checkpoint.Identity
     watch: Watch
+    ranks: Ranks = ALONE
     clock: Clock = field(default_factory=Clock)
+    due: bool = False  # the clock asks for a stored state
 
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
@@ -59,22 +62,45 @@ class Job:
         order = nested_order(len(self.data.train), self.config.seed)
         return order[np.isin(order, self.pool)]
 
+    def asked_to_stop(self) -> bool:
+        """Return whether to stop. Processes agree on that, and on what the clock says, in one message per step."""
+        stop, self.due = self.ranks.anyone(self.watch.stop, self.clock.due())
+        return stop
+
     def store(self) -> None:
         """Store the state; stored states that nobody needs any more are removed."""
-        checkpoint.save_state(self.run, self.state, self.identity, self.kept, self.config.log.checkpoint)
+        scheduled = self.config.log.checkpoint
+        self.ranks.told(lambda: checkpoint.save_state(self.run, self.state, self.identity, self.kept, scheduled))
         self.clock.reset()
 
+    def check_replicas(self) -> None:
+        """Make sure that all processes hold the same state, bit for bit."""
+        self.ranks.alike(lambda: {"the state": checkpoint.digest_of(self.state)})
 
-def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | None, network: Builder | None) -> Job:
+
+def resume(
+    run: Run,
+    watch: Watch,
+    on: Host,
+    *,
+    inexact: bool,
+    data: DataSet | None,
+    network: Builder | None,
+    ranks: Ranks = ALONE,
+) -> Job:
     """Bring a run into memory as of its latest stored state, and cut its logs back to that. The caller holds the lock."""
-    on = host.remembered(run, on)
-    device = on.prepare()
-    job = bring(run, device, watch, data, network)
-    host.check(run, host.describe(on, job.identity.config, job.identity.data), inexact=inexact)
-    for left in run.folder.rglob(".*.tmp"):
-        left.unlink()  # a write that was killed
+    on = Host(**ranks.told(lambda: asdict(host.remembered(run, on))))
+    device = on.prepare(ranks.local)
+    job = bring(run, device, watch, data, network, ranks)
+    ranks.told(lambda: check_share(job.config.optim.batch, ranks.size))
+    here = host.describe(on, job.identity.config, job.identity.data, ranks.size)
+    ranks.alike(lambda: {key: here[key] for key in host.EXACT})
+    ranks.told(lambda: host.check(run, here, inexact=inexact))
+    ranks.told(lambda: remove_unfinished(run))
     if checkpoint.load_latest(run, job.state, job.identity):
-        checkpoint.prune(run, job.state.step, job.kept, job.config.log.checkpoint)  # a kill may have come before it
+        latest, scheduled = job.state.step, job.config.log.checkpoint
+        ranks.told(lambda: checkpoint.prune(run, latest, job.kept, scheduled))  # a kill may have come before it
+    job.check_replicas()
     for log in ("queries", "labels", "purchases"):
         run.cut(log, lambda row: True)  # only a torn last row
     for log in ("metrics", "timings"):
@@ -83,6 +109,12 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | N
         job.state.student.compile()
     watch.begin(step=job.state.step, end=job.rounds[-1].end, rounds=job.rounds)
     return job
+
+
+def remove_unfinished(run: Run) -> None:
+    """Remove what a kill left of a write."""
+    for left in run.folder.rglob(".*.tmp"):
+        left.unlink()
 
 
 def look_at(run: Run, data: DataSet | None = None, network: Builder | None = None) -> Job:
@@ -94,7 +126,14 @@ def look_at(run: Run, data: DataSet | None = None, network: Builder | None = Non
     return job
 
 
-def bring(run: Run, device: torch.device, watch: Watch, data: DataSet | None, network: Builder | None) -> Job:
+def bring(
+    run: Run,
+    device: torch.device,
+    watch: Watch,
+    data: DataSet | None,
+    network: Builder | None,
+    ranks: Ranks = ALONE,
+) -> Job:
     """Put together everything a run needs, before its first step."""
     config = from_json(run.config())
     data = data or load(config.data.name)
@@ -104,7 +143,7 @@ def bring(run: Run, device: torch.device, watch: Watch, data: DataSet | None, ne
     state = start(config, data.train, device, network)
     pixels = pixels_of(data.train, device, config.data.shift, mirror=config.data.mirror)
     test = pixels_of(data.test, device, 0, mirror=False)
-    return Job(run, config, data, pool, pixels, test, state, identity, watch)
+    return Job(run, config, data, pool, pixels, test, state, identity, watch, ranks)
 
 
 def pool_of(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:

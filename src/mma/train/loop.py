@@ -12,6 +12,7 @@ from mma.train.ask import grow, to_train
 from mma.train.host import Host
 from mma.train.job import Job, resume
 from mma.train.oracle import Oracle
+from mma.train.ranks import ALONE, Ranks
 from mma.train.record import record, warnings
 from mma.train.state import Builder, refresh
 from mma.train.step import training_step
@@ -29,10 +30,12 @@ def train(
     inexact: bool = False,
     data: DataSet | None = None,
     network: Builder | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Train `run` to its end from wherever its folder says it is. Safe to call again at any time."""
+    run = ranks.shared(run)
     with run.lock():
-        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, network=network)
+        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, network=network, ranks=ranks)
         for round in job.rounds:
             if job.state.step >= round.end:
                 continue
@@ -45,23 +48,26 @@ def train(
 
 def fit(job: Job, round: Round, until: int | None) -> None:
     """Train with the labels of one round, to its end or to step `until`."""
-    state, config = job.state, job.config
-    answers = to_train(job, round)
-    stream = Stream(config, job.pixels, job.pool_at(round.index), answers, round, config.algorithm.views)
+    state, config, ranks = job.state, job.config, job.ranks
+    answers, pool, share = to_train(job, round), job.pool_at(round.index), ranks.share(config.optim.batch)
+    stream = Stream(config, job.pixels, pool, answers, round, config.algorithm.views, share)
     if round.refresh and state.step == round.begin:
         refresh(state, config, round.index)
     for warning in warnings(job.data.train.classes, answers, None):
         job.watch.warn(warning)  # such as a class the start set missed
     end = round.end if until is None else min(round.end, until)
-    while state.step < end and not job.watch.stop:
+    while state.step < end and not job.asked_to_stop():
         step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
-        noise = rng(config.seed, "loss", step)
-        torch.manual_seed(int(rng(config.seed, "torch", step).integers(2**63)))  # for a user's own network: dropout
-        losses = training_step(state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise)
+        noise = rng(config.seed, "loss", step, *ranks.path)
+        # For a user's own network: dropout.
+        torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
+        losses = training_step(
+            state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks
+        )
         state.add(losses)
         if state.step % config.log.every == 0:
             record(job, round, answers)
-        if state.step % config.log.checkpoint == 0 or state.step in job.kept or job.clock.due():
+        if state.step % config.log.checkpoint == 0 or state.step in job.kept or job.due:
             job.store()
         job.watch.stepped(state.step, len(answers))
     if state.step > round.begin:

@@ -17,6 +17,7 @@ COLLAPSE = 0.9  # share of all guesses in one class that no real data set of sev
 
 def record(job: Job, round: Round, answers: dict[int, int]) -> None:
     """Evaluate the teacher and add one row to the metrics; clock values go to a file of their own."""
+    job.check_replicas()
     means = job.state.means()
     if not all(np.isfinite(value).all() for value in means.values()):
         raise ValueError(diverged(job.run, job.state.step))
@@ -26,7 +27,7 @@ def record(job: Job, round: Round, answers: dict[int, int]) -> None:
         "step": job.state.step,
         "round": round.index,
         "labels": len(answers),
-        "accuracy": accuracy(job.state.teacher, job.test, job.data.test.labels),
+        "accuracy": accuracy(job.state.teacher, job.test, job.data.test.labels, job.ranks),
         "loss": {name.removeprefix("loss/"): digits(value) for name, value in means.items()},
         "guesses": None if guesses is None else [digits(share) for share in guesses],
         "warnings": warnings(job.data.train.classes, answers, guesses),

@@ -9,13 +9,22 @@ import torch
 
 from mma.algorithms import Algorithm, Batch, Losses
 from mma.config import Optim
+from mma.train.ranks import ALONE, Ranks
 from mma.train.state import State
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults
 
 
 def training_step(
-    state: State, algorithm: Algorithm, optim: Optim, batch: Batch, *, age: int, ramp: int, rng: np.random.Generator
+    state: State,
+    algorithm: Algorithm,
+    optim: Optim,
+    batch: Batch,
+    *,
+    age: int,
+    ramp: int,
+    rng: np.random.Generator,
+    ranks: Ranks = ALONE,
 ) -> Losses:
     """Fit one batch. `age`: steps since the weights were drawn; `ramp`: steps since the unlabeled weight began to rise."""
     half = optim.precision == "bfloat16"
@@ -25,6 +34,7 @@ def training_step(
     assert state.weights.gradient is not None
     state.weights.gradient.zero_()
     total.backward()  # type: ignore[no-untyped-call]
+    losses = ranks.average(state, losses)
     adam(state, optim.lr, age + 1)
     decay(state, optim.lr * optim.weight_decay)
     state.average.vector.lerp_(state.weights.vector, 1.0 - optim.ema_decay)

@@ -30,8 +30,13 @@ class Pixels:
         chosen = self.array[torch.from_numpy(index).to(self.array.device)]
         return as_input(chosen.to(self.device, non_blocking=True))
 
-    def views(self, index: np.ndarray, generator: np.random.Generator) -> Tensor:
-        """Return one weak augmentation of each image: a reflected shift, perhaps mirrored. (B, C, H, W)"""
+    def views(
+        self, index: np.ndarray, generator: np.random.Generator, mine: slice | np.ndarray = slice(None)
+    ) -> Tensor:
+        """Return one weak augmentation of each image: a reflected shift, perhaps mirrored. (B, C, H, W)
+
+        All are drawn, so that a process that makes only those at `mine` sees what one process would.
+        """
         _, height, width, _ = self.array.shape
         count = len(index)
         rows = shifted(height, generator.integers(-self.shift, self.shift + 1, count))  # (B, H)
@@ -40,7 +45,7 @@ class Pixels:
             flip = generator.integers(0, 2, count, dtype=bool)
             columns[flip] = columns[flip, ::-1]
         home = self.array.device
-        where = [torch.from_numpy(a).to(home, non_blocking=True) for a in (index, rows, columns)]
+        where = [torch.from_numpy(a[mine]).to(home, non_blocking=True) for a in (index, rows, columns)]
         chosen = self.array[where[0][:, None, None], where[1][:, :, None], where[2][:, None, :]]
         return as_input(chosen.to(self.device, non_blocking=True))
 
@@ -88,9 +93,16 @@ class Stream:
     """The batches of one round: stream[step]."""
 
     def __init__(
-        self, config: Config, pixels: Pixels, pool: np.ndarray, answers: dict[int, int], round: Round, views: int
+        self,
+        config: Config,
+        pixels: Pixels,
+        pool: np.ndarray,
+        answers: dict[int, int],
+        round: Round,
+        views: int,
+        share: slice = slice(None),  # the part of each batch that this process trains on
     ) -> None:
-        self.config, self.pixels, self.round, self.views = config, pixels, round, views
+        self.config, self.pixels, self.round, self.views, self.share = config, pixels, round, views, share
         labeled = np.array(list(answers), np.int64)
         targets = torch.tensor(list(answers.values()), dtype=torch.int64)
         self.targets = targets.to(pixels.device)
@@ -108,11 +120,18 @@ class Stream:
         size, begin = self.config.optim.batch, (step - self.round.begin) * self.config.optim.batch
         draw = rng(self.config.seed, "augment", step)
         rows = self.labeled.slice(begin, size)
-        x = self.pixels.views(self.images[rows], draw)
-        y = self.targets[torch.from_numpy(rows).to(self.targets.device, non_blocking=True)]
+        x = self.pixels.views(self.images[rows], draw, self.share)
+        y = self.targets[torch.from_numpy(rows[self.share]).to(self.targets.device, non_blocking=True)]
         unlabeled = self.unlabeled.slice(begin, size) if self.views else np.empty(0, np.int64)
-        u = self.pixels.views(np.tile(unlabeled, self.views), draw) if self.views else x[:0]
+        u = self.pixels.views(np.tile(unlabeled, self.views), draw, self.of_each_view(size)) if self.views else x[:0]
         return Batch(x, y, torch.stack(u.chunk(self.views)) if self.views else u[None][:0])
+
+    def of_each_view(self, size: int) -> slice | np.ndarray:
+        """Return where the share of this process is among all views of a batch."""
+        everything = self.share == slice(None)
+        return (
+            self.share if everything else np.arange(self.views * size).reshape(self.views, size)[:, self.share].ravel()
+        )
 
 
 def shuffled(pool: np.ndarray, free: np.ndarray, seed: int, round: int, epoch: int) -> np.ndarray:
