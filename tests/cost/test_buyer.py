@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mma.cost import Moment, Prices, Purse, believe, buy, split
-from mma.cost.buyer import TRAINING, paper_exponents
+from mma.cost.buyer import KNEE, TRAINING, published_exponents
 
 RNG = np.random.default_rng
 
@@ -32,27 +32,39 @@ def spend(world, prices, money, rounds=8):
     return have
 
 
-def test_what_it_expects_at_first_comes_from_the_papers_tables():
-    mean, deviation = paper_exponents()
-    assert mean == pytest.approx([-0.198, -0.413], abs=0.001)
-    assert deviation == pytest.approx([0.129, 0.261], abs=0.001)
+def test_what_it_expects_at_first_was_published():
+    mean, deviation = published_exponents()
+    assert mean == pytest.approx([-0.792, -0.198, -0.413], abs=0.001)
+    assert deviation == pytest.approx([0.503, 0.129, 0.261], abs=0.001)
     belief = believe([], RNG(0))
     assert belief.mean[1:] == pytest.approx([*mean, TRAINING[0]])
-    assert belief.deviation[1:3] == pytest.approx(2 * deviation)
+    assert belief.deviation[1:4] == pytest.approx(2 * deviation)
 
 
 def test_it_learns_the_exponents_of_a_world_it_can_measure_well():
     places = [(20, 200, 300), (60, 200, 400), (60, 900, 500), (200, 900, 600), (200, 5_000, 700)]
     history = [measured((-0.6, -0.1), *place) for place in places]
     belief = believe(history, RNG(0))
-    assert belief.mean[1:3] == pytest.approx([-0.6, -0.1], abs=0.05)
-    assert (belief.deviation[1:3] < 0.07).all()
+    assert belief.mean[[1, 3]] == pytest.approx([-0.6, -0.1], abs=0.05)
+    assert (belief.deviation[[1, 3]] < 0.08).all()
+
+
+def test_few_and_many_labels_per_class_are_learned_apart():
+    def world(labels):
+        return 0.5 * (min(labels, 250) / 20) ** -0.9 * max(labels / 250, 1) ** -0.1
+
+    history = [Moment(300, labels, 1_000, world(labels), 0.001) for labels in (20, 60, 250, 600, 2_000)]
+    belief = believe(history, RNG(0), classes=10)
+    assert KNEE * 10 == 250
+    assert belief.mean[1:3] == pytest.approx([-0.9, -0.1], abs=0.05)
+    factor = belief.factors((125, 1_000), np.array([375.0]), np.array([0.0])).mean()
+    assert factor == pytest.approx(2**-0.9 * 2**-0.1, rel=0.05)
 
 
 def test_measurements_that_say_little_change_little():
     history = [measured((-2.0, 1.0), 20 * k, 200 * k, 300 * k, spread=0.4) for k in (1, 2)]
     belief, before = believe(history, RNG(0)), believe([], RNG(0))
-    assert np.abs(belief.mean[1:3] - before.mean[1:3]).max() < before.deviation[1:3].max()
+    assert np.abs(belief.mean[1:4] - before.mean[1:4]).max() < before.deviation[1:4].max()
 
 
 def test_it_buys_labels_where_only_labels_help_and_images_where_only_images_do():
@@ -140,7 +152,17 @@ def test_the_reasons_are_plain_words():
     ):
         assert part in why
     nothing = buy((20, 200), [], Purse(Prices(5.0, 1.0), 100.0, 4, 100, 1_000), RNG(0)).why
-    assert nothing.startswith("nothing measured yet: judged by the paper's tables")
+    assert nothing.startswith("nothing measured yet: judged by published tables")
+
+
+def test_classes_without_a_label_come_first():
+    purse = Purse(Prices(100.0, 1.0), 400.0, 2, 100, 1_000, explore=False)
+    history = [measured((0.0, -0.8), 20, 200, 300), measured((0.0, -0.8), 20, 900, 400)]
+    missing, none = (buy((20, 900), history, purse, RNG(0), missing=n) for n in (3, 0))
+    assert (missing.labels, missing.images) == (2, 0)
+    assert missing.why.startswith("labels first: 3 classes have none")
+    assert none.images > 0
+    assert buy((20, 900), history, Purse(Prices(500.0, 1.0), 400.0, 2, 100, 1_000), RNG(0), missing=3).images > 0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 1.0])

@@ -14,6 +14,8 @@ from mma.run import Row
 from mma.train.evaluate import probabilities
 from mma.train.job import Job
 
+LEARNABLE = 10  # labels to measure by, below which trying things teaches nothing
+
 
 def buy(job: Job, round: Round) -> None:
     """Decide what the round's money buys, unless that was decided already: what was paid for once does not change."""
@@ -48,6 +50,7 @@ def decide(job: Job, round: Round, have: tuple[int, int], seen: Row | None) -> P
     """Ask the policy."""
     growth, before = job.config.growth, job.run.read("purchases")
     which = (round.index, growth.purchases)
+    early = 2 * which[0] <= which[1]  # there is time to use what is learned
     if any(row["stop"] for row in before):
         return Purchase(0, 0, True, "stopped before")
     purse = Purse(
@@ -57,14 +60,23 @@ def decide(job: Job, round: Round, have: tuple[int, int], seen: Row | None) -> P
         labels=min(growth.budget - growth.check, have[1] - growth.check) - have[0],
         images=len(job.pool) - have[1],
         point=growth.point,
-        explore=2 * which[0] <= which[1],  # the first half
+        explore=early and seen is not None and seen["labels"] >= LEARNABLE,
     )
     if growth.policy == "split":
         bought = (have[0] - growth.start, sum(row["images"] for row in before))
         return cost.split(growth.money, growth.share, purse, which, bought)
     now = {"step": job.state.step, "had": {"labels": have[0], "images": have[1]}, "measured": seen}
     history = [moment(row) for row in [*before, now] if row["measured"]]
-    return cost.buy(have, history, purse, rng(job.config.seed, "buyer", round.index))
+    classes = len(job.data.train.classes)
+    missing = classes - len(classes_seen(job)) if early else 0  # a class that is not found by then may not exist
+    draw = rng(job.config.seed, "buyer", round.index)
+    return cost.buy(have, history, purse, draw, classes=classes, missing=missing)
+
+
+def classes_seen(job: Job) -> set[int]:
+    """Return the classes that there is a label of to train with."""
+    held = job.run.held_out()
+    return {label for index, label in job.run.answers().items() if label >= 0 and index not in held}
 
 
 def measure(job: Job) -> Row | None:
