@@ -130,7 +130,7 @@ def after_best(entry: Entry, coming: Sequence[Entry]) -> Entry:
 def entry_begun(cell: Cell, config: Config, folder: Path) -> Entry:
     """Plan a run whose folder is there: it goes on by itself, whatever it was made from."""
     run = Run.open(folder)
-    changed = differences(run.config(), {"format": run.config()["format"], **dump(config)})
+    changed = differences(dump(from_json(run.config())), dump(config))  # settings added since have their defaults
     if changed:
         raise ValueError(
             f"{folder} holds a run with other settings: {changed[0]}. Move it away, or choose another --out."

@@ -13,6 +13,7 @@ from mma.train.host import Host
 from mma.train.job import Job, resume
 from mma.train.oracle import Oracle
 from mma.train.record import record, warnings
+from mma.train.schedule import scheduled
 from mma.train.state import Builder, refresh
 from mma.train.step import training_step
 from mma.train.stream import Stream
@@ -57,7 +58,8 @@ def fit(job: Job, round: Round, until: int | None) -> None:
         step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
         noise = rng(config.seed, "loss", step)
         torch.manual_seed(int(rng(config.seed, "torch", step).integers(2**63)))  # for a user's own network: dropout
-        losses = training_step(state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise)
+        optim = scheduled(config.optim, step, age, job.rounds[-1].end)
+        losses = training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise)
         state.add(losses)
         if state.step % config.log.every == 0:
             record(job, round, answers)
