@@ -41,6 +41,10 @@ class State:
         """Where the networks are."""
         return self.weights.vector.device
 
+    def forget(self) -> None:
+        """Let the algorithm remember nothing; copies, because a stored state is loaded in place."""
+        self.memory = {name: value.clone() for name, value in self.blank.items()}
+
     def add(self, losses: Losses) -> None:
         """Add one step's losses and guesses to the sums, without waiting for the device."""
         values = {f"loss/{name}": term.detach() for name, term in losses.terms.items()}
@@ -77,7 +81,7 @@ def start(config: Config, images: Images, device: torch.device, builder: Builder
     initialise(student, rng(config.seed, "init"))
     state = assemble(student, device)
     state.blank = {name: t.to(device) for name, t in config.algorithm.memory(len(images.classes)).items()}
-    state.memory = dict(state.blank)
+    state.forget()
     return state
 
 
@@ -108,4 +112,4 @@ def refresh(state: State, config: Config, index: int) -> None:
     state.average.vector.copy_(state.weights.vector)
     state.moment1.zero_()
     state.moment2.zero_()
-    state.memory = dict(state.blank)
+    state.forget()
