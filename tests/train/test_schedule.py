@@ -87,6 +87,7 @@ def test_small_images_are_means_and_only_at_first(tiny, digits):
     x = torch.arange(64.0).view(1, 1, 8, 8)
     assert torch.equal(smaller(x, 4), torch.nn.functional.avg_pool2d(x, 2))
     assert smaller(x, None) is x
+    assert smaller(x, 16) is x
 
 
 def test_small_batches_are_the_large_ones_averaged_down(tiny, digits):

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
-from mma.algorithms.ops import Alignment, aligned, alignment_memory, joint_forward, probabilities, sharpen, weak_answers
+from mma.algorithms.ops import (
+    Alignment,
+    aligned,
+    alignment_memory,
+    joint_forward,
+    one_hot,
+    probabilities,
+    sharpen,
+    weak_answers,
+)
 
 
 class FixMatch(Algorithm, frozen=True):
@@ -48,4 +56,4 @@ class FixMatch(Algorithm, frozen=True):
         """Sharpen the guesses, at temperature 0 all the way."""
         if self.temperature > 0:
             return sharpen(p, self.temperature)
-        return torch.zeros_like(p).scatter_(1, p.argmax(1, keepdim=True), 1.0)
+        return one_hot(p.argmax(1), p)

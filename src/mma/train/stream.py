@@ -26,9 +26,7 @@ class Pixels:
     device: torch.device
     shift: int
     mirror: bool
-    side: int | None = (
-        None  # pixels to which the images are averaged down before the network sees them; None = as they are
-    )
+    side: int | None = None  # to which images are averaged down before the network sees them; None = not at all
 
     def plain(self, index: np.ndarray) -> Tensor:
         """Return the images themselves, as the network sees them."""
@@ -60,8 +58,8 @@ def pixels_of(images: Images, device: torch.device, shift: int, *, mirror: bool)
 
 
 def smaller(images: Tensor, side: int | None) -> Tensor:
-    """Average images down to `side` pixels; None leaves them alone."""  # (B, C, H, W) -> (B, C, side, side)
-    return images if side is None else F.adaptive_avg_pool2d(images, side)
+    """Average images down to `side` pixels; smaller ones and None are left alone."""  # -> (B, C, side, side)
+    return images if side is None or side >= max(images.shape[2:]) else F.adaptive_avg_pool2d(images, side)
 
 
 def seen(pixels: Pixels, config: Config, step: int) -> Pixels:
