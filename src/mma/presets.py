@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 
-from mma.algorithms import MixMatch
-from mma.config import Config, Data, Log, Optim, Small, Wrn
+from mma.algorithms import FixMatch, MixMatch
+from mma.config import Config, Data, Fast, Log, Optim, Small, Wrn
 from mma.growth import Growth
 
 
@@ -149,6 +149,20 @@ def cifar10_lab() -> Config:
     )
 
 
+def cifar10_fast() -> Config:
+    """CIFAR-10 for the most accuracy in an hour of two cores: 250 labels growing to 500."""
+    return Config(
+        preset="cifar10-fast",
+        data=Data(name="cifar10", shift=4, mirror=True, small_side=16, small_share=0.75),
+        net=Fast(filters=32, bn_decay=0.98),
+        algorithm=FixMatch(threshold=0.8, guesser="teacher", align="uniform"),
+        optim=Optim(lr=0.002, ema_decay=0.995, batch=32, unlabeled_ratio=3, warmup=100, decay="linear"),
+        growth=Growth(start=250, add=50, budget=500, first=4_000, every=1_000, final=10_000),
+        query="diff2-direct",  # half the price of .aug
+        log=Log(every=2_000, checkpoint=2_000, last=1),  # the rate ends at zero, so the last evaluation is the result
+    )
+
+
 def folder() -> Config:
     """Photos of your own:  mma data get folder --from DIR --name NAME, then --set data.name=folder:NAME."""
     return Config(
@@ -185,5 +199,6 @@ PRESETS: dict[str, Callable[[], Config]] = {
     "digits": digits,
     "fashion-mnist": fashion_mnist,
     "cifar10-lab": cifar10_lab,
+    "cifar10-fast": cifar10_fast,
     "folder": folder,
 }

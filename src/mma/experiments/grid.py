@@ -130,9 +130,7 @@ def merged(old: Grid, new: Grid, folder: Path) -> Grid:
             f"{folder} holds the grid {old.experiment} at scale {old.scale}, not {new.experiment} at {new.scale}. "
             "Choose another --out."
         )
-    from mma.config import from_json  # imports torch, which a report does without
-
-    changed = differences(from_json(old.base).model_dump(mode="json"), new.base) + [
+    changed = differences(whole(old.base), new.base) + [
         f"method {name}" for name in new.methods if name in old.methods and new.methods[name] != old.methods[name]
     ]
     if changed:
@@ -144,6 +142,13 @@ def merged(old: Grid, new: Grid, folder: Path) -> Grid:
     requests = old.requests if request in old.requests else (*old.requests, request)
     methods, only = {**old.methods, **new.methods}, {**old.only, **new.only}
     return old.model_copy(update={"methods": methods, "only": only, "requests": requests})
+
+
+def whole(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored config with the settings that were added since, at the values that change nothing."""
+    from mma.config import from_json  # loads torch, which a report can do without
+
+    return from_json(dict(config)).model_dump(mode="json")
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mma.config import Config, from_json
-from mma.experiments.grid import Cell, Grid, differences
+from mma.experiments.grid import Cell, Grid, differences, whole
 from mma.experiments.make import config_of
 from mma.run import Run, Status
 from mma.train.fork import shared_end
@@ -130,7 +130,7 @@ def after_best(entry: Entry, coming: Sequence[Entry]) -> Entry:
 def entry_begun(cell: Cell, config: Config, folder: Path) -> Entry:
     """Plan a run whose folder is there: it goes on by itself, whatever it was made from."""
     run = Run.open(folder)
-    changed = differences(dump(from_json(run.config())), dump(config))  # read: settings added since have their defaults
+    changed = differences(whole(run.config()), dump(config))
     if changed:
         raise ValueError(
             f"{folder} holds a run with other settings: {changed[0]}. Move it away, or choose another --out."

@@ -15,6 +15,7 @@ from mma.train.buying import buy, labels_bought
 from mma.train.evaluate import candidates
 from mma.train.job import Job
 from mma.train.oracle import Oracle, Selective
+from mma.train.stream import seen
 
 
 def grow(job: Job, round: Round, oracle: Oracle) -> bool:
@@ -129,7 +130,8 @@ def drawn(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
 def look(job: Job, free: np.ndarray, query: Query, round: int) -> Candidates:
     """Let the teacher look at the images that may be asked about."""
     job.state.teacher.eval()
-    return candidates(job.state.teacher, job.pixels, free, query, job.config.seed, round, job.ranks)
+    pixels = seen(job.pixels, job.config, job.state.step - 1)  # of the size it was trained with
+    return candidates(job.state.teacher, pixels, free, query, job.config.seed, round, job.ranks)
 
 
 def round_score(score: float) -> float:

@@ -13,6 +13,7 @@ from mma.rng import rng
 from mma.run import Row
 from mma.train.evaluate import probabilities
 from mma.train.job import Job
+from mma.train.stream import seen
 
 LEARNABLE = 10  # labels to measure by, below which trying things teaches nothing
 
@@ -29,8 +30,8 @@ def buy(job: Job, round: Round) -> None:
 def purchase(job: Job, round: Round) -> Row:
     """Return the row that says what is bought, what there was before, and why."""
     have = (job.config.growth.start + labels_bought(job, round), len(job.pool_at(round.index)))
-    seen = measure(job)
-    chosen = decide(job, round, have, seen)
+    found = measure(job)
+    chosen = decide(job, round, have, found)
     paid = chosen.labels * prices_of(job).label + chosen.images * prices_of(job).image
     return {
         "round": round.index,
@@ -41,12 +42,12 @@ def purchase(job: Job, round: Round) -> Row:
         "left": tidy(money_left(job) - paid),
         "stop": chosen.stop,
         "had": {"labels": have[0], "images": have[1]},
-        "measured": seen,
+        "measured": found,
         "why": chosen.why,
     }
 
 
-def decide(job: Job, round: Round, have: tuple[int, int], seen: Row | None) -> Purchase:
+def decide(job: Job, round: Round, have: tuple[int, int], found: Row | None) -> Purchase:
     """Ask the policy."""
     growth, before = job.config.growth, job.run.read("purchases")
     which = (round.index, growth.purchases)
@@ -60,12 +61,12 @@ def decide(job: Job, round: Round, have: tuple[int, int], seen: Row | None) -> P
         labels=min(growth.budget - growth.check, have[1] - growth.check) - have[0],
         images=len(job.pool) - have[1],
         point=growth.point,
-        explore=early and seen is not None and seen["labels"] >= LEARNABLE,
+        explore=early and found is not None and found["labels"] >= LEARNABLE,
     )
     if growth.policy == "split":
         bought = (have[0] - growth.start, sum(row["images"] for row in before))
         return cost.split(growth.money, growth.share, purse, which, bought)
-    now = {"step": job.state.step, "had": {"labels": have[0], "images": have[1]}, "measured": seen}
+    now = {"step": job.state.step, "had": {"labels": have[0], "images": have[1]}, "measured": found}
     history = [moment(row) for row in [*before, now] if row["measured"]]
     classes = len(job.data.train.classes)
     missing = classes - len(classes_seen(job)) if early else 0  # a class that is not found by then may not exist
@@ -87,7 +88,8 @@ def measure(job: Job) -> Row | None:
         return None
     job.state.teacher.eval()
     labels = np.array(list(known.values()))
-    probs = probabilities(job.state.teacher, job.pixels, np.array(list(known)))
+    pixels = seen(job.pixels, job.config, job.state.step - 1)  # of the size it was trained with
+    probs = probabilities(job.state.teacher, pixels, np.array(list(known)))
     # The probability that is not on the right class moves more smoothly than the count of wrong answers. Half a miss is
     # added, as if one more image had been seen: a few images without a miss do not make an error of zero.
     missed = float((1 - probs[np.arange(len(labels)), labels].astype(np.float64)).sum())
@@ -102,8 +104,8 @@ def measure(job: Job) -> Row | None:
 
 def moment(row: Row) -> Moment:
     """Read a measurement back."""
-    had, seen = row["had"], row["measured"]
-    return Moment(row["step"], had["labels"], had["images"], seen["error"], seen["spread"])
+    had, found = row["had"], row["measured"]
+    return Moment(row["step"], had["labels"], had["images"], found["error"], found["spread"])
 
 
 def labels_bought(job: Job, round: Round) -> int:

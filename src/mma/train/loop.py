@@ -14,6 +14,7 @@ from mma.train.job import Job, resume
 from mma.train.oracle import Oracle
 from mma.train.ranks import ALONE, Ranks
 from mma.train.record import record, warnings
+from mma.train.schedule import scheduled
 from mma.train.state import Builder, refresh
 from mma.train.step import training_step
 from mma.train.stream import Stream
@@ -61,9 +62,8 @@ def fit(job: Job, round: Round, until: int | None) -> None:
         noise = rng(config.seed, "loss", step, *ranks.path)
         # For a user's own network: dropout.
         torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
-        losses = training_step(
-            state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks
-        )
+        optim = scheduled(config.optim, step, age, job.rounds[-1].end)
+        losses = training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
         state.add(losses)
         if state.step % config.log.every == 0:
             record(job, round, answers)
