@@ -133,3 +133,17 @@ def test_ctrl_c_stops_cleanly_and_prints_the_command_to_go_on(tmp_path, number):
     assert f"stopped at step {steps[-1]:,}" in out
     again = mma("train", "run", "--until", steps[-1] + 1, cwd=tmp_path)
     assert f"stopped at step {steps[-1] + 1:,}" in again.stdout
+
+
+def test_flop_counts_a_preset_as_text_and_as_json(capsys):
+    from mma.cli.inspect import flop
+    from mma.experiments.flops import flop as count
+    from mma.presets import preset
+
+    flop("digits", ["optim.batch=4"], as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["training"] == found["step"] * 1_200
+    assert found["total"] == found["training"] + found["evaluating"] + found["asking"]
+    assert count(preset("digits")).step == found["step"] * 8  # 32 labeled images instead of 4
+    flop("digits")
+    assert "FLOP  the whole run" in capsys.readouterr().out

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mma.algorithms import ALGORITHMS
-from mma.config import Config, change, from_json
+from mma.config import ADDED, Config, change, from_json
 from mma.presets import PRESETS, preset
 from mma.query import names
 
@@ -101,6 +101,28 @@ def test_a_config_is_frozen_and_its_digest_tells_it_apart():
     assert config.digest() == preset("digits").digest()
     assert config.digest() != change(config, ["seed=2"]).digest()
     assert isinstance(config, Config)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [("cifar10", "e8db800a8299e91d72eddbe6d366b5c2"), ("digits", "75d57a67152d5610834bf1e1e0665ce1")],
+)
+def test_runs_begun_before_a_setting_existed_keep_their_digest(name, digest):
+    assert preset(name).digest() == digest
+    data = json.loads(preset(name).model_dump_json())
+    for group, added in ADDED.items():
+        for setting in added:
+            data[group].pop(setting, None)
+    assert from_json(data) == preset(name)
+
+
+def test_every_added_setting_changes_the_digest_once_it_is_set():
+    base = preset("digits")
+    for setting in ("optim.decay=linear", "optim.warmup=3", "optim.unlabeled_ratio=2", "algorithm.align=uniform"):
+        assert change(base, [setting]).digest() != base.digest()
+    for group, added in ADDED.items():
+        for name, default in added.items():
+            assert getattr(getattr(base, group), name) == default
 
 
 def test_an_unknown_preset_is_guessed():

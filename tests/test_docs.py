@@ -40,9 +40,9 @@ def test_every_setting_named_in_the_pages_exists():
     from mma.presets import preset
 
     for page in PAGES:
-        for setting in re.findall(r"--set ([\w.]+=[^\s`)]+)", page.read_text("utf-8")):
-            if setting not in ("path=value",):
-                change(preset("digits"), [setting])
+        for line in page.read_text("utf-8").replace("\\\n", " ").splitlines():  # a command's settings go together
+            named = re.findall(r"--set ([\w.]+=[^\s`)]+)", line)
+            change(preset("digits"), [setting for setting in named if setting != "path=value"])
 
 
 def test_every_preset_is_in_the_readme():

@@ -17,7 +17,7 @@ from torch import nn
 
 from mma.algorithms import ALGORITHMS, Algorithm
 from mma.arrays import checked, dimensions, encoded, frame_of, positive
-from mma.config import Config, Data, Optim, Own, Small, Wrn
+from mma.config import Config, Data, Fast, Optim, Own, Small, Wrn
 from mma.data.images import UNKNOWN, no_images
 from mma.growth import Growth
 from mma.nets import NETS, Network
@@ -196,13 +196,15 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             query="passive",
         )
 
-    def _net(self, steps: int) -> Wrn | Small | Own:
+    def _net(self, steps: int) -> Wrn | Small | Fast | Own:
         """Return the settings of the network; statistics of a short training forget fast."""
         filters, bn_decay = checked("filters", self.filters, 1), decay(steps / 50)
         if callable(self.net):
             return Own()
         if self.net == "small":
             return Small(filters=filters, bn_decay=bn_decay)
+        if self.net == "fast":
+            return Fast(filters=filters, bn_decay=bn_decay)
         if self.net == "wrn":
             return Wrn(filters=filters, bn_decay=bn_decay)
         raise ValueError(

@@ -17,7 +17,13 @@ from mma.growth import Growth
 FORMAT = 1
 Row = dict[str, Any]
 Status = Literal["new", "training", "waiting", "done"]
-LOGS = ("queries", "labels", "metrics")  # compared byte for byte between runs; timings go to a file of their own
+CHECK = "check"  # the strategy of a query for labels to measure by, not to train with
+LOGS = (
+    "queries",
+    "labels",
+    "purchases",
+    "metrics",
+)  # compared byte for byte between runs; timings go to a file of their own
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,14 @@ class Run:
         given = {row["index"]: row["label"] for row in self.read("labels")}
         asked = [i for row in self.read("queries") if upto is None or row["round"] <= upto for i in row["indices"]]
         return {i: given[i] for i in asked if i in given}
+
+    def purchases(self, upto: int | None = None) -> list[Row]:
+        """Return what was bought in rounds up to `upto`."""
+        return [row for row in self.read("purchases") if upto is None or row["round"] <= upto]
+
+    def held_out(self) -> set[int]:
+        """Return the images whose labels were bought to measure by."""
+        return {i for row in self.read("queries") if row["strategy"] == CHECK for i in row["indices"]}
 
     def unanswered(self) -> list[int]:
         """Return the indices that were asked for and have no answer yet."""

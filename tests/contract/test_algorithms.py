@@ -6,6 +6,7 @@ import ast
 import copy
 import inspect
 import json
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -14,16 +15,23 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mma.algorithms import ALGORITHMS, Algorithm, Batch, Losses, ops
+from mma.algorithms import ALGORITHMS, Algorithm, Batch, FixMatch, FreeMatch, Losses, MixMatch, ops
 from mma.nets import SmallNet, initialise
 from mma.rng import rng
 
 CLASSES, SIDE = 4, 8
 RAMPED = 10**9  # a step at which every ramp has come to its end
 
-every_algorithm = pytest.mark.parametrize("algorithm", [kind() for kind in ALGORITHMS.values()], ids=list(ALGORITHMS))
+VARIANTS = {  # settings that change what an algorithm does, beside every algorithm as it is
+    "mixmatch, aligned": MixMatch(align="uniform"),
+    "fixmatch, aligned, soft": FixMatch(align="labels", temperature=0.5, threshold=0.3),
+    "fixmatch, by the teacher": FixMatch(guesser="teacher"),
+    "freematch, by the teacher": FreeMatch(guesser="teacher"),
+}
+EVERY = {name: kind() for name, kind in ALGORITHMS.items()} | VARIANTS
+every_algorithm = pytest.mark.parametrize("algorithm", list(EVERY.values()), ids=list(EVERY))
 every_semi_supervised = pytest.mark.parametrize(
-    "algorithm", [kind() for kind in ALGORITHMS.values() if kind.views], ids=lambda algorithm: algorithm.name
+    "algorithm", [a for a in EVERY.values() if a.views], ids=[name for name, a in EVERY.items() if a.views]
 )
 
 
@@ -44,14 +52,24 @@ def make_teacher(student: nn.Module) -> nn.Module:
     return teacher
 
 
-def make_batch(views: int, channels: int = 3, labeled: int = 12, unlabeled: int = 12, seed: int = 0) -> Batch:
-    """Each class is a pattern; images and views are the pattern with noise."""
+def make_batch(algorithm: Algorithm, channels: int = 3, labeled: int = 12, unlabeled: int = 12, seed: int = 0) -> Batch:
+    """Each class is a pattern; images and views are the pattern with noise, more of it in the strong ones."""
+    views, strong = algorithm.views, algorithm.strong
     draw = torch.Generator().manual_seed(seed)
     patterns = torch.randn(CLASSES, channels, SIDE, SIDE, generator=draw)
     y, hidden = torch.arange(labeled) % CLASSES, torch.arange(unlabeled) % CLASSES
     x = patterns[y] + 0.3 * torch.randn(labeled, channels, SIDE, SIDE, generator=draw)
     u = patterns[hidden] + 0.3 * torch.randn(views, unlabeled, channels, SIDE, SIDE, generator=draw)
-    return Batch(x, y, u)
+    s = patterns[hidden] + 0.6 * torch.randn(strong, unlabeled, channels, SIDE, SIDE, generator=draw)
+    return Batch(x, y, u, s if strong else None, algorithm.memory(CLASSES))
+
+
+def decided(student: SmallNet, batch: Batch, scale: float) -> SmallNet:
+    """Make answers differ from image to image, the more the larger the scale."""
+    with torch.no_grad(), ops.frozen_statistics(student):
+        student.head.weight.mul_(scale)
+        student.head.bias.copy_(-student(batch.x).mean(0))
+    return student
 
 
 def losses_of(algorithm: Algorithm, student: nn.Module, batch: Batch, step: int = RAMPED, seed: int = 0) -> Losses:
@@ -82,7 +100,7 @@ def test_an_algorithm_is_listed_under_its_own_name(algorithm: Algorithm):
 @every_algorithm
 @pytest.mark.parametrize("step", [0, 7, RAMPED])
 def test_terms_are_finite_scalars_with_a_gradient_and_not_negative(algorithm: Algorithm, step: int):
-    losses = losses_of(algorithm, make_student(), make_batch(algorithm.views), step)
+    losses = losses_of(algorithm, make_student(), make_batch(algorithm), step)
     assert losses.terms
     for name, term in losses.terms.items():
         assert term.shape == (), name
@@ -94,20 +112,20 @@ def test_terms_are_finite_scalars_with_a_gradient_and_not_negative(algorithm: Al
 @every_algorithm
 def test_every_parameter_gets_a_finite_gradient(algorithm: Algorithm):
     student = make_student()
-    total(losses_of(algorithm, student, make_batch(algorithm.views))).backward()
+    total(losses_of(algorithm, student, make_batch(algorithm))).backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in student.parameters())
 
 
 @every_algorithm
 def test_the_loss_gathers_no_gradient_by_itself(algorithm: Algorithm):
     student = make_student()
-    losses_of(algorithm, student, make_batch(algorithm.views))
+    losses_of(algorithm, student, make_batch(algorithm))
     assert all(p.grad is None for p in student.parameters())
 
 
 @every_algorithm
 def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm):
-    student, batch, trace = make_student(), make_batch(algorithm.views, labeled=16, unlabeled=16), []
+    student, batch, trace = make_student(), make_batch(algorithm, labeled=16, unlabeled=16), []
     optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
     for step in range(30):
         loss = total(losses_of(algorithm, student, batch, seed=step))
@@ -121,15 +139,15 @@ def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm):
 @every_algorithm
 def test_the_same_generator_gives_the_same_numbers(algorithm: Algorithm):
     torch.manual_seed(1)
-    first = losses_of(algorithm, make_student(), make_batch(algorithm.views))
+    first = losses_of(algorithm, make_student(), make_batch(algorithm))
     torch.manual_seed(2)  # torch's own generator must not matter
-    second = losses_of(algorithm, make_student(), make_batch(algorithm.views))
+    second = losses_of(algorithm, make_student(), make_batch(algorithm))
     assert {k: v.item() for k, v in first.terms.items()} == {k: v.item() for k, v in second.terms.items()}
 
 
 @every_algorithm
 def test_torchs_own_generator_is_left_alone(algorithm: Algorithm):
-    student, batch = make_student(), make_batch(algorithm.views)
+    student, batch = make_student(), make_batch(algorithm)
     before = torch.get_rng_state()
     losses_of(algorithm, student, batch)
     assert torch.equal(before, torch.get_rng_state())
@@ -139,7 +157,7 @@ def test_torchs_own_generator_is_left_alone(algorithm: Algorithm):
 def test_exactly_one_forward_moves_the_running_statistics(algorithm: Algorithm):
     student = make_student()
     before = student.trunk[1].running_mean.clone()
-    losses_of(algorithm, student, make_batch(algorithm.views))  # the teacher shares these buffers
+    losses_of(algorithm, student, make_batch(algorithm))  # the teacher shares these buffers
     assert counts(student) == [1] * len(counts(student))
     assert not torch.equal(before, student.trunk[1].running_mean)
 
@@ -149,7 +167,7 @@ def test_networks_are_left_as_they_were(algorithm: Algorithm):
     student = make_student()
     teacher = make_teacher(student)
     weights = [p.clone() for net in (student, teacher) for p in net.parameters()]
-    algorithm.loss(student, teacher, make_batch(algorithm.views), RAMPED, rng(0, "loss"))
+    algorithm.loss(student, teacher, make_batch(algorithm), RAMPED, rng(0, "loss"))
     assert all(map(torch.equal, weights, [p for net in (student, teacher) for p in net.parameters()]))
     assert all(p.grad is None for p in teacher.parameters())
     assert all(m.training for m in student.modules())
@@ -161,14 +179,14 @@ def test_networks_are_left_as_they_were(algorithm: Algorithm):
 def test_the_teacher_gets_no_gradient_even_where_it_could(algorithm: Algorithm):
     student = make_student()
     teacher = make_teacher(student).requires_grad_(True)
-    total(algorithm.loss(student, teacher, make_batch(algorithm.views), RAMPED, rng(0, "loss"))).backward()
+    total(algorithm.loss(student, teacher, make_batch(algorithm), RAMPED, rng(0, "loss"))).backward()
     assert all(p.grad is None for p in teacher.parameters())
 
 
 @every_algorithm
 @pytest.mark.parametrize(("channels", "labeled", "unlabeled"), [(1, 12, 12), (3, 5, 11), (3, 11, 5), (1, 2, 16)])
 def test_any_channels_and_batch_sizes(algorithm: Algorithm, channels: int, labeled: int, unlabeled: int):
-    batch = make_batch(algorithm.views, channels, labeled, unlabeled)
+    batch = make_batch(algorithm, channels, labeled, unlabeled)
     losses = losses_of(algorithm, make_student(channels), batch)
     assert torch.isfinite(total(losses))
     assert losses.guesses is None or losses.guesses.shape == (unlabeled, CLASSES)
@@ -176,7 +194,7 @@ def test_any_channels_and_batch_sizes(algorithm: Algorithm, channels: int, label
 
 @every_algorithm
 def test_guesses_are_distributions_without_gradient(algorithm: Algorithm):
-    losses = losses_of(algorithm, make_student(), make_batch(algorithm.views, unlabeled=9))
+    losses = losses_of(algorithm, make_student(), make_batch(algorithm, unlabeled=9))
     assert algorithm.views or losses.guesses is None
     if losses.guesses is not None:
         assert losses.guesses.shape == (9, CLASSES)
@@ -191,37 +209,63 @@ def test_extreme_logits_give_no_nan(algorithm: Algorithm, scale: float):
     student = make_student()
     with torch.no_grad():
         student.head.weight.mul_(scale)
-    losses = losses_of(algorithm, student, make_batch(algorithm.views))
+    losses = losses_of(algorithm, student, make_batch(algorithm))
     total(losses).backward()
     assert torch.isfinite(total(losses))
     assert all(torch.isfinite(p.grad).all() for p in student.parameters())
     assert losses.guesses is None or torch.isfinite(losses.guesses).all()
 
 
+@every_algorithm
+def test_memory_is_handed_on_and_never_changed_in_place(algorithm: Algorithm):
+    batch = make_batch(algorithm, labeled=10)  # more labels of some classes than of others
+    before = {name: value.clone() for name, value in batch.memory.items()}
+    memory = losses_of(algorithm, make_student(), batch).memory
+    assert set(memory) == set(before)
+    for name, value in memory.items():
+        assert torch.equal(batch.memory[name], before[name]), name
+        assert (value.shape, value.dtype) == (before[name].shape, before[name].dtype), name
+        assert not value.requires_grad, name
+        assert not torch.equal(value, before[name]), name
+
+
+@every_algorithm
+def test_what_is_remembered_counts(algorithm: Algorithm):
+    batch = make_batch(algorithm)
+    student = decided(make_student(), batch, 3)
+    first = losses_of(algorithm, student, batch)
+    skewed = {name: value * torch.linspace(0.01, 2, len(value)) for name, value in batch.memory.items()}
+    second = losses_of(algorithm, student, replace(batch, memory=skewed))
+    assert (total(first).item() != total(second).item()) == bool(batch.memory)
+
+
 @every_semi_supervised
 def test_every_view_counts(algorithm: Algorithm):
-    student = make_student()
-    with torch.no_grad():
-        student.head.weight.mul_(100)  # sure enough for every threshold
-    batch, other = make_batch(algorithm.views), make_batch(algorithm.views, seed=1)
+    batch, other = make_batch(algorithm), make_batch(algorithm, seed=1)
+    student = decided(make_student(), batch, 100)  # sure enough for every threshold
     expected = total(losses_of(algorithm, student, batch)).item()
     for k in range(algorithm.views):
         u = batch.u.clone()
         u[k] = other.u[k]
-        assert total(losses_of(algorithm, student, Batch(batch.x, batch.y, u))).item() != expected, k
+        assert total(losses_of(algorithm, student, replace(batch, u=u))).item() != expected, k
+    for k in range(algorithm.strong):
+        strong = batch.strong.clone()
+        strong[k] = other.strong[k]
+        assert total(losses_of(algorithm, student, replace(batch, strong=strong))).item() != expected, k
 
 
 @pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.views])
 def test_without_views_unlabeled_images_are_not_looked_at(name: str):
-    algorithm, none, some = ALGORITHMS[name](), make_batch(0), make_batch(2)
-    results = [total(losses_of(algorithm, make_student(), Batch(none.x, none.y, u))).item() for u in (none.u, some.u)]
+    algorithm = ALGORITHMS[name]()
+    batch, some = make_batch(algorithm), make_batch(ALGORITHMS["mixmatch"]()).u
+    results = [total(losses_of(algorithm, make_student(), replace(batch, u=u))).item() for u in (batch.u, some)]
     assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if "ramp" in kind.model_fields])
 def test_a_ramp_starts_at_zero(name: str):
     algorithm = ALGORITHMS[name]()
-    batch = make_batch(algorithm.views)
+    batch = make_batch(algorithm)
     start = losses_of(algorithm, make_student(), batch, step=0).terms
     assert set(start) == set(losses_of(algorithm, make_student(), batch).terms)
     assert start["labeled"] > 0
@@ -263,7 +307,7 @@ def test_an_algorithm_imports_only_what_all_share(algorithm: Algorithm):
 
 @every_algorithm
 def test_nothing_waits_for_the_device(algorithm: Algorithm):
-    student, batch = make_student(), make_batch(algorithm.views)
+    student, batch = make_student(), make_batch(algorithm)
     teacher = make_teacher(student)
     with NoHostSync():
         total(algorithm.loss(student, teacher, batch, RAMPED, rng(0, "loss"))).backward()

@@ -18,7 +18,12 @@ KILL = Path(__file__).with_name("kill.py")
 
 @pytest.mark.parametrize("mode", ["random", "points"])
 @pytest.mark.parametrize(
-    "settings", [("algorithm=mixmatch", "query=diff2.aug-kmeans"), ("algorithm=mean-teacher", "query=entropy-infoD")]
+    "settings",
+    [
+        ("algorithm=mixmatch", "query=diff2.aug-kmeans"),
+        ("algorithm=mean-teacher", "query=entropy-infoD"),
+        ("growth.policy=buyer", "growth.money=50", "growth.check=5", "growth.visible=100", "growth.budget=60"),
+    ],
 )
 def test_a_run_killed_again_and_again_ends_byte_equal(new_run, digits, contents, settings, mode):
     whole, run = new_run("whole", *LONGER, *settings), new_run("killed", *LONGER, *settings)

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from mma.config import ADDED
 from mma.experiments import grid as grids
 from mma.experiments.estimate import costs
 from mma.experiments.make import config_of, from_experiment
@@ -97,6 +98,18 @@ def test_a_run_with_other_settings_in_a_cells_place_is_refused(small, tmp_path, 
     Run.create(tmp_path / grid.cells()[0].place, tiny("query=random", "optim.lr=0.5").model_dump(mode="json"))
     with pytest.raises(ValueError, match=r"other settings: optim\.lr"):
         plan(grid, tmp_path, grid.cells())
+
+
+def test_a_grid_and_its_runs_begun_before_a_setting_existed_go_on(small, tmp_path, tiny):
+    grid = grids.adopt(tmp_path, small("query=random", "seed=1"))
+    config = tiny("query=random").model_dump(mode="json")
+    for group, added in ADDED.items():
+        for name in added:
+            del config[group][name], grid.base[group][name]
+    grids.write(tmp_path, grid)
+    Run.create(tmp_path / grid.cells()[0].place, config)
+    again = grids.adopt(tmp_path, small("query=random", "seed=1..2"))
+    assert [entry.status for entry in plan(again, tmp_path, again.cells()).entries] == ["new", "new"]
 
 
 def test_a_run_folder_of_a_newer_format_is_refused(small, tmp_path):

@@ -62,6 +62,49 @@ def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
     assert contents(parts) == contents(whole)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm=freematch", "algorithm.guesser=teacher"],
+        ["algorithm=fixmatch", "algorithm.align=labels", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
+        ["algorithm.align=uniform", "growth.refresh_every=1"],
+        ["net=fast", "net.filters=8", "optim.decay=cosine", "optim.warmup=7", "growth.refresh_every=1"],
+        ["algorithm=freematch", "data.small_side=8", "data.small_share=0.6", "optim.decay=linear"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_what_an_algorithm_remembers_and_how_a_run_is_paced_resume_exactly(new_run, digits, contents, settings):
+    whole, parts = new_run("whole", *settings), new_run("parts", *settings)
+    go(whole, digits)
+    for step in (3, 12, 13, 19, 20, 21, 30):
+        go(parts, digits, until=step)
+    go(parts, digits)
+    assert contents(parts) == contents(whole)
+
+
+def test_a_refresh_forgets_what_the_algorithm_remembers(new_run, digits):
+    """At decay 0.99 one step after a refresh the averages are next to those of a first step."""
+    from mma.train.checkpoint import read
+
+    run = new_run("r", "algorithm=freematch", "growth.refresh_final=true", "log.checkpoint=1")
+    go(run, digits, until=21)  # the last round begins at step 20
+    _, arrays = read(run.checkpoint_path(21))
+    fresh = new_run("fresh", "algorithm=freematch")
+    go(fresh, digits, until=20)
+    _, kept = read(fresh.checkpoint_path(20))
+    assert abs(arrays["memory/confidence"] - 0.1) < 0.01
+    assert abs(kept["memory/confidence"] - 0.1) > 0.01
+
+
+def test_a_checkpoint_of_an_algorithm_that_remembers_nothing_holds_no_memory(new_run, digits):
+    from mma.train.checkpoint import read
+
+    run = new_run("a")
+    go(run, digits, until=3)
+    _, arrays = read(run.checkpoint_path(3))
+    assert not [name for name in arrays if name.startswith("memory/")]
+
+
 def test_a_watcher_that_asks_to_stop_gets_a_stored_state(new_run, digits, contents):
     class Impatient(Watch):
         def stepped(self, step, labels):

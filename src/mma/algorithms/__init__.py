@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
+from mma.algorithms.fixmatch import FixMatch
+from mma.algorithms.freematch import FreeMatch
 from mma.algorithms.mean_teacher import MeanTeacher
 from mma.algorithms.mixmatch import MixMatch
 from mma.algorithms.pi_model import PiModel
@@ -15,6 +17,8 @@ __all__ = [
     "VAT",
     "Algorithm",
     "Batch",
+    "FixMatch",
+    "FreeMatch",
     "Losses",
     "MeanTeacher",
     "MixMatch",
@@ -30,4 +34,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "pseudo-label": PseudoLabel,
     "mean-teacher": MeanTeacher,
     "vat": VAT,
+    "fixmatch": FixMatch,
+    "freematch": FreeMatch,
 }

@@ -8,10 +8,21 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
-from mma.algorithms.ops import frozen_statistics, interleaved_forward, mixup, one_hot, probabilities, ramp, sharpen
+from mma.algorithms.ops import (
+    Alignment,
+    aligned,
+    alignment_memory,
+    frozen_statistics,
+    interleaved_forward,
+    mixup,
+    one_hot,
+    probabilities,
+    ramp,
+    sharpen,
+)
 
 
 class MixMatch(Algorithm, frozen=True):
@@ -24,12 +35,19 @@ class MixMatch(Algorithm, frozen=True):
     weight: float = Field(75.0, ge=0)  # Paper: lambda_U is 75 on CIFAR-10 (appendix table).
     # Original: the unlabeled weight rises over 128 kimg, which is 2,048 steps at batch 64.
     ramp: int = Field(2_048, ge=0)
+    align: Alignment = "off"  # bring the mean of the guesses to that of the labels, or to all classes alike
+    align_decay: float = Field(0.99, ge=0, lt=1)  # of the running means behind it, per step
+
+    def memory(self, classes: int) -> dict[str, Tensor]:
+        """Return the running means that alignment needs."""
+        return alignment_memory(self.align, classes)
 
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
         """Return cross-entropy on the labeled part of the blend, squared error on the unlabeled one."""
         with torch.no_grad(), frozen_statistics(student):
             # Original: guesses come from the student's own weights with batch statistics, one forward per view.
             p = torch.stack([probabilities(student(view)) for view in batch.u]).mean(0)  # (B, classes)
+        p, memory = aligned(p, batch.y, batch.memory, self.align, self.align_decay)
         q = sharpen(p, self.temperature)  # (B, classes)
         targets = torch.cat([one_hot(batch.y, q), *[q] * len(batch.u)])
         images, targets = mixup(torch.cat([batch.x, *batch.u]), targets, self.alpha, rng)
@@ -41,4 +59,4 @@ class MixMatch(Algorithm, frozen=True):
             # Original: the squared error is averaged over the batch and over the classes.
             "unlabeled": weight * F.mse_loss(probabilities(logits[u]), targets[u]),
         }
-        return Losses(terms, guesses=q)
+        return Losses(terms, guesses=q, memory=memory)

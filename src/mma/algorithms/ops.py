@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 T = TypeVar("T")
+Alignment = Literal["off", "uniform", "labels"]  # what the mean of the guesses is brought to
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -52,6 +53,39 @@ def mixup(images: Tensor, targets: Tensor, alpha: float, rng: np.random.Generato
     return mixed, targets[partner].lerp_(targets, weight.to(targets.dtype).view(-1, 1))
 
 
+def uniform(classes: int) -> Tensor:
+    """Return the distribution that knows nothing: what a running average of distributions starts from."""
+    return torch.full((classes,), 1.0 / classes)
+
+
+def moved(average: Tensor, value: Tensor, decay: float) -> Tensor:
+    """Return a running average after one more value; none of its inputs is changed."""
+    return torch.lerp(value.detach().to(average.dtype), average, decay)
+
+
+def align(p: Tensor, average: Tensor, target: Tensor) -> Tensor:
+    """Scale guesses by target / average and normalise them again, so that their mean moves towards `target`."""
+    scaled = p * (target / average.clamp_min(1e-6))  # (B, classes)
+    return scaled / scaled.sum(1, keepdim=True).clamp_min(1e-12)
+
+
+def alignment_memory(how: Alignment, classes: int) -> dict[str, Tensor]:
+    """Return what `aligned` remembers: the running means of guesses and of labels."""
+    return {} if how == "off" else {"guesses": uniform(classes), "labels": uniform(classes)}
+
+
+def aligned(
+    p: Tensor, y: Tensor, memory: Mapping[str, Tensor], how: Alignment, decay: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Align guesses with all classes alike or with the labels seen, and return what to remember (arXiv:1911.09785)."""
+    if how == "off":
+        return p, {}
+    guesses = moved(memory["guesses"], p.mean(0), decay)
+    labels = moved(memory["labels"], one_hot(y, p).mean(0), decay)
+    target = labels if how == "labels" else torch.full_like(labels, 1.0 / len(labels))
+    return align(p, guesses, target), {"guesses": guesses, "labels": labels}
+
+
 def interleave(parts: Sequence[Tensor]) -> list[Tensor]:
     """Swap slices between the first part and each other one, so that part 0 holds a slice of all of them."""
     cuts = _cuts([len(part) for part in parts])
@@ -74,6 +108,25 @@ def interleaved_forward(student: nn.Module, images: Tensor, parts: Sequence[int]
     with frozen_statistics(student):
         logits += [student(other) for other in others]
     return torch.cat(uninterleave(logits, parts))  # (N, classes)
+
+
+def weak_answers(student: nn.Module, teacher: nn.Module, images: Tensor, guesser: str) -> Tensor:
+    """Return the logits that guesses are made of, with the statistics of their batch and without gradient.
+
+    The student's own forward moves its running statistics: weak views are what the images of an evaluation look like.
+    """
+    with torch.no_grad():
+        if guesser == "student":
+            return cast(Tensor, student(images))
+        with training_mode(teacher), frozen_statistics(teacher):
+            return cast(Tensor, teacher(images))  # (B, classes)
+
+
+def joint_forward(student: nn.Module, x: Tensor, s: Tensor, *, moves_statistics: bool) -> tuple[Tensor, Tensor]:
+    """Return the logits of labeled and strong images out of one forward, so that both are normalised alike."""
+    with nullcontext() if moves_statistics else frozen_statistics(student):
+        logits: Tensor = student(torch.cat([x, s]))
+    return logits[: len(x)], logits[len(x) :]
 
 
 @contextmanager

@@ -44,6 +44,7 @@ def registered() -> typer.Typer:
             (train.train, "train"),
             (train.fork, "fork"),
             (inspect.show, "show"),
+            (inspect.flop, "flop"),
             (inspect.evaluate, "eval"),
             (inspect.query, "query"),
             (inspect.runs, "runs"),

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mma.cost import Answer, Exchange, Interval, Need, Next, Plan, Prices
+    from mma.cost import Answer, Exchange, Interval, Need, Next, Plan, Prices, Table
 
 
 def cost(
@@ -42,7 +42,7 @@ def cost(
 
         check_path(plot)
     prices = _prices(label_price, image_price)
-    table = mma.cost.open_table(source)
+    table = _table(source)
     answer = mma.cost.ask(table, target or [], prices=prices, at=_place(at), smooth=isotonic)
     if plot is not None:
         from mma.cost.plots import cost_figure
@@ -54,6 +54,26 @@ def cost(
         _show(answer)
         if plot is not None:
             print(f"Drawn: {plot}")
+
+
+def _table(source: str) -> Table:
+    """Read a source; a grid folder's runs as far as they are done."""
+    from mma.cost import open_table, table_from_runs
+
+    folder = Path(source)
+    if not (folder / "grid.json").is_file() or (folder / "labeled-vs-unlabeled.csv").is_file():
+        return open_table(source)
+    from mma.experiments.results import collect
+
+    found = collect(folder)
+    done = [(r.budget, r.total, r.accuracy) for r in found.runs if r.status == "done" and r.accuracy is not None]
+    if not found.by_total or not done:
+        why = "none of its runs is done" if found.by_total else "all its runs have the same images"
+        raise ValueError(
+            f"{source} says nothing about images against labels: {why}. A grid that does:  "
+            "mma grid labeled-vs-unlabeled-cifar10, or any preset with  --axis data.total=...  and  --axis growth.budget=..."
+        )
+    return table_from_runs(folder.name, done)
 
 
 def _prices(label: float | None, image: float | None) -> Prices | None:

@@ -12,6 +12,7 @@ import typer
 from mma.cli.train import Json, Settings
 
 if TYPE_CHECKING:
+    from mma.config import Config
     from mma.train.job import Job
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
@@ -21,13 +22,44 @@ def show(
     name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset or a run folder.")], settings: Settings = None
 ) -> None:
     """Print a preset's (or a run's) whole config as JSON."""
+    print(described(name, settings or []).model_dump_json(indent=2))
+
+
+def described(name: str, settings: list[str]) -> Config:
+    """Return the config of a preset or a run, with some settings changed."""
     from mma.config import change, from_json
     from mma.presets import PRESETS, preset
     from mma.run import Run
 
     is_run = name not in PRESETS and Path(name).exists()
     config = from_json(Run.open(Path(name)).config()) if is_run else preset(name)
-    print(change(config, settings or []).model_dump_json(indent=2))
+    return change(config, settings)
+
+
+def flop(
+    name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset or a run folder.")],
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Count the floating-point operations of a preset or a run: one image, one step, the whole."""
+    from dataclasses import asdict
+
+    from mma.experiments.flops import flop as count
+
+    found = count(described(name, settings or []))
+    if as_json:
+        print(json.dumps({**asdict(found), "total": found.total}))
+        return
+    lines = {
+        "forward of one image": found.image,
+        "training step": found.step,
+        "all training steps": found.training,
+        "evaluations": found.evaluating,
+        "queries": found.asking,
+        "the whole run": found.total,
+    }
+    for what, count_ in lines.items():
+        print(f"{count_:9.2e} FLOP  {what}")
 
 
 def opened(folder: Path) -> Job:
@@ -43,13 +75,15 @@ def evaluate(folder: RunFolder, as_json: Json = False) -> None:
     import numpy as np
 
     from mma.train.evaluate import percent_correct, probabilities
+    from mma.train.stream import seen
 
     job = opened(folder)
     labels = job.data.test.labels
     known = np.flatnonzero(labels >= 0)
     if not len(known):
         raise ValueError(f"{job.data.name} has no labeled test images, so there is nothing to test on.")
-    probs, truth = probabilities(job.state.teacher, job.test, known), labels[known]
+    test = seen(job.test, job.config, job.state.step - 1)  # of the size it was trained with
+    probs, truth = probabilities(job.state.teacher, test, known), labels[known]
     each = {
         c: percent_correct(probs[truth == k], truth[truth == k])
         for k, c in enumerate(job.data.test.classes)

@@ -52,9 +52,9 @@ class Cost:
 def kind(config: Config) -> str:
     """Name what the speed of a run depends on."""
     algorithm = f"{config.algorithm.name} {config.algorithm.views}"
-    return (
-        f"{config.data.name} {config.net.model_dump_json()} {algorithm} {config.optim.batch} {config.optim.precision}"
-    )
+    optim = f"{config.optim.batch} {config.optim.unlabeled_ratio} {config.optim.precision}"
+    small = f"{config.data.small_side} {config.data.small_share}"
+    return f"{config.data.name} {config.net.model_dump_json()} {algorithm} {optim} {small}"
 
 
 def speeds(plan: Plan, means: Means) -> dict[str, Speed]:
@@ -76,23 +76,27 @@ def measure(config: Config, device: torch.device) -> Speed:
     some = config.model_copy(
         update={"optim": config.optim.model_copy(update={"batch": min(SMALL, config.optim.batch)})}
     )
-    step = partial(one_step, state, some, images, pixels)
+    last = config.growth.rounds(passive=config.passive)[-1].end - 1
+    step = partial(one_step, state, some, images, pixels, last)
     step()
     cheap = seconds(step, device)
     size = 4 * 4 * state.weights.vector.numel()  # student, teacher and two moments, float32
     if cheap > SLOW:
         return Speed(cheap * config.optim.batch / some.optim.batch, image, size, whole=False)
-    step = partial(one_step, state, config, images, pixels)
-    step()
-    return Speed(repeated(step, device), image, size, whole=True)
+    share, times = config.data.small_share, []
+    for at in (0, last) if share else (last,):  # the first steps may be made with smaller images
+        step = partial(one_step, state, config, images, pixels, at)
+        step()
+        times.append(repeated(step, device))
+    return Speed(share * times[0] + (1 - share) * times[-1], image, size, whole=True)
 
 
-def one_step(state: State, config: Config, images: Images, pixels: Pixels) -> None:
-    """Make one training step."""
+def one_step(state: State, config: Config, images: Images, pixels: Pixels, at: int) -> None:
+    """Make one training step, as step `at` of the run."""
     answers = {int(i): int(images.labels[i]) for i in range(len(images) // 2)}
     round = config.growth.rounds(passive=config.passive)[0]
     stream = Stream(config, pixels, np.arange(len(images)), answers, round, config.algorithm.views)
-    training_step(state, config.algorithm, config.optim, stream[0], age=state.step, ramp=0, rng=rng(1, "loss", 0))
+    training_step(state, config.algorithm, config.optim, stream[at], age=state.step, ramp=0, rng=rng(1, "loss", 0))
 
 
 def repeated(work: Callable[[], object], device: torch.device) -> float:
@@ -127,10 +131,7 @@ def cost(entry: Entry, speed: Speed, data: DataEntry) -> Cost:
     evaluations = (entry.end - entry.begin) // config.log.every
     rounds = growth.rounds(passive=config.passive)
     queries = sum(round.begin > entry.begin or (round.begin == entry.begin > 0) for round in rounds[1:])
-    looks = 0
-    if not config.passive and Query.parse(config.query).needs_probs:
-        query = Query.parse(config.query)
-        looks = query.views + (query.aug and query.needs_features)
+    looks = 0 if config.passive else Query.parse(config.query).looks
     pool = config.data.total or data.pool
     images = evaluations * data.test + queries * looks * pool
     states = 2 + len([step for step in growth.kept_steps(passive=config.passive) if step >= entry.begin])

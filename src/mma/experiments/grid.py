@@ -130,7 +130,7 @@ def merged(old: Grid, new: Grid, folder: Path) -> Grid:
             f"{folder} holds the grid {old.experiment} at scale {old.scale}, not {new.experiment} at {new.scale}. "
             "Choose another --out."
         )
-    changed = differences(old.base, new.base) + [
+    changed = differences(whole(old.base), new.base) + [
         f"method {name}" for name in new.methods if name in old.methods and new.methods[name] != old.methods[name]
     ]
     if changed:
@@ -144,8 +144,18 @@ def merged(old: Grid, new: Grid, folder: Path) -> Grid:
     return old.model_copy(update={"methods": methods, "only": only, "requests": requests})
 
 
+def whole(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored config with the settings that were added since, at the values that change nothing."""
+    from mma.config import from_json  # loads torch, which a report can do without
+
+    return from_json(dict(config)).model_dump(mode="json")
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Name the settings that differ. `growth.budgets` may: it only says which states are kept."""
+    """Name the settings that differ. `growth.budgets` may: it only says which states are kept.
+
+    Compare configs that were read (`from_json`): a setting that came later then stands at its default in both.
+    """
     found: list[str] = []
     for key in sorted({*old, *new}):
         path, a, b = f"{prefix}{key}", old.get(key), new.get(key)

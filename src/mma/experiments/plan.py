@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mma.config import Config, from_json
-from mma.experiments.grid import Cell, Grid, differences
+from mma.experiments.grid import Cell, Grid, differences, whole
 from mma.experiments.make import config_of
 from mma.run import Run, Status
 from mma.train.fork import shared_end
@@ -78,7 +78,7 @@ class Plan:
 
 def shared_from(entry: Entry, entries: Sequence[Entry]) -> int:
     """Return the step at which a run leaves the trunk of its family; 0 for trunks and runs that share nothing."""
-    if entry.config.passive:
+    if entry.config.passive or entry.config.growth.for_money:
         return 0
     family = [other for other in entries if other.cell.family == entry.cell.family]
     trunk = max(family, key=lambda other: other.cell.budget)
@@ -105,7 +105,7 @@ def plan_family(grid: Grid, folder: Path, cells: list[Cell]) -> list[Entry]:
     begun = {c: folder / c.place for c in relatives if (folder / c.place / "config.json").exists()}
     entries = [entry_begun(cell, config_of(grid, cell), begun[cell]) for cell in cells if cell in begun]
     missing = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.budget)
-    shares = grid.methods[cells[0].method].grows
+    shares = grid.methods[cells[0].method].grows and not config_of(grid, cells[0]).growth.for_money
     coming = [entry for entry in entries if entry.status != "done"]
     for cell in missing:
         config = config_of(grid, cell)
@@ -130,7 +130,7 @@ def after_best(entry: Entry, coming: Sequence[Entry]) -> Entry:
 def entry_begun(cell: Cell, config: Config, folder: Path) -> Entry:
     """Plan a run whose folder is there: it goes on by itself, whatever it was made from."""
     run = Run.open(folder)
-    changed = differences(run.config(), {"format": run.config()["format"], **dump(config)})
+    changed = differences(whole(run.config()), dump(config))
     if changed:
         raise ValueError(
             f"{folder} holds a run with other settings: {changed[0]}. Move it away, or choose another --out."

@@ -10,9 +10,10 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
-from mma.experiments import page, plots, summary, tables
+from mma.experiments import money, page, plots, summary, tables
 from mma.experiments.grid import Grid
 from mma.experiments.results import RUNS, Results, write_csv
+from mma.experiments.summary import Section
 from mma.growth import Growth
 from mma.run import write_whole
 
@@ -21,11 +22,15 @@ COMMANDS = "commands.txt"
 PLOTS = {
     "accuracy-over-labels.png": "Accuracy over labels: mean and one standard deviation over seeds.",
     "learning-curves.png": "Learning curves at the largest budget, and each seed's result.",
+    "accuracy-over-money.png": "Accuracy over money spent: mean and one standard deviation over seeds.",
 }
 
 
 def draw(found: Results) -> dict[str, bytes]:
     """Return the plots that these results allow, by file name."""
+    if found.spending:  # what counts is money; policies at different prices have no common axis of labels
+        over_money = money.accuracy_over_money(found)
+        return {} if over_money is None else {"accuracy-over-money.png": over_money}
     made = {
         "accuracy-over-labels.png": plots.accuracy_over_labels(found),
         "learning-curves.png": plots.learning_curves(found, asked=asked(found)),
@@ -45,11 +50,16 @@ def asked(found: Results) -> list[int]:
     return steps if len(steps) < 30 else []
 
 
+def statistics(found: Results) -> list[Section]:
+    """Return the comparisons that fit: policies at equal money, or methods at equal labels."""
+    return money.sections(found) if found.spending else summary.sections(found)
+
+
 def page_of(found: Results, drawn: dict[str, bytes]) -> str:
     """Return the HTML page."""
     about = [] if found.grid is None else [described(found)]
     captions = {PLOTS[name]: data for name, data in drawn.items()}
-    return page.html(found.title, tables.table(found), summary.sections(found), captions, about)
+    return page.html(found.title, tables.table(found), statistics(found), captions, about)
 
 
 def described(found: Results) -> str:
@@ -74,7 +84,7 @@ def scored_on(grid: Grid) -> str:
 
 def as_text(found: Results) -> str:
     """Return table and statistics as Markdown, as printed."""
-    return tables.as_markdown(tables.table(found)) + "\n" + summary.as_markdown(summary.sections(found))
+    return tables.as_markdown(tables.table(found)) + "\n" + summary.as_markdown(statistics(found))
 
 
 def write_all(found: Results, out: Path, command: str) -> list[Path]:
@@ -87,7 +97,7 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
         "table.md": tables.as_markdown(table),
         "table.csv": tables.as_csv(table),
         "table.tex": tables.as_latex(table),
-        "statistics.md": summary.as_markdown(summary.sections(found)),
+        "statistics.md": summary.as_markdown(statistics(found)),
         **draw(found),
     }
     if found.by_total:

@@ -16,7 +16,7 @@ from mma.experiments.grid import Cell, Grid
 from mma.run import Row, Run, write_whole
 from mma.text import printable
 
-RUNS, ROUNDS, CURVES = "runs.csv", "rounds.csv", "curves.csv"
+RUNS, ROUNDS, CURVES, SPENDING = "runs.csv", "rounds.csv", "curves.csv", "spending.csv"
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,28 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class Spending:
+    """One round of a run that spends money: what was spent by then, what there was, and the accuracy at its end."""
+
+    method: str
+    budget: int
+    total: int
+    seed: int
+    round: int
+    spent: float
+    labels: int  # the start set included
+    images: int
+    accuracy: float  # of the last round: the run's result
+
+
+@dataclass(frozen=True)
 class Results:
     """Everything a report needs."""
 
     runs: tuple[Result, ...]
     rounds: tuple[RoundEnd, ...] = ()
     curves: tuple[CurvePoint, ...] = ()
+    spending: tuple[Spending, ...] = ()
     grid: Grid | None = None  # None: a runs.csv without a grid.json beside it
     folder: Path = field(default=Path(), compare=False)
 
@@ -126,6 +142,7 @@ def from_grid(folder: Path) -> Results:
     runs: list[Result] = []
     rounds: list[RoundEnd] = []
     traces: dict[Cell, list[Row]] = {}
+    spending: list[Spending] = []
     for cell in grid.cells():
         run = Run(folder / cell.place)
         begun = (run.folder / "config.json").exists()
@@ -136,7 +153,8 @@ def from_grid(folder: Path) -> Results:
         if found.status == "done":
             rounds += round_ends(found, measured)
             traces[cell] = measured
-    return Results(tuple(runs), tuple(rounds), tuple(curves(grid, traces)), grid, folder)
+            spending += spent(found, run, measured)
+    return Results(tuple(runs), tuple(rounds), tuple(curves(grid, traces)), tuple(spending), grid, folder)
 
 
 def result(grid: Grid, cell: Cell, run: Run | None, failure: str | None) -> Result:
@@ -161,6 +179,24 @@ def round_ends(found: Result, metrics: Sequence[Mapping[str, Any]]) -> Iterable[
     last = {row["round"]: row for row in metrics}
     place = (found.method, found.budget, found.total, found.seed)
     return [RoundEnd(*place, row["labels"], row["step"], row["accuracy"]) for row in last.values()]
+
+
+def spent(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterable[Spending]:
+    """Return what a run had spent, and what it reached, at the end of each round; nothing where no money is spent."""
+    growth = run.growth()
+    if not growth.for_money or found.accuracy is None:
+        return []
+    last = {row["round"]: row["accuracy"] for row in metrics}
+    visible = found.total if growth.visible is None else growth.visible
+    first = {"round": 0, "left": growth.money - growth.check * growth.label_price, "labels": growth.check, "images": 0}
+    rows, labels, images = [], growth.start, visible
+    for bought in [first, *run.purchases()]:
+        labels, images = labels + bought["labels"], images + bought["images"]
+        accuracy = found.accuracy if bought["round"] == max(last) else last.get(bought["round"])
+        if accuracy is not None:
+            place = (found.method, found.budget, found.total, found.seed, bought["round"])
+            rows.append(Spending(*place, rounded(growth.money - bought["left"]), labels, images, accuracy))
+    return rows
 
 
 def curves(grid: Grid, traces: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> Iterable[CurvePoint]:
@@ -195,6 +231,8 @@ def write_csv(folder: Path, found: Results) -> None:
     write_whole(folder / RUNS, to_csv(found.runs, Result))
     write_whole(folder / ROUNDS, to_csv(found.rounds, RoundEnd))
     write_whole(folder / CURVES, to_csv(found.curves, CurvePoint))
+    if found.spending:
+        write_whole(folder / SPENDING, to_csv(found.spending, Spending))
     if found.grid is not None:
         grids.write(folder, found.grid)
 
@@ -204,7 +242,8 @@ def from_csv(folder: Path) -> Results:
     grid = grids.read(folder) if (folder / grids.FILE).is_file() else None
     runs = read_rows(folder / RUNS, Result)
     rounds, points = read_rows(folder / ROUNDS, RoundEnd), read_rows(folder / CURVES, CurvePoint)
-    return Results(tuple(runs), tuple(rounds), tuple(points), grid, folder)
+    spending = read_rows(folder / SPENDING, Spending)
+    return Results(tuple(runs), tuple(rounds), tuple(points), tuple(spending), grid, folder)
 
 
 def read_rows(path: Path, kind: type) -> list[Any]:

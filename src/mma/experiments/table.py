@@ -81,13 +81,13 @@ def lock_in(preset: str, budget: int, held_out: int, larger: tuple[str, ...]) ->
     """
     remedies = {
         "": (),
-        ", ramp again": ("growth.ramp_again=true",),
-        ", larger start set": larger,
-        ", restart every round": ("growth.refresh_every=1",),
-        ", shrink and perturb every round": ("growth.refresh_every=1", "growth.shrink=0.5"),
-        ", restart before the tail": ("growth.refresh_final=true",),
-        ", shrink and perturb before the tail": ("growth.refresh_final=true", "growth.shrink=0.5"),
-        ", coverage start set": ("growth.start_set=coverage",),
+        " + ramp again": ("growth.ramp_again=true",),
+        " + larger start set": larger,
+        " + restart every round": ("growth.refresh_every=1",),
+        " + shrink and perturb every round": ("growth.refresh_every=1", "growth.shrink=0.5"),
+        " + restart before the tail": ("growth.refresh_final=true",),
+        " + shrink and perturb before the tail": ("growth.refresh_final=true", "growth.shrink=0.5"),
+        " + coverage start set": ("growth.start_set=coverage",),
     }
     plain = (
         "growth.start_set=uniform",
@@ -101,10 +101,27 @@ def lock_in(preset: str, budget: int, held_out: int, larger: tuple[str, ...]) ->
     grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *remedies[name])) for query, name in rows}
     passive = {
         f"MixMatch{name}": Method(settings=("query=passive", *plain, *remedies[name]))
-        for name in ("", ", coverage start set")  # nothing else matters to a run that never grows
+        for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
     }
     about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
     return Experiment(about, preset, {**passive, **grown}, (budget,))
+
+
+def spending(preset: str, visible: int, budget: int, money: dict[int, int], settings: tuple[str, ...]) -> Experiment:
+    """Return policies that spend the same money, for each price of a label in images; part of the pool is hidden at first.
+
+    A tenth of the buyer's money goes into labels to measure by: it pays for what it wants to know.
+    """
+    rows: dict[str, Method] = {}
+    for price, sum_ in money.items():
+        prices = (f"growth.label_price={price}", "growth.image_price=1")
+        deal = (f"growth.money={sum_}", *prices, f"growth.visible={visible}")
+        for name, share in (("labels only", 1.0), ("images only", 0.0), ("half and half", 0.5)):
+            rows[f"{price}:1 {name}"] = Method(settings=("growth.policy=split", *deal, f"growth.share={share}"))
+        check = f"growth.check={sum_ // price // 10}"
+        rows[f"{price}:1 buyer"] = Method(settings=("growth.policy=buyer", *deal, check))
+    about = f"labels or images for the same money on {preset}, with {visible:,} images at the start"
+    return Experiment(about, preset, rows, (budget,), settings)
 
 
 def split(growth: str, supervised: bool) -> dict[str, Method]:
@@ -270,6 +287,18 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             "fashion-mnist",
             {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW},
             (300,),
+        ),
+    },
+    "buyer-digits": {
+        "lab": lambda: spending("digits", 200, 120, {1: 100, 5: 250, 20: 600, 100: 1_000}, ("growth.every=75",)),
+    },
+    "buyer-fashion-mnist": {
+        "lab": lambda: spending(
+            "fashion-mnist",
+            1_000,
+            500,
+            {1: 400, 5: 1_500, 20: 4_000, 100: 9_000},
+            ("net.filters=8", "growth.first=600", "growth.every=150", "growth.final=900", "growth.purchases=5"),
         ),
     },
     "lock-in-digits": {"lab": lambda: lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},

@@ -74,6 +74,11 @@ class Query:
         """Whether the candidates must come with embeddings."""
         return DIVERSITY[self.diversity].needs_features
 
+    @property
+    def looks(self) -> int:
+        """How many times the network looks at each image that may be asked about."""
+        return self.views + (self.aug and self.needs_features) if self.needs_probs else 0
+
     def scores(self, candidates: Candidates) -> Floats:
         """The score (N,) that selection goes by: the larger, the sooner asked about. All 0 for `random`."""
         if self.uncertainty is None:

@@ -10,25 +10,47 @@ from mma.data import start_set
 from mma.growth import Round
 from mma.query import Candidates, Query, Selection
 from mma.rng import rng
+from mma.run import CHECK
+from mma.train.buying import buy, labels_bought
 from mma.train.evaluate import candidates
 from mma.train.job import Job
 from mma.train.oracle import Oracle, Selective
+from mma.train.stream import seen
 
 
 def grow(job: Job, round: Round, oracle: Oracle) -> bool:
     """Bring the labeled set to the round's size. False while answers are missing: call again later."""
+    if job.config.growth.for_money and round.index:
+        buy(job, round)
     while True:
         if not answered(job, oracle, round):
             return False
-        labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
+        train, check = missing(job, round)
         free = job.ranks.index(partial(willing, oracle, free_images(job, round.index)))
-        count = min(round.labels - labeled, len(free))
-        if count <= 0:
-            if labeled < round.labels:
-                job.watch.warn(f"no more labels to be had: {labeled} instead of {round.labels}")
+        if not len(free) or train + check == 0:
+            if short := train + check:
+                labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
+                job.watch.warn(f"no more labels to be had: {labeled} instead of {labeled + short}")
             return True
         # Declined images leave the round short, so it asks again, for as many as are missing.
-        job.run.append("queries", [choose(job, round, free, count)])
+        row = choose(job, round, free, min(train, len(free))) if train else to_measure(job, round, free, check)
+        job.run.append("queries", [row])
+
+
+def missing(job: Job, round: Round) -> tuple[int, int]:
+    """Return how many labels the round still lacks to train with, and to measure by."""
+    growth, held = job.config.growth, job.run.held_out()
+    given = [index for index, label in job.run.answers(round.index).items() if label >= 0]
+    measured = sum(index in held for index in given)
+    size = growth.start + labels_bought(job, round) if growth.for_money else round.labels
+    return max(size - len(given) + measured, 0), max(growth.check - measured, 0)
+
+
+def to_train(job: Job, round: Round) -> dict[int, int]:
+    """Return the labels a round trains with. Those to measure by join in the last one: then nothing is decided any more."""
+    last = round.index == job.rounds[-1].index
+    held = set() if last else job.run.held_out()
+    return {i: y for i, y in job.run.answers(round.index).items() if y >= 0 and i not in held}
 
 
 def willing(oracle: Oracle, free: np.ndarray) -> np.ndarray:
@@ -39,7 +61,7 @@ def willing(oracle: Oracle, free: np.ndarray) -> np.ndarray:
 def free_images(job: Job, upto: int | None = None) -> np.ndarray:
     """Return the images that nobody was asked about in rounds up to `upto`."""
     asked = job.run.answers(upto)
-    return np.setdiff1d(job.pool, np.fromiter(asked, np.int64, len(asked)), assume_unique=True)
+    return np.setdiff1d(job.pool_at(upto), np.fromiter(asked, np.int64, len(asked)), assume_unique=True)
 
 
 def answered(job: Job, oracle: Oracle, round: Round) -> bool:
@@ -83,6 +105,18 @@ def choose(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str, ob
     }
 
 
+def to_measure(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str, object]:
+    """Draw `count` of the `free` images to measure by, whatever the model thinks of them."""
+    index = drawn(job, free, min(count, len(free)), "uniform").index
+    return {
+        "round": round.index,
+        "step": job.state.step,
+        "strategy": CHECK,
+        "indices": [int(i) for i in index],
+        "scores": [0.0] * len(index),
+    }
+
+
 def as_lists(picked: Selection) -> tuple[list[int], list[float]]:
     """Return what was picked as it is written."""
     return [int(i) for i in picked.index], [round_score(s) for s in picked.scores]
@@ -96,7 +130,8 @@ def drawn(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
 def look(job: Job, free: np.ndarray, query: Query, round: int) -> Candidates:
     """Let the teacher look at the images that may be asked about."""
     job.state.teacher.eval()
-    return candidates(job.state.teacher, job.pixels, free, query, job.config.seed, round, job.ranks)
+    pixels = seen(job.pixels, job.config, job.state.step - 1)  # of the size it was trained with
+    return candidates(job.state.teacher, pixels, free, query, job.config.seed, round, job.ranks)
 
 
 def round_score(score: float) -> float:

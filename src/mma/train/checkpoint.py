@@ -49,6 +49,7 @@ def tensors(state: State) -> Iterator[tuple[str, Tensor]]:
     ):
         yield from ((f"{part}/{name}", view) for name, view in flat.views(vector))
     yield from ((f"buffer/{name}", buffer) for name, buffer in state.student.named_buffers())
+    yield from ((f"memory/{name}", remembered) for name, remembered in state.memory.items())
 
 
 def save_state(run: Run, state: State, identity: Identity, kept: frozenset[int], scheduled: int) -> None:

@@ -17,6 +17,11 @@ def shared_end(a: Config, b: Config) -> int:
     """Return the last step up to which two runs that differ only in budget are the same run."""
     if a.passive or b.passive:
         raise ValueError("a passive run draws its whole budget at the start, so it shares nothing with another budget.")
+    if a.growth.for_money or b.growth.for_money:
+        raise ValueError("what a run buys depends on all its money, so it shares nothing with another budget.")
+    ends = [config.growth.rounds()[-1].end for config in (a, b)]
+    if ends[0] != ends[1] and (a.optim.decay != "constant" or a.data.small_share > 0):
+        return 0  # what depends on the length of the whole run differs from the first step on
     end = 0
     for x, y in zip(a.growth.rounds(), b.growth.rounds(), strict=False):
         same = (x.labels, x.begin, x.refresh) == (y.labels, y.begin, y.refresh)

@@ -48,6 +48,20 @@ class Job:
         """The steps whose state other budgets start from."""
         return self.config.growth.kept_steps(passive=self.config.passive)
 
+    def pool_at(self, upto: int | None = None) -> np.ndarray:
+        """Return the rows that are there in round `upto` (None: by now), images bought by then included; sorted."""
+        visible = self.config.growth.visible
+        if visible is None:
+            return self.pool
+        bought = sum(row["images"] for row in self.run.purchases(upto))
+        return np.sort(self.arriving[: visible + bought])
+
+    @cached_property
+    def arriving(self) -> np.ndarray:
+        """The rows of the pool in the order in which images can be bought: a function of the seed."""
+        order = nested_order(len(self.data.train), self.config.seed)
+        return order[np.isin(order, self.pool)]
+
     def asked_to_stop(self) -> bool:
         """Return whether to stop. Processes agree on that, and on what the clock says, in one message per step."""
         stop, self.due = self.ranks.anyone(self.watch.stop, self.clock.due())
@@ -87,7 +101,7 @@ def resume(
         latest, scheduled = job.state.step, job.config.log.checkpoint
         ranks.told(lambda: checkpoint.prune(run, latest, job.kept, scheduled))  # a kill may have come before it
     job.check_replicas()
-    for log in ("queries", "labels"):
+    for log in ("queries", "labels", "purchases"):
         run.cut(log, lambda row: True)  # only a torn last row
     for log in ("metrics", "timings"):
         run.cut(log, lambda row: bool(row["step"] <= job.state.step))
@@ -138,10 +152,18 @@ def pool_of(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
     The held-out rows are the same for every seed: what is chosen by them is chosen by one set of images.
     """
     have, held, total = len(data.train), config.data.validation, config.data.total
-    wanted = max(config.growth.budget, total or 1)
+    wanted = max(config.growth.budget, total or 1, config.growth.visible or 1)
     if wanted > have - held:
         beside = f" beside the {held} held out by data.validation" if held else ""
-        larger = "growth.budget" if wanted == config.growth.budget else "data.total"
+        larger = next(
+            name
+            for name, size in (
+                ("growth.budget", config.growth.budget),
+                ("data.total", total),
+                ("growth.visible", wanted),
+            )
+            if size == wanted
+        )
         raise ValueError(f"{larger} is {wanted}, but {data.name} has only {have - held} images{beside}.")
     order = nested_order(have, config.seed)
     kept_out = rng(0, "validation").permutation(have)[:held]

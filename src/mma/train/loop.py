@@ -8,12 +8,13 @@ from mma.data import DataSet
 from mma.growth import Round
 from mma.rng import rng
 from mma.run import Run
-from mma.train.ask import grow
+from mma.train.ask import grow, to_train
 from mma.train.host import Host
 from mma.train.job import Job, resume
 from mma.train.oracle import Oracle
 from mma.train.ranks import ALONE, Ranks
 from mma.train.record import record, warnings
+from mma.train.schedule import scheduled
 from mma.train.state import Builder, refresh
 from mma.train.step import training_step
 from mma.train.stream import Stream
@@ -49,9 +50,8 @@ def train(
 def fit(job: Job, round: Round, until: int | None) -> None:
     """Train with the labels of one round, to its end or to step `until`."""
     state, config, ranks = job.state, job.config, job.ranks
-    answers = {i: y for i, y in job.run.answers(round.index).items() if y >= 0}
-    share = ranks.share(config.optim.batch)
-    stream = Stream(config, job.pixels, job.pool, answers, round, config.algorithm.views, share)
+    answers, pool, share = to_train(job, round), job.pool_at(round.index), ranks.share(config.optim.batch)
+    stream = Stream(config, job.pixels, pool, answers, round, config.algorithm.views, share)
     if round.refresh and state.step == round.begin:
         refresh(state, config, round.index)
     for warning in warnings(job.data.train.classes, answers, None):
@@ -62,9 +62,8 @@ def fit(job: Job, round: Round, until: int | None) -> None:
         noise = rng(config.seed, "loss", step, *ranks.path)
         # For a user's own network: dropout.
         torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
-        losses = training_step(
-            state, config.algorithm, config.optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks
-        )
+        optim = scheduled(config.optim, step, age, job.rounds[-1].end)
+        losses = training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
         state.add(losses)
         if state.step % config.log.every == 0:
             record(job, round, answers)

@@ -179,8 +179,10 @@ class Team(Ranks):
         guesses = None if losses.guesses is None else losses.guesses.mean(0, keepdim=True)  # (1, classes)
         statistics = [buffer for buffer in state.student.buffers() if buffer.is_floating_point()]
         assert state.weights.gradient is not None
-        self.mean_([state.weights.gradient, *terms.values(), *([] if guesses is None else [guesses]), *statistics])
-        return Losses(terms, guesses)
+        memory = {name: kept.clone() for name, kept in losses.memory.items()}
+        said = [*terms.values(), *([] if guesses is None else [guesses]), *memory.values()]
+        self.mean_([state.weights.gradient, *said, *statistics])
+        return Losses(terms, guesses, memory)
 
     @torch.no_grad()
     def mean_(self, tensors: Sequence[Tensor]) -> None:

@@ -11,6 +11,7 @@ from mma.growth import Round
 from mma.train.checkpoint import diverged
 from mma.train.evaluate import accuracy
 from mma.train.job import Job
+from mma.train.stream import seen
 
 COLLAPSE = 0.9  # share of all guesses in one class that no real data set of several classes has
 
@@ -23,11 +24,12 @@ def record(job: Job, round: Round, answers: dict[int, int]) -> None:
         raise ValueError(diverged(job.run, job.state.step))
     guesses = means.pop("guesses", None)
     job.state.teacher.eval()
+    test = seen(job.test, job.config, job.state.step - 1)  # of the size it was trained with
     row: dict[str, Any] = {
         "step": job.state.step,
         "round": round.index,
         "labels": len(answers),
-        "accuracy": accuracy(job.state.teacher, job.test, job.data.test.labels, job.ranks),
+        "accuracy": accuracy(job.state.teacher, test, job.data.test.labels, job.ranks),
         "loss": {name.removeprefix("loss/"): digits(value) for name, value in means.items()},
         "guesses": None if guesses is None else [digits(share) for share in guesses],
         "warnings": warnings(job.data.train.classes, answers, guesses),

@@ -33,11 +33,17 @@ class State:
     step: int = 0
     sums: dict[str, Tensor] = field(default_factory=dict)  # since the last evaluation
     summed: int = 0  # steps in `sums`
+    memory: dict[str, Tensor] = field(default_factory=dict)  # what the algorithm remembers of earlier steps
+    blank: dict[str, Tensor] = field(default_factory=dict)  # and what it remembers before the first one
 
     @property
     def device(self) -> torch.device:
         """Where the networks are."""
         return self.weights.vector.device
+
+    def forget(self) -> None:
+        """Let the algorithm remember nothing; copies, because a stored state is loaded in place."""
+        self.memory = {name: value.clone() for name, value in self.blank.items()}
 
     def add(self, losses: Losses) -> None:
         """Add one step's losses and guesses to the sums, without waiting for the device."""
@@ -73,7 +79,10 @@ def start(config: Config, images: Images, device: torch.device, builder: Builder
     """Return the state before the first step: weights are a function of the seed."""
     student = network(config, images, builder)
     initialise(student, rng(config.seed, "init"))
-    return assemble(student, device)
+    state = assemble(student, device)
+    state.blank = {name: t.to(device) for name, t in config.algorithm.memory(len(images.classes)).items()}
+    state.forget()
+    return state
 
 
 def assemble(student: nn.Module, device: torch.device) -> State:
@@ -103,3 +112,4 @@ def refresh(state: State, config: Config, index: int) -> None:
     state.average.vector.copy_(state.weights.vector)
     state.moment1.zero_()
     state.moment2.zero_()
+    state.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def training_step(
     """Fit one batch. `age`: steps since the weights were drawn; `ramp`: steps since the unlabeled weight began to rise."""
     half = optim.precision == "bfloat16"
     with torch.autocast(state.device.type, torch.bfloat16, enabled=half):
-        losses = algorithm.loss(state.student, state.teacher, batch, ramp, rng)
+        losses = algorithm.loss(state.student, state.teacher, replace(batch, memory=state.memory), ramp, rng)
         total = torch.stack(list(losses.terms.values())).sum()
     assert state.weights.gradient is not None
     state.weights.gradient.zero_()
@@ -38,6 +39,7 @@ def training_step(
     adam(state, optim.lr, age + 1)
     decay(state, optim.lr * optim.weight_decay)
     state.average.vector.lerp_(state.weights.vector, 1.0 - optim.ema_decay)
+    state.memory = dict(losses.memory)
     state.step += 1
     return losses
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mma.algorithms import Batch
@@ -14,6 +15,7 @@ from mma.config import Config
 from mma.data import Images
 from mma.growth import Round
 from mma.rng import rng
+from mma.train.strong import strengthened
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,12 @@ class Pixels:
     device: torch.device
     shift: int
     mirror: bool
+    side: int | None = None  # to which images are averaged down before the network sees them; None = not at all
 
     def plain(self, index: np.ndarray) -> Tensor:
         """Return the images themselves, as the network sees them."""
         chosen = self.array[torch.from_numpy(index).to(self.array.device)]
-        return as_input(chosen.to(self.device, non_blocking=True))
+        return smaller(as_input(chosen.to(self.device, non_blocking=True)), self.side)
 
     def views(
         self, index: np.ndarray, generator: np.random.Generator, mine: slice | np.ndarray = slice(None)
@@ -47,7 +50,7 @@ class Pixels:
         home = self.array.device
         where = [torch.from_numpy(a[mine]).to(home, non_blocking=True) for a in (index, rows, columns)]
         chosen = self.array[where[0][:, None, None], where[1][:, :, None], where[2][:, None, :]]
-        return as_input(chosen.to(self.device, non_blocking=True))
+        return smaller(as_input(chosen.to(self.device, non_blocking=True)), self.side)
 
 
 def pixels_of(images: Images, device: torch.device, shift: int, *, mirror: bool) -> Pixels:
@@ -57,6 +60,19 @@ def pixels_of(images: Images, device: torch.device, shift: int, *, mirror: bool)
         free, _ = torch.cuda.mem_get_info(device)
         array = array.to(device) if array.numel() < free // 2 else array
     return Pixels(array, device, shift, mirror)
+
+
+def smaller(images: Tensor, side: int | None) -> Tensor:
+    """Average images down to `side` pixels; smaller ones and None are left alone."""  # -> (B, C, side, side)
+    return images if side is None or side >= max(images.shape[2:]) else F.adaptive_avg_pool2d(images, side)
+
+
+def seen(pixels: Pixels, config: Config, step: int) -> Pixels:
+    """Return the pixels at the size that the network is trained with at `step`."""
+    if config.data.small_side is None:
+        return pixels
+    small = step < config.data.small_share * config.growth.rounds(passive=config.passive)[-1].end
+    return replace(pixels, side=config.data.small_side) if small else pixels
 
 
 def as_input(chosen: Tensor) -> Tensor:
@@ -118,20 +134,27 @@ class Stream:
     def __getitem__(self, step: int) -> Batch:
         """Return the batch of one step."""
         size, begin = self.config.optim.batch, (step - self.round.begin) * self.config.optim.batch
+        many, pixels = self.config.optim.unlabeled_ratio, seen(self.pixels, self.config, step)
         draw = rng(self.config.seed, "augment", step)
         rows = self.labeled.slice(begin, size)
-        x = self.pixels.views(self.images[rows], draw, self.share)
+        x = pixels.views(self.images[rows], draw, self.share)
         y = self.targets[torch.from_numpy(rows[self.share]).to(self.targets.device, non_blocking=True)]
-        unlabeled = self.unlabeled.slice(begin, size) if self.views else np.empty(0, np.int64)
-        u = self.pixels.views(np.tile(unlabeled, self.views), draw, self.of_each_view(size)) if self.views else x[:0]
-        return Batch(x, y, torch.stack(u.chunk(self.views)) if self.views else u[None][:0])
+        unlabeled = self.unlabeled.slice(begin * many, size * many) if self.views else np.empty(0, np.int64)
+        u = pixels.views(np.tile(unlabeled, self.views), draw, self.of_each_view(self.views)) if self.views else x[:0]
+        u = torch.stack(u.chunk(self.views)) if self.views else u[None][:0]
+        if not (count := self.config.algorithm.strong):
+            return Batch(x, y, u)
+        draw = rng(self.config.seed, "strong", step)  # apart, so that the weak views are those of every other algorithm
+        strong = strengthened(pixels.views(np.tile(unlabeled, count), draw), draw)[self.of_each_view(count)]
+        return Batch(x, y, u, torch.stack(strong.chunk(count)))
 
-    def of_each_view(self, size: int) -> slice | np.ndarray:
-        """Return where the share of this process is among all views of a batch."""
-        everything = self.share == slice(None)
-        return (
-            self.share if everything else np.arange(self.views * size).reshape(self.views, size)[:, self.share].ravel()
-        )
+    def of_each_view(self, views: int) -> slice | np.ndarray:
+        """Return where the share of this process is among all views of the unlabeled images of a batch."""
+        if self.share == slice(None):
+            return self.share
+        many = self.config.optim.unlabeled_ratio
+        mine = slice(self.share.start * many, self.share.stop * many)
+        return np.arange(views * many * self.config.optim.batch).reshape(views, -1)[:, mine].ravel()
 
 
 def shuffled(pool: np.ndarray, free: np.ndarray, seed: int, round: int, epoch: int) -> np.ndarray:

@@ -1,0 +1,52 @@
+"""How much arithmetic a run asks for, counted on a few real operations and multiplied out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from mma.config import Config
+from mma.experiments.estimate import one_step, random_images
+from mma.experiments.make import data_set
+from mma.nets.flops import counted, forward_flop
+from mma.query import Query
+from mma.train.state import start
+from mma.train.stream import pixels_of
+
+FEW = 4  # labeled images in the counted step: the count is proportional to them
+
+
+@dataclass(frozen=True)
+class Flop:
+    """Floating-point operations of a run; those of evaluating and of looking for images to ask about stand apart."""
+
+    image: int  # one forward of one image of full size
+    step: float  # one training step, the mean over the run
+    training: float
+    evaluating: float
+    asking: float
+
+    @property
+    def total(self) -> float:
+        """Everything."""
+        return self.training + self.evaluating + self.asking
+
+
+def flop(config: Config) -> Flop:
+    """Count a run. Evaluations and queries in the steps made with small images are counted as if they were of full size."""
+    entry = data_set(config.data.name)
+    images, rounds = random_images(entry, 2 * FEW), config.growth.rounds(passive=config.passive)
+    _, height, _, channels = images.pixels.shape
+    state, end = start(config, images, torch.device("cpu")), rounds[-1].end
+    image = forward_flop(state.teacher, channels, height)
+    pixels = pixels_of(images, torch.device("cpu"), config.data.shift, mirror=config.data.mirror)
+    few = config.model_copy(update={"optim": config.optim.model_copy(update={"batch": FEW})})
+    small, full = (counted(partial(one_step, state, few, images, pixels, at)) for at in (0, end - 1))
+    share = config.data.small_share
+    step = (share * small + (1 - share) * full) * config.optim.batch / FEW
+    looks = 0 if config.passive else Query.parse(config.query).looks
+    asked = (len(rounds) - 1) * looks * (config.data.total or entry.pool)
+    tested = end // config.log.every * (config.data.validation or entry.test)
+    return Flop(image, step, step * end, float(image * tested), float(image * asked))

@@ -1,0 +1,174 @@
+"""FixMatch and FreeMatch against a second version in numpy, on a network small enough to do by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mma.algorithms import Batch, FixMatch, FreeMatch, Losses, MixMatch
+from mma.algorithms.ops import align, aligned
+from mma.rng import rng
+
+CLASSES = 3
+
+
+class Pixels(nn.Module):
+    """A network whose logits are the pixels: what goes in is what comes out, times a weight of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head * x.flatten(1)
+
+
+# Logits of two labeled and four unlabeled images, weak and strong.
+X = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
+Y = np.array([0, 2])
+WEAK = np.array([[4.0, 0.0, 0.0], [0.0, 1.0, 0.5], [0.0, 0.2, 3.5], [0.3, 0.0, 0.1]])
+STRONG = np.array([[1.0, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.0, 0.4], [2.0, 1.0, 0.0]])
+
+
+def images(logits: np.ndarray) -> Tensor:
+    return torch.tensor(logits, dtype=torch.float64).view(len(logits), CLASSES, 1, 1)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def cross_entropy(logits: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return -(target * np.log(softmax(logits))).sum(1)
+
+
+def one_hot(y: np.ndarray) -> np.ndarray:
+    return np.eye(CLASSES)[y]
+
+
+def run(algorithm, memory: dict[str, np.ndarray] | None = None) -> Losses:
+    given = algorithm.memory(CLASSES) if memory is None else {k: torch.tensor(v) for k, v in memory.items()}
+    given = {name: value.double() for name, value in given.items()}
+    batch = Batch(images(X), torch.tensor(Y), images(WEAK)[None], images(STRONG)[None], given)
+    return algorithm.loss(Pixels().double(), Pixels().double(), batch, 0, rng(0, "loss"))
+
+
+def exactly(value: Tensor, expected) -> None:
+    np.testing.assert_allclose(value.detach().numpy(), expected, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("guesser", ["student", "teacher"])
+def test_fixmatch_fits_sure_guesses_on_the_strong_views(guesser):
+    losses = run(FixMatch(threshold=0.9, weight=2.0, guesser=guesser))
+    p = softmax(WEAK)
+    sure = p.max(1) >= 0.9
+    assert sure.tolist() == [True, False, True, False]
+    exactly(losses.terms["labeled"], cross_entropy(X, one_hot(Y)).mean())
+    fit = cross_entropy(STRONG, one_hot(p.argmax(1)))
+    exactly(losses.terms["unlabeled"], 2.0 * (fit[0] + fit[2]) / 4)  # over all four, not over the two
+    exactly(losses.guesses, one_hot(p.argmax(1)))
+    assert losses.memory == {}
+
+
+def test_fixmatch_with_a_temperature_fits_sharpened_guesses():
+    losses = run(FixMatch(threshold=0.0, temperature=0.5))
+    q = softmax(WEAK) ** 2
+    q /= q.sum(1, keepdims=True)
+    exactly(losses.guesses, q)
+    exactly(losses.terms["unlabeled"], cross_entropy(STRONG, q).mean())
+
+
+@pytest.mark.parametrize(("how", "target"), [("uniform", [1 / 3] * 3), ("labels", None)])
+def test_fixmatch_aligned_with_running_means(how, target):
+    before = {"guesses": np.array([0.5, 0.3, 0.2]), "labels": np.array([0.6, 0.2, 0.2])}
+    losses = run(FixMatch(threshold=0.7, align=how, align_decay=0.9), before)
+    p = softmax(WEAK)
+    guesses = 0.9 * before["guesses"] + 0.1 * p.mean(0)
+    labels = 0.9 * before["labels"] + 0.1 * one_hot(Y).mean(0)
+    exactly(losses.memory["guesses"], guesses)
+    exactly(losses.memory["labels"], labels)
+    q = p * (labels if target is None else np.array(target)) / guesses
+    q /= q.sum(1, keepdims=True)
+    sure = q.max(1) >= 0.7
+    assert 0 < sure.sum() < 4
+    expected = (sure * cross_entropy(STRONG, one_hot(q.argmax(1)))).mean()
+    exactly(losses.terms["unlabeled"], expected)
+
+
+def test_freematch_lets_the_bar_of_each_class_follow_its_confidence():
+    before = {
+        "confidence": np.array([0.6]),
+        "guesses": np.array([0.5, 0.1, 0.4]),
+        "histogram": np.array([0.4, 0.2, 0.4]),
+    }
+    losses = run(FreeMatch(decay=0.8, weight=3.0, fairness=0.5), before)
+    p = softmax(WEAK)
+    top, guess = p.max(1), p.argmax(1)
+    confidence = 0.8 * 0.6 + 0.2 * top.mean()
+    guesses = 0.8 * before["guesses"] + 0.2 * p.mean(0)
+    histogram = 0.8 * before["histogram"] + 0.2 * one_hot(guess).mean(0)
+    exactly(losses.memory["confidence"], [confidence])
+    exactly(losses.memory["guesses"], guesses)
+    exactly(losses.memory["histogram"], histogram)
+    bar = confidence * guesses / guesses.max()
+    sure = top >= bar[guess]
+    assert sure.tolist() == [True, True, True, False]  # the second passes the low bar of its rare class only
+    assert top[1] < confidence
+    exactly(losses.terms["unlabeled"], 3.0 * (sure * cross_entropy(STRONG, one_hot(guess))).mean())
+    s, answers = softmax(STRONG)[sure], softmax(STRONG)[sure].argmax(1)
+    often = one_hot(answers).sum(0)
+    assert often.tolist() == [1, 0, 2]  # the class that no strong view is taken for is left out
+    batch = np.array([s[:, 0].sum() / often[0], s[:, 2].sum() / often[2]])
+    running = np.array([guesses[0] / histogram[0], guesses[2] / histogram[2]])
+    batch, running = batch / batch.sum(), running / running.sum()
+    exactly(losses.terms["fairness"], 0.5 * (running * np.log(running / batch)).sum())
+
+
+def test_freematch_starts_from_knowing_nothing():
+    memory = FreeMatch().memory(4)
+    assert {name: value.tolist() for name, value in memory.items()} == {
+        "confidence": [0.25],
+        "guesses": [0.25] * 4,
+        "histogram": [0.25] * 4,
+    }
+
+
+def test_freematch_without_a_sure_guess_is_supervised():
+    losses = run(
+        FreeMatch(decay=0.999), {k: np.full(n, 1.0) for k, n in (("confidence", 1), ("guesses", 3), ("histogram", 3))}
+    )
+    assert losses.terms["unlabeled"] == 0
+    assert losses.terms["fairness"] == 0
+    assert torch.isfinite(losses.terms["labeled"])
+
+
+def test_aligning_brings_a_constant_bias_back_to_the_target():
+    p = torch.tensor([[0.6, 0.3, 0.1]]).expand(5, 3)
+    torch.testing.assert_close(align(p, p[0], torch.full((3,), 1 / 3)), torch.full((5, 3), 1 / 3))
+
+
+def test_alignment_survives_a_class_that_is_never_guessed():
+    p = torch.tensor([[1.0, 0.0]])
+    q, _ = aligned(
+        p, torch.tensor([1]), {"guesses": torch.tensor([1.0, 0.0]), "labels": torch.tensor([0.0, 1.0])}, "labels", 0.5
+    )
+    assert torch.isfinite(q).all()
+
+
+def test_mixmatch_aligned_sharpens_the_aligned_guesses():
+    before = {"guesses": np.array([0.5, 0.3, 0.2]), "labels": np.array([1 / 3] * 3)}
+    losses = run(MixMatch(align="uniform", align_decay=0.9), before)
+    p = softmax(WEAK)
+    q = p / (0.9 * before["guesses"] + 0.1 * p.mean(0))
+    q = (q / q.sum(1, keepdims=True)) ** 2
+    exactly(losses.guesses, q / q.sum(1, keepdims=True))
+
+
+def test_mixmatch_off_is_the_loss_without_alignment():
+    losses = run(MixMatch())
+    q = softmax(WEAK) ** 2
+    exactly(losses.guesses, q / q.sum(1, keepdims=True))
+    assert losses.memory == {}

@@ -1,0 +1,119 @@
+"""Policies at equal money: the report compares within one deal, and committed results give the same files again."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mma.cli.cost import cost
+from mma.experiments import grid as grids
+from mma.experiments import money, report
+from mma.experiments.make import checked, config_of, from_axes, from_experiment
+from mma.experiments.plan import plan
+from mma.experiments.results import collect, from_grid
+from mma.experiments.table import EXPERIMENTS, Method
+from mma.experiments.work import Means, finish
+from mma.run import Run
+
+app = typer.Typer()
+app.command()(cost)
+DEAL = [
+    "growth.budget=60",
+    "growth.money=60",
+    "growth.label_price=5",
+    "growth.image_price=1",
+    "growth.visible=100",
+    "growth.purchases=3",
+    "growth.policy=split",
+]
+
+
+@pytest.fixture(scope="module")
+def bought(tmp_path_factory, tiny_settings):
+    """Two fixed shares and a buyer, two seeds each, trained once."""
+    grid = from_axes("digits", ["growth.share=1.0,0.0", "seed=1,2"], [*tiny_settings, *DEAL])
+    buyer = Method(settings=("growth.policy=buyer", "growth.check=2"))
+    grid = grid.model_copy(update={"methods": {**grid.methods, "buyer": buyer}})
+    request = grid.requests[0].model_copy(update={"methods": tuple(grid.methods)})
+    grid = checked(grid.model_copy(update={"requests": (request,)}))
+    folder = tmp_path_factory.mktemp("money") / "grid"
+    grid = grids.adopt(folder, grid)
+    for entry in plan(grid, folder, grid.cells()).todo:
+        finish(entry.job, Means())
+    return folder
+
+
+def test_every_round_says_what_was_spent_and_what_there_was(bought):
+    found = from_grid(bought)
+    rows = [row for row in found.spending if (row.method, row.seed) == (found.methods[0], 1)]
+    assert [(row.round, row.spent, row.labels, row.images) for row in rows] == [
+        (0, 0.0, 10, 100),
+        (1, 20.0, 14, 100),
+        (2, 40.0, 18, 100),
+        (3, 60.0, 22, 100),
+    ]
+    place = next((bought / "runs").glob("*share=1.0*/*seed1"))
+    assert rows[-1].accuracy == Run.open(place).result()[0]
+    assert rows[1].accuracy == [row["accuracy"] for row in Run.open(place).read("metrics") if row["round"] == 1][-1]
+    mine = [row for row in found.spending if row.method == "buyer"]
+    assert {row.spent for row in mine if row.round == 0} == {10.0}  # two labels to measure by
+    assert all(row.spent <= 60 for row in mine)
+
+
+def test_the_regret_is_against_the_best_fixed_policy(bought):
+    found = from_grid(bought)
+    ((title, heading, rows, _),) = money.sections(found)
+    assert "a label costs 5, an image 1, 60 to spend" in title
+    means = {name: np.mean(list(found.accuracies(name, 60).values())) for name in found.methods}
+    best = max((name for name in means if name != "buyer"), key=means.__getitem__)
+    assert heading[5] == f"regret against {best}"
+    line = {row[0]: row for row in rows}
+    assert line[best][5] == "-"
+    assert line["buyer"][5].startswith(f"{means[best] - means['buyer']:+.2f} (")
+    assert line["buyer"][6] == "-"
+    assert line[best][6].startswith(f"{means['buyer'] - means[best]:+.2f} (")
+
+
+def test_exported_spending_gives_the_same_files_again(bought, tmp_path):
+    report.write_all(from_grid(bought), tmp_path / "one", "mma report")
+    report.write_all(collect(tmp_path / "one"), tmp_path / "two", "mma report")
+    skipped = {"about.json", "README.md"}
+    first = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir() if path.name not in skipped}
+    assert {"spending.csv", "accuracy-over-money.png", "statistics.md", "report.html"} <= set(first)
+    assert first == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+
+
+@pytest.mark.parametrize("name", ["buyer-digits", "buyer-fashion-mnist"])
+def test_the_experiments_give_every_policy_the_same_money(name):
+    grid = from_experiment(name, "lab")
+    growths = {cell.method: config_of(grid, cell).growth for cell in grid.cells()}
+    assert len(grid.cells()) == 16 * 5
+    for price in (1, 5, 20, 100):
+        rows = {method: growth for method, growth in growths.items() if method.startswith(f"{price}:1 ")}
+        assert {growth.policy for growth in rows.values()} == {"split", "buyer"}
+        assert {growth.share for growth in rows.values() if growth.policy == "split"} == {0.0, 0.5, 1.0}
+        assert len({(g.money, g.visible, g.start, g.rounds()[-1].end) for g in rows.values()}) == 1
+        assert {growth.label_price / growth.image_price for growth in rows.values()} == {price}
+        assert max(growth.most_labels for growth in rows.values()) == rows[f"{price}:1 labels only"].most_labels
+    assert set(EXPERIMENTS) >= {"buyer-digits", "buyer-fashion-mnist"}
+
+
+def test_a_grid_over_labels_and_totals_is_a_source_of_costs(small, train_here, tmp_path):
+    grid = small("data.total=60,200", "growth.budget=15,20", "seed=1,2")
+    train_here(grid, tmp_path / "both")
+    done = CliRunner().invoke(app, [str(tmp_path / "both"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["source"] == "both"
+    report.write_all(from_grid(tmp_path / "both"), tmp_path / "both", "mma report")
+    again = CliRunner().invoke(app, [str(tmp_path / "both"), "--json"])
+    assert json.loads(again.stdout)["targets"] == json.loads(done.stdout)["targets"]
+
+
+def test_a_grid_of_one_total_says_nothing_about_costs(finished):
+    done = CliRunner().invoke(app, [str(finished)])
+    assert done.exit_code != 0
+    assert "all its runs have the same images" in str(done.exception or done.output)
