@@ -83,9 +83,9 @@ class Results:
     runs: tuple[Result, ...]
     rounds: tuple[RoundEnd, ...] = ()
     curves: tuple[CurvePoint, ...] = ()
-    spending: tuple[Spending, ...] = ()
     grid: Grid | None = None  # None: a runs.csv without a grid.json beside it
     folder: Path = field(default=Path(), compare=False)
+    spending: tuple[Spending, ...] = ()  # of runs that spend money
 
     def accuracies(self, method: str, budget: int, total: int | None = None) -> dict[int, float]:
         """Return seed -> accuracy of the finished runs in one cell; `total` may be left out where there is one."""
@@ -154,7 +154,7 @@ def from_grid(folder: Path) -> Results:
             rounds += round_ends(found, measured)
             traces[cell] = measured
             spending += spent(found, run, measured)
-    return Results(tuple(runs), tuple(rounds), tuple(curves(grid, traces)), tuple(spending), grid, folder)
+    return Results(tuple(runs), tuple(rounds), tuple(curves(grid, traces)), grid, folder, tuple(spending))
 
 
 def result(grid: Grid, cell: Cell, run: Run | None, failure: str | None) -> Result:
@@ -243,7 +243,7 @@ def from_csv(folder: Path) -> Results:
     runs = read_rows(folder / RUNS, Result)
     rounds, points = read_rows(folder / ROUNDS, RoundEnd), read_rows(folder / CURVES, CurvePoint)
     spending = read_rows(folder / SPENDING, Spending)
-    return Results(tuple(runs), tuple(rounds), tuple(points), tuple(spending), grid, folder)
+    return Results(tuple(runs), tuple(rounds), tuple(points), grid, folder, tuple(spending))
 
 
 def read_rows(path: Path, kind: type) -> list[Any]:
