@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
-from mma.algorithms.ops import frozen_statistics, interleaved_forward, mixup, one_hot, probabilities, ramp, sharpen
+from mma.algorithms.ops import forwards, frozen_statistics, interleaved_forward, mixup, one_hot, probabilities, ramp, sharpen
 
 
 class MixMatch(Algorithm, frozen=True):
@@ -29,7 +29,7 @@ class MixMatch(Algorithm, frozen=True):
         """Return cross-entropy on the labeled part of the blend, squared error on the unlabeled one."""
         with torch.no_grad(), frozen_statistics(student):
             # Original: guesses come from the student's own weights with batch statistics, one forward per view.
-            p = torch.stack([probabilities(student(view)) for view in batch.u]).mean(0)  # (B, classes)
+            p = torch.stack([probabilities(view) for view in forwards(student, list(batch.u))]).mean(0)  # (B, classes)
         q = sharpen(p, self.temperature)  # (B, classes)
         targets = torch.cat([one_hot(batch.y, q), *[q] * len(batch.u)])
         images, targets = mixup(torch.cat([batch.x, *batch.u]), targets, self.alpha, rng)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mma.nets import GroupedNetwork
+
 T = TypeVar("T")
 
 
@@ -69,11 +71,22 @@ def interleaved_forward(student: nn.Module, images: Tensor, parts: Sequence[int]
     `parts` are lengths that add up to that of `images`. Each forward normalises over its own interleaved batch, and
     only the first moves the running statistics of batch normalisation.
     """
-    first, *others = interleave(torch.split(images, list(parts)))
-    logits = [student(first)]
-    with frozen_statistics(student):
-        logits += [student(other) for other in others]
-    return torch.cat(uninterleave(logits, parts))  # (N, classes)
+    mixed = interleave(torch.split(images, list(parts)))
+    return torch.cat(uninterleave(forwards(student, mixed), parts))  # (N, classes)
+
+
+def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
+    """Return the logits of each batch, as if forwarded one after another, the first alone moving running statistics.
+
+    A `GroupedNetwork` sees batches of equal size as one tensor, which is faster where they are small.
+    """
+    first, *others = batches
+    if others and isinstance(net, GroupedNetwork) and all(len(batch) == len(first) for batch in others):
+        return list(net.joined(torch.cat(list(batches)), len(batches)).chunk(len(batches)))
+    logits = [net(first)]
+    with frozen_statistics(net):
+        logits += [net(other) for other in others]
+    return logits
 
 
 @contextmanager

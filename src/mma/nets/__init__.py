@@ -7,11 +7,11 @@ from typing import Any
 from torch import nn
 
 from mma.nets.init import initialise
-from mma.nets.network import Network
+from mma.nets.network import GroupedNetwork, Network
 from mma.nets.small import SmallNet
 from mma.nets.wrn import SameConv2d, WideResNet
 
-__all__ = ["NETS", "Network", "SameConv2d", "SmallNet", "WideResNet", "build", "initialise"]
+__all__ = ["NETS", "GroupedNetwork", "Network", "SameConv2d", "SmallNet", "WideResNet", "build", "initialise"]
 
 
 def build(name: str, channels: int, classes: int, side: int, **settings: Any) -> nn.Module:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from mma.run import Run, explained, write_whole
+from mma.train.memory import keep_memory
 
 EXACT = ("torch", "device", "gpu", "threads", "compile", "cpu", "config", "data")  # what the numbers depend on
 
@@ -31,6 +32,7 @@ class Host:
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
+        keep_memory()
         if device.type == "cuda":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable
             torch.use_deterministic_algorithms(True)
