@@ -68,9 +68,7 @@ def ours(case: Case, *, compiled: bool = False) -> Callable[[int], object]:
     state, batch, algorithm, optim = assemble(net, device), batch_of(case), MixMatch(), Optim(batch=case.batch)
     if compiled:
         state.student.compile()
-    return lambda step: training_step(
-        state, algorithm, optim, batch, age=step, ramp=step, rng=rng(1, "loss", step)
-    )
+    return lambda step: training_step(state, algorithm, optim, batch, age=step, ramp=step, rng=rng(1, "loss", step))
 
 
 CONTESTANTS = {"reference": reference, "ours": ours, "compiled": lambda case: ours(case, compiled=True)}

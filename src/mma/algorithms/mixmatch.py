@@ -11,7 +11,16 @@ from pydantic import Field
 from torch import nn
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
-from mma.algorithms.ops import forwards, frozen_statistics, interleaved_forward, mixup, one_hot, probabilities, ramp, sharpen
+from mma.algorithms.ops import (
+    forwards,
+    frozen_statistics,
+    interleaved_forward,
+    mixup,
+    one_hot,
+    probabilities,
+    ramp,
+    sharpen,
+)
 
 
 class MixMatch(Algorithm, frozen=True):

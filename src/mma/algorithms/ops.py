@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mma.nets import GroupedNetwork
 
 T = TypeVar("T")
+JOINED = 32_768  # pixels of a batch up to which several are forwarded as one; above, they would not fit the cache
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -76,17 +77,21 @@ def interleaved_forward(student: nn.Module, images: Tensor, parts: Sequence[int]
 
 
 def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
-    """Return the logits of each batch, as if forwarded one after another, the first alone moving running statistics.
-
-    A `GroupedNetwork` sees batches of equal size as one tensor, which is faster where they are small.
-    """
-    first, *others = batches
-    if others and isinstance(net, GroupedNetwork) and all(len(batch) == len(first) for batch in others):
+    """Return the logits of each batch, forwarded one after another; the first alone moves running statistics."""
+    if _joinable(net, batches):
         return list(net.joined(torch.cat(list(batches)), len(batches)).chunk(len(batches)))
+    first, *others = batches
     logits = [net(first)]
     with frozen_statistics(net):
         logits += [net(other) for other in others]
     return logits
+
+
+def _joinable(net: nn.Module, batches: Sequence[Tensor]) -> TypeGuard[GroupedNetwork]:
+    """Whether one tensor of all batches is faster: where they are so small that calling costs more than computing."""
+    first, *others = batches
+    alike = bool(others) and all(batch.shape == first.shape for batch in others)
+    return isinstance(net, GroupedNetwork) and alike and first[:, 0].numel() <= JOINED
 
 
 @contextmanager
