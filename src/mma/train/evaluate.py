@@ -46,14 +46,29 @@ def candidates(net: nn.Module, pixels: Pixels, index: np.ndarray, query: Query, 
     """Look at every image that may be asked about (at least one), as far as the query wants to know."""
     if not query.needs_probs:
         return Candidates(index)
-    probs: list[Tensor] = []
-    features: list[Tensor] = []
+    probs, features = Rows(len(index)), Rows(len(index))
     for number, part in batches(index):
         embedded: Any = None if query.aug and not query.needs_features else net.features(pixels.plain(part))  # type: ignore[operator]
         if query.needs_features:
-            features.append(embedded)
+            features.add(embedded)
         draws = [rng(seed, "query", round, number, k) for k in range(query.views)]
         # A plain query reuses the embedding: the head is all that is missing.
         logits = [net(pixels.views(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
-        probs.append(torch.stack([view.softmax(1) for view in logits]).mean(0))
-    return Candidates(index, torch.cat(probs).cpu().numpy(), torch.cat(features).cpu().numpy() if features else None)
+        probs.add(torch.stack([view.softmax(1) for view in logits]).mean(0))
+    return Candidates(index, probs.array, features.array)
+
+
+class Rows:
+    """Rows that arrive in pieces, written into one array: a pool larger than memory leaves no room for a second copy."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.filled = count, 0
+        self.array: np.ndarray | None = None  # (count, width) after the first piece
+
+    def add(self, piece: Tensor) -> None:
+        """Write the next rows."""  # (n, width)
+        rows = piece.cpu().numpy()
+        if self.array is None:
+            self.array = np.empty((self.count, rows.shape[1]), rows.dtype)
+        self.array[self.filled : self.filled + len(rows)] = rows
+        self.filled += len(rows)
