@@ -125,7 +125,7 @@ def _centered(features: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
     points /= scale
     mean = points.mean(axis=0, dtype=np.float64).astype(np.float32)
     points -= mean
-    return points, lambda others: others / scale - mean
+    return points, lambda others: others.astype(np.float32) / scale - mean
 
 
 def _by_preference(scores: Floats, rng: Generator) -> Ints:
