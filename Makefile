@@ -3,10 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test lint types docs format clean
+.PHONY: help demo bench test lint types docs format clean
 
 help:
 	@echo "make demo    compare four ways to spend 60 labels on real digits (under 5 minutes)"
+	@echo "make bench   measure speed and memory (under 15 minutes) and write bench/RESULTS.md"
 	@echo "make test    check formatting, types and behaviour"
 	@echo "make docs    write the generated pages anew"
 	@echo "make format  rewrite the code in the house format"
@@ -20,6 +21,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	@$(BIN)/mma demo
+
+bench: $(READY)
+	@$(BIN)/python -m bench
 
 lint: $(READY)
 	@echo "==> ruff: format and lint"

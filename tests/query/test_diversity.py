@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from mma.query import Candidates, Query, mean_cosine_similarity
+from mma.query import Candidates, Query, diversity, mean_cosine_similarity
 from mma.query.diversity import clusters
 from mma.rng import rng
 from mma.shares import shares
@@ -84,3 +84,21 @@ def test_information_density_prefers_the_typical_among_equally_uncertain():
     chosen = Query.parse("max-infoD").selection(candidates, 5, rng(0))
     assert set(chosen.index[:3].tolist()) == {0, 1, 2}
     assert Query.parse("max-infoD").scores(candidates)[4] == 0, "it points away from the rest: clipped, not negative"
+
+
+def test_a_large_pool_is_clustered_by_a_sample_and_every_row_is_assigned(monkeypatch):
+    features, groups = blobs([300] * 20)
+    monkeypatch.setattr(diversity, "CLUSTERED", 2_000)
+    monkeypatch.setattr(diversity, "BLOCK", 700)
+    labels = clusters(features, 20, rng(3))
+    assert len(labels) == len(groups)
+    pairs = {(int(group), int(label)) for group, label in zip(groups, labels, strict=True)}
+    assert len(pairs) == 20  # every group is one cluster, and every cluster one group
+
+
+def test_sampled_clusters_do_not_depend_on_the_block(monkeypatch):
+    features = rng(0).normal(size=(3000, 16)).astype(np.float32)
+    monkeypatch.setattr(diversity, "CLUSTERED", 1_000)
+    whole = clusters(features, 20, rng(7))
+    monkeypatch.setattr(diversity, "BLOCK", 512)
+    np.testing.assert_array_equal(clusters(features, 20, rng(7)), whole)

@@ -15,6 +15,7 @@ from mma.algorithms.ops import (
     Alignment,
     aligned,
     alignment_memory,
+    forwards,
     frozen_statistics,
     interleaved_forward,
     mixup,
@@ -46,7 +47,7 @@ class MixMatch(Algorithm, frozen=True):
         """Return cross-entropy on the labeled part of the blend, squared error on the unlabeled one."""
         with torch.no_grad(), frozen_statistics(student):
             # Original: guesses come from the student's own weights with batch statistics, one forward per view.
-            p = torch.stack([probabilities(student(view)) for view in batch.u]).mean(0)  # (B, classes)
+            p = torch.stack([probabilities(view) for view in forwards(student, list(batch.u))]).mean(0)  # (B, classes)
         p, memory = aligned(p, batch.y, batch.memory, self.align, self.align_decay)
         q = sharpen(p, self.temperature)  # (B, classes)
         targets = torch.cat([one_hot(batch.y, q), *[q] * len(batch.u)])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeGuard, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mma.nets import GroupedNetwork
+
 T = TypeVar("T")
 Alignment = Literal["off", "uniform", "labels"]  # what the mean of the guesses is brought to
+JOINED = 32_768  # pixels of a batch up to which several are forwarded as one; above, they would not fit the cache
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -103,11 +106,26 @@ def interleaved_forward(student: nn.Module, images: Tensor, parts: Sequence[int]
     `parts` are lengths that add up to that of `images`. Each forward normalises over its own interleaved batch, and
     only the first moves the running statistics of batch normalisation.
     """
-    first, *others = interleave(torch.split(images, list(parts)))
-    logits = [student(first)]
-    with frozen_statistics(student):
-        logits += [student(other) for other in others]
-    return torch.cat(uninterleave(logits, parts))  # (N, classes)
+    mixed = interleave(torch.split(images, list(parts)))
+    return torch.cat(uninterleave(forwards(student, mixed), parts))  # (N, classes)
+
+
+def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
+    """Return the logits of each batch, forwarded one after another; the first alone moves running statistics."""
+    if _joinable(net, batches):
+        return list(net.joined(torch.cat(list(batches)), len(batches)).chunk(len(batches)))
+    first, *others = batches
+    logits = [net(first)]
+    with frozen_statistics(net):
+        logits += [net(other) for other in others]
+    return logits
+
+
+def _joinable(net: nn.Module, batches: Sequence[Tensor]) -> TypeGuard[GroupedNetwork]:
+    """Whether one tensor of all batches is faster: where they are so small that calling costs more than computing."""
+    first, *others = batches
+    alike = bool(others) and all(batch.shape == first.shape for batch in others)
+    return isinstance(net, GroupedNetwork) and alike and first[:, 0].numel() <= JOINED
 
 
 def weak_answers(student: nn.Module, teacher: nn.Module, images: Tensor, guesser: str) -> Tensor:

@@ -8,11 +8,21 @@ from torch import nn
 
 from mma.nets.fast import FastNet
 from mma.nets.init import initialise
-from mma.nets.network import Network
+from mma.nets.network import GroupedNetwork, Network
 from mma.nets.small import SmallNet
 from mma.nets.wrn import SameConv2d, WideResNet
 
-__all__ = ["NETS", "FastNet", "Network", "SameConv2d", "SmallNet", "WideResNet", "build", "initialise"]
+__all__ = [
+    "NETS",
+    "FastNet",
+    "GroupedNetwork",
+    "Network",
+    "SameConv2d",
+    "SmallNet",
+    "WideResNet",
+    "build",
+    "initialise",
+]
 
 
 def build(name: str, channels: int, classes: int, side: int, **settings: Any) -> nn.Module:

@@ -7,10 +7,12 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mma.nets.wrn import BN_EPS
+from mma.nets.network import GroupedNetwork
+from mma.nets.norm import GroupedBatchNorm2d
+from mma.nets.wrn import BN_EPS, SameConv2d
 
 
-class FastNet(nn.Module):
+class FastNet(GroupedNetwork):
     """A stem and three stages, a 2x2 pooling after each but the last; a mean; a dense head.
 
     A stage is a convolution that doubles the channels and one that adds to its result. Each stage costs as much as the
@@ -28,8 +30,8 @@ class FastNet(nn.Module):
         leak: float = 0.1,
     ) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(channels, filters, 3, padding=1, bias=False)
-        self.stem_bn = nn.BatchNorm2d(filters, eps=BN_EPS, momentum=1 - bn_decay)
+        self.stem = SameConv2d(channels, filters, 3, bias=False)
+        self.stem_bn = GroupedBatchNorm2d(filters, eps=BN_EPS, momentum=1 - bn_decay)
         self.leak = leak
         widths = [filters << scale for scale in range(4)]
         stages = [Stage(a, b, bn_decay, leak) for a, b in pairwise(widths)]
@@ -58,10 +60,10 @@ class Stage(nn.Module):
     def __init__(self, inputs: int, outputs: int, bn_decay: float, leak: float) -> None:
         super().__init__()
         self.leak = leak
-        self.widen = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
-        self.refine = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
+        self.widen = SameConv2d(inputs, outputs, 3, bias=False)
+        self.bn1 = GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
+        self.refine = SameConv2d(outputs, outputs, 3, bias=False)
+        self.bn2 = GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of the same sides."""  # (B, inputs, H, W) -> (B, outputs, H, W)

@@ -6,6 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from mma.nets.norm import in_groups
+
 
 @runtime_checkable
 class Network(Protocol):
@@ -24,3 +26,19 @@ class Network(Protocol):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits: `head(features(x))`."""  # (B, classes)
         ...
+
+
+class GroupedNetwork(nn.Module):
+    """A network whose normalisation can keep batches apart that pass through it as one tensor.
+
+    It must hold no other batch normalisation than `GroupedBatchNorm2d`, and nothing else that mixes images.
+    """
+
+    def joined(self, x: Tensor, groups: int) -> Tensor:
+        """Return the logits of `groups` equal batches that lie one after another in `x`.
+
+        They are those of as many forwards one after another, of which the first alone moves running statistics.
+        """
+        with in_groups(self, groups):
+            logits: Tensor = self(x)
+        return logits

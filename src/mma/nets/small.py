@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from mma.nets.wrn import BN_EPS
+from mma.nets.network import GroupedNetwork
+from mma.nets.norm import GroupedBatchNorm2d
+from mma.nets.wrn import BN_EPS, SameConv2d
 
 
-class SmallNet(nn.Module):
+class SmallNet(GroupedNetwork):
     """One 3x3 convolution per scale and one more at the last, pooling between, channels doubling; a mean; a dense head.
 
     Few operations count for more than few multiplications here: a second convolution at full size makes
@@ -53,7 +55,7 @@ def scales(side: int) -> int:
 def _conv(inputs: int, outputs: int, bn_decay: float, leak: float) -> list[nn.Module]:
     """Return convolution, batch normalisation and activation; the bias is left to the normalisation."""
     return [
-        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
-        nn.BatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay),
+        SameConv2d(inputs, outputs, 3, bias=False),
+        GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay),
         nn.LeakyReLU(leak, inplace=True),
     ]

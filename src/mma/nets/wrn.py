@@ -7,6 +7,10 @@ from collections import OrderedDict
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mma.nets import winograd
+from mma.nets.network import GroupedNetwork
+from mma.nets.norm import GroupedBatchNorm2d
+
 STEM_FILTERS = 16  # Original: the first convolution has 16 filters whatever the width of the stages.
 # Original: batch normalisation divides by sqrt(variance + 1e-3), TensorFlow's default and not PyTorch's 1e-5.
 BN_EPS = 1e-3
@@ -21,11 +25,29 @@ class SameConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve, with a padding that follows from the size of `x`."""  # (B, C, H, W) -> (B, out, H', W')
+        if self.stride == (1, 1) and winograd.worthwhile(x, self.weight):
+            return winograd.convolve(x, self.weight, self.added())
         top, bottom = _same(x.shape[-2], self.kernel_size[0], self.stride[0])
         left, right = _same(x.shape[-1], self.kernel_size[1], self.stride[1])
         if (top, left) == (bottom, right):  # the convolution pads by itself: no copy of the image
-            return F.conv2d(x, self.weight, self.bias, self.stride, (top, left))
-        return F.conv2d(F.pad(x, (left, right, top, bottom)), self.weight, self.bias, self.stride)
+            return F.conv2d(x, self.weight, self.added(), self.stride, (top, left))
+        return F.conv2d(F.pad(x, (left, right, top, bottom)), self.weight, self.added(), self.stride)
+
+    def added(self) -> Tensor | None:
+        """Return what is added to every output."""
+        return self.bias
+
+
+class NormalisedConv2d(SameConv2d):
+    """A convolution whose output reaches the rest of the network only through batch normalisation.
+
+    That takes any bias away again, so in training the bias has a gradient of exactly zero, and none is computed.
+    """
+
+    def added(self) -> Tensor | None:
+        """Return the bias, as a constant in training."""
+        # Original: computes the gradient, whose rounding Adam turns into steps. Differs: the bias stays what it was.
+        return self.bias.detach() if self.training and self.bias is not None else self.bias
 
 
 def _same(side: int, kernel: int, stride: int) -> tuple[int, int]:
@@ -46,12 +68,12 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.leak, self.activate_first = leak, activate_first
-        self.bn1 = nn.BatchNorm2d(inputs, eps=BN_EPS, momentum=1 - bn_decay)
-        self.conv1 = SameConv2d(inputs, outputs, 3, stride)
-        self.bn2 = nn.BatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
-        self.conv2 = SameConv2d(outputs, outputs, 3)
+        self.bn1 = GroupedBatchNorm2d(inputs, eps=BN_EPS, momentum=1 - bn_decay)
+        self.conv1 = NormalisedConv2d(inputs, outputs, 3, stride)
+        self.bn2 = GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
+        self.conv2 = NormalisedConv2d(outputs, outputs, 3)
         # Original: a 1x1 convolution stands in the shortcut only where the channel counts differ.
-        self.shortcut = SameConv2d(inputs, outputs, 1, stride) if inputs != outputs else None
+        self.shortcut = NormalisedConv2d(inputs, outputs, 1, stride) if inputs != outputs else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output; `stride` divides the sides."""  # (B, inputs, H, W) -> (B, outputs, H', W')
@@ -60,11 +82,11 @@ class Block(nn.Module):
         kept = activated if self.activate_first else x
         kept = kept if self.shortcut is None else self.shortcut(kept)
         hidden = F.leaky_relu(self.bn2(self.conv1(activated)), self.leak, inplace=True)
-        out: Tensor = kept + self.conv2(hidden)
-        return out
+        out: Tensor = self.conv2(hidden)
+        return out.add_(kept)
 
 
-class WideResNet(nn.Module):
+class WideResNet(GroupedNetwork):
     """WRN-28 at 4 blocks and 3 stages; any depth, width, input size and number of channels.
 
     Modules are named as in the recorded numbers: `trunk.stem`, `trunk.stage0.block1.conv2`, `trunk.final_bn`, `head`.
@@ -84,12 +106,12 @@ class WideResNet(nn.Module):
     ) -> None:
         super().__init__()
         count = default_stages(side) if stages is None else stages
-        parts: OrderedDict[str, nn.Module] = OrderedDict(stem=SameConv2d(channels, STEM_FILTERS, 3))
+        parts: OrderedDict[str, nn.Module] = OrderedDict(stem=NormalisedConv2d(channels, STEM_FILTERS, 3))
         width = STEM_FILTERS
         for s in range(count):
             parts[f"stage{s}"] = _stage(s, width, filters << s, blocks, bn_decay=bn_decay, leak=leak)
             width = filters << s
-        parts["final_bn"] = nn.BatchNorm2d(width, eps=BN_EPS, momentum=1 - bn_decay)
+        parts["final_bn"] = GroupedBatchNorm2d(width, eps=BN_EPS, momentum=1 - bn_decay)
         parts["leaky"] = nn.LeakyReLU(leak, inplace=True)
         self.trunk = nn.Sequential(parts)
         self.head = nn.Linear(width, classes)

@@ -18,7 +18,8 @@ from mma.shares import shares
 
 CLUSTERS = 20  # Paper: "We fix the number of clusters to be 20"
 BETA = 1.0  # Paper: "we set beta = 1"
-BLOCK = 8_192  # rows turned into float64 at a time
+BLOCK = 8_192  # rows worked on at a time
+CLUSTERED = 200_000  # rows the centres are found on; all rows are then assigned
 
 
 @dataclass(frozen=True)
@@ -98,22 +99,33 @@ def clusters(features: Floats, k: int, rng: Generator) -> Ints:
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
-    points = _centered(features)
     seed = int(rng.integers(2**32))
+    # A larger pool is clustered by a sample of it: 20 centres do not move by more, and memory stays bounded.
+    large = len(features) > CLUSTERED
+    sample = np.sort(rng.choice(len(features), CLUSTERED, replace=False)) if large else slice(None)
+    points, move = _centered(features[sample])
     fit = KMeans(min(k, len(points)), n_init=1, max_iter=50, random_state=seed, copy_x=False)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
-        return np.asarray(fit.fit_predict(points), dtype=np.int64)
+        labels = fit.fit_predict(points)
+        if large:
+            blocks = (features[start : start + BLOCK] for start in range(0, len(features), BLOCK))
+            labels = np.concatenate([fit.predict(move(block)) for block in blocks])
+    return np.asarray(labels, dtype=np.int64)
 
 
-def _centered(features: Floats) -> Floats:
-    """The one copy k-means works on, around 0 and within 1 so that no square overflows: neither changes a cluster."""
+def _centered(features: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
+    """The one copy k-means works on, around 0 and within 1 so that no square overflows, and what moves others there.
+
+    Neither changes a cluster.
+    """
     points = np.array(features, dtype=np.float32, order="C")
     largest = max(float(points.max()), -float(points.min()))
-    if largest > 0:
-        points /= np.float32(largest)
-    points -= points.mean(axis=0, dtype=np.float64).astype(np.float32)
-    return points
+    scale = np.float32(largest if largest > 0 else 1)
+    points /= scale
+    mean = points.mean(axis=0, dtype=np.float64).astype(np.float32)
+    points -= mean
+    return points, lambda others: others.astype(np.float32) / scale - mean
 
 
 def _by_preference(scores: Floats, rng: Generator) -> Ints:

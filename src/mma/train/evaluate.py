@@ -64,14 +64,31 @@ def candidates(
     """
     if not query.needs_probs:
         return Candidates(index)
-    probs: list[Tensor] = []
-    features: list[Tensor] = []
-    for number, part in ranks.portion(list(batches(index))):
+    mine = ranks.portion(list(batches(index)))
+    count = sum(len(part) for _, part in mine)
+    probs, features = Rows(count), Rows(count)
+    for number, part in mine:
         embedded: Any = None if query.aug and not query.needs_features else net.features(pixels.plain(part))  # type: ignore[operator]
         if query.needs_features:
-            features.append(embedded)
+            features.add(embedded)
         draws = [rng(seed, "query", round, number, k) for k in range(query.views)]
         # A plain query reuses the embedding: the head is all that is missing.
         logits = [net(pixels.views(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
-        probs.append(torch.stack([view.softmax(1) for view in logits]).mean(0))
-    return Candidates(index, ranks.gather(probs), ranks.gather(features) if query.needs_features else None)
+        probs.add(torch.stack([view.softmax(1) for view in logits]).mean(0))
+    return Candidates(index, ranks.gather(probs.array), ranks.gather(features.array) if query.needs_features else None)
+
+
+class Rows:
+    """Rows that arrive in pieces, written into one array: a pool larger than memory leaves no room for a second copy."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.filled = count, 0
+        self.array: np.ndarray | None = None  # (count, width) after the first piece
+
+    def add(self, piece: Tensor) -> None:
+        """Write the next rows."""  # (n, width)
+        rows = piece.cpu().numpy()
+        if self.array is None:
+            self.array = np.empty((self.count, rows.shape[1]), rows.dtype)
+        self.array[self.filled : self.filled + len(rows)] = rows
+        self.filled += len(rows)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from mma.run import Run, explained, write_whole
+from mma.train.memory import keep_memory
 
 # What the numbers depend on.
 EXACT = ("torch", "device", "gpu", "threads", "processes", "compile", "cpu", "config", "data")
@@ -32,6 +33,7 @@ class Host:
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
         torch.set_num_threads(self.threads or cores())
+        keep_memory()
         if device.type == "cuda":
             device = own_gpu(device, local) if local is not None else device
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable

@@ -81,9 +81,9 @@ class Ranks:
         """Give every process the mean gradient, BN statistics and losses of all."""
         return losses
 
-    def gather(self, parts: Sequence[Tensor]) -> np.ndarray | None:
+    def gather(self, rows: np.ndarray | None) -> np.ndarray | None:
         """Put the rows of all portions together in the first process; the others get nothing."""
-        return torch.cat(list(parts)).cpu().numpy()
+        return rows
 
     def alike(self, mine: Callable[[], dict[str, Any]]) -> None:
         """Refuse to go on where processes differ in something that must be the same."""
@@ -194,9 +194,9 @@ class Team(Ranks):
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
 
-    def gather(self, parts: Sequence[Tensor]) -> np.ndarray | None:
+    def gather(self, rows: np.ndarray | None) -> np.ndarray | None:
         """Send the rows to the first process, one sender at a time; who had no images has no rows."""
-        mine = torch.cat(list(parts)).cpu() if parts else torch.empty(0, 0)
+        mine = torch.empty(0, 0) if rows is None else torch.from_numpy(rows)
         shapes = torch.zeros(self.size, 2, dtype=torch.int64)
         shapes[self.rank] = torch.tensor(mine.shape)
         with contact():
@@ -205,13 +205,13 @@ class Team(Ranks):
                 if len(mine):
                     dist.send(mine, 0)
                 return None
-            rows = torch.empty(int(shapes[:, 0].sum()), int(shapes[:, 1].max()))  # one copy: there may be many
-            for rank, part in enumerate(torch.split(rows, shapes[:, 0].tolist())):
+            whole = torch.empty(int(shapes[:, 0].sum()), int(shapes[:, 1].max()))  # one copy: there may be many
+            for rank, part in enumerate(torch.split(whole, shapes[:, 0].tolist())):
                 if rank == 0 and len(mine):
                     part.copy_(mine)
                 elif len(part):
                     dist.recv(part, rank)
-        return rows.numpy()
+        return whole.numpy()
 
     def alike(self, mine: Callable[[], dict[str, Any]]) -> None:
         """Compare with the first process; the one that differs says in what."""

@@ -1,0 +1,42 @@
+"""Measure everything and write bench/RESULTS.md:  python -m bench [SECTION ...]  (sections: steps share queries pool)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import machine, pool, queries, share, steps
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+SECTIONS: dict[str, Callable[[int], str]] = {
+    "steps": steps.section,
+    "share": share.section,
+    "queries": queries.section,
+    "pool": pool.section,
+}
+
+
+def main() -> None:
+    """Run the sections asked for; only a run of all of them replaces the page."""
+    wanted = sys.argv[1:] or list(SECTIONS)
+    if unknown := set(wanted) - set(SECTIONS):
+        sys.exit(f"bench: no section {', '.join(sorted(unknown))}. There are: {', '.join(SECTIONS)}.")
+    threads, begin = os.cpu_count() or 1, time.perf_counter()
+    parts = [machine.section("make bench")]
+    for name in wanted:
+        print(f"==> {name}", flush=True)
+        parts.append(SECTIONS[name](threads))
+    parts.append(f"Everything above took {(time.perf_counter() - begin) / 60:.0f} minutes.")
+    text = "\n\n".join(parts) + "\n"
+    if wanted == list(SECTIONS):
+        RESULTS.write_text(text, "utf-8")
+        print(f"wrote {RESULTS}")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Contestants that take turns: each is a process that sleeps while another one is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}  # as the `mma` command sets it; the reference gets the same
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """This process's environment with the repository's own modules first, and no setting that would tie threads."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "MALLOC_", "MKL_"))}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return {**kept, "PYTHONPATH": path, **extra}
+
+
+@dataclass
+class Contestant:
+    """A worker process and everything it has answered."""
+
+    who: str
+    case: str
+    threads: int
+    extra: Mapping[str, str] = field(default_factory=lambda: PASSIVE)
+    taken: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        command = [sys.executable, "-m", "bench.worker", self.who, self.case, str(self.threads)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env=environment(**self.extra), cwd=ROOT
+        )
+
+    def run(self, steps: int) -> list[tuple[float, float]]:
+        """Take `steps` steps and return (clock, processor) seconds of each, without remembering them."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(steps, file=self.process.stdin, flush=True)
+        return [(clock, processor) for clock, processor in json.loads(self.process.stdout.readline())]
+
+    @property
+    def clock(self) -> float:
+        """Median clock seconds of a step."""
+        return statistics.median(clock for clock, _ in self.taken)
+
+    @property
+    def processor(self) -> float:
+        """Median processor seconds of a step."""
+        return statistics.median(processor for _, processor in self.taken)
+
+    def close(self) -> None:
+        """Let the process end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def take_turns(contestants: Sequence[Contestant], rounds: int, steps: int, warm: int = 2) -> None:
+    """Measure all of them in the same minutes: whatever disturbs the machine disturbs all."""
+    for contestant in contestants:
+        contestant.run(warm)
+    for _ in range(rounds):
+        for contestant in contestants:
+            contestant.taken += contestant.run(steps)
+    for contestant in contestants:
+        contestant.close()

@@ -1,0 +1,122 @@
+"""A pool of millions of images on disk: scored and selected from with bounded memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench.duel import PASSIVE, ROOT, environment
+from mma.data import DataSet, Images
+from mma.data.cache import open_saved
+from mma.data.images import no_images
+from mma.data.save import save
+from mma.rng import rng
+
+COUNT, SIDE, PICKS = 5_000_000, 16, 250
+QUERY = "diff2-kmeans"  # it needs probabilities and embeddings
+NAME = "pool"
+
+
+def section(threads: int, count: int = COUNT) -> str:
+    """Make the pool, look at it in a fresh process, and say what that took."""
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        make(Path(folder), count)
+        made = time.perf_counter() - begin
+        command = [sys.executable, "-m", "bench.pool", folder, str(threads)]
+        answer = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment(**PASSIVE), cwd=ROOT
+        )
+    print(answer.stdout.strip(), flush=True)
+    found = json.loads(answer.stdout)
+    size = count * SIDE * SIDE / 1e9
+    return "\n".join(
+        [
+            "## A pool on disk",
+            "",
+            f"{count:,} images of {SIDE}x{SIDE} ({size:.2f} GB, memory-mapped from the cache; made and saved in {made:.0f} s), "
+            f"scored by a small network ({found['width']} numbers per embedding) and {PICKS} chosen by `{QUERY}`, in a fresh "
+            "process (target: below 4 GB).",
+            "",
+            "| | |",
+            "|---|---|",
+            f"| scoring | {found['scoring']:.0f} s, {count / found['scoring']:,.0f} images/s |",
+            f"| selection | {found['selection']:.1f} s |",
+            f"| peak memory of its own (anonymous) | **{found['anonymous']:.2f} GB** |",
+            f"| of it scores and embeddings | {found['kept']:.2f} GB |",
+            "| peak with pages of files (mapped images, libraries), which the system can take back | "
+            f"{found['resident']:.2f} GB |",
+        ]
+    )
+
+
+def make(folder: Path, count: int) -> None:
+    """Write images a block at a time and save them as a data set, as `mma data get` would."""
+    pixels = np.lib.format.open_memmap(folder / "raw.npy", "w+", np.uint8, (count, SIDE, SIDE, 1))
+    for begin in range(0, count, 100_000):
+        block = pixels[begin : begin + 100_000]
+        block[:] = rng(1, "pool", begin).integers(0, 256, block.shape, dtype=np.uint8)
+    pixels.flush()
+    classes = tuple("abcdefghij")
+    train = Images(pixels, np.full(count, -1, np.int64), classes)
+    save(DataSet(NAME, train, no_images((SIDE, SIDE, 1), classes)), folder)
+    (folder / "raw.npy").unlink()
+
+
+class Peak(threading.Thread):
+    """Watches how much memory this process holds, of its own and with pages of files."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.anonymous = self.resident = 0.0
+
+    def run(self) -> None:
+        while True:
+            lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+            kilobytes = {
+                line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("Rss", "VmHWM"))
+            }
+            self.anonymous = max(self.anonymous, kilobytes["RssAnon"] / 1e6)
+            self.resident = max(self.resident, kilobytes["VmHWM"] / 1e6)
+            time.sleep(0.02)
+
+
+def main() -> None:
+    """Score and select in this process; print what it took as JSON."""
+    from mma.nets import SmallNet
+    from mma.query import Query
+    from mma.train.evaluate import candidates
+    from mma.train.host import Host
+    from mma.train.stream import pixels_of
+
+    peak = Peak()
+    peak.start()
+    device = Host(threads=int(sys.argv[2])).prepare()
+    images = open_saved(NAME, Path(sys.argv[1])).train
+    net, query = SmallNet(1, 10, SIDE, filters=8).eval(), Query.parse(QUERY)
+    begin = time.perf_counter()
+    seen = candidates(net, pixels_of(images, device, 1, mirror=False), np.arange(len(images)), query, 1, 1)
+    scored = time.perf_counter()
+    query.select(seen, PICKS, rng(1, "select"))
+    assert seen.probs is not None
+    assert seen.features is not None
+    found = {
+        "scoring": scored - begin,
+        "selection": time.perf_counter() - scored,
+        "width": seen.features.shape[1],
+        "kept": (seen.probs.nbytes + seen.features.nbytes) / 1e9,
+        "anonymous": peak.anonymous,
+        "resident": peak.resident,
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""How near a step is to the best convolutions, what Winograd gains, and what a step spends beside the network.
+
+Everything here is in processor seconds of all threads: a share of one and the same process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.worker import CASES, batch_of, ours, reference, state_of
+from mma.algorithms import Losses, ops
+from mma.config import Log
+from mma.data import Images
+from mma.nets.winograd import convolve
+from mma.presets import cifar10
+from mma.rng import rng
+from mma.run import write_whole
+from mma.train.checkpoint import Identity, encode
+from mma.train.state import State
+from mma.train.step import adam, decay
+from mma.train.stream import Stream, pixels_of
+from mma.train.watch import Clock
+
+CASE = "wrn-28-2"
+LAYERS = ((32, 32), (64, 16), (128, 8))  # channels and sides of its three stages
+
+
+def processor_seconds(action: Callable[[], object], repeats: int = 7) -> float:
+    """Return the median of a few runs, after one that warms up."""
+    action()
+    taken = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        action()
+        taken.append(time.process_time() - begin)
+    return statistics.median(taken)
+
+
+def section(threads: int) -> str:
+    """Return the three tables."""
+    torch.set_num_threads(threads)
+    step = ours(CASES[CASE])
+    step(0)
+    seconds = processor_seconds(lambda: step(1), 3)
+    parts = [convolutions(), throughput(seconds), beside_the_network(seconds)]
+    return "\n".join(["## Where the time goes", "", "\n\n".join(parts)])
+
+
+def image(channels: int, side: int) -> Tensor:
+    return torch.randn(64, channels, side, side).contiguous(memory_format=torch.channels_last)
+
+
+def kernel(channels: int) -> Tensor:
+    return (torch.randn(channels, channels, 3, 3) / channels).contiguous(memory_format=torch.channels_last)
+
+
+def convolutions() -> str:
+    """Direct and Winograd's convolution, forward alone and with both gradients."""
+    lines = [
+        "3x3 convolutions of 64 images, processor milliseconds, direct (oneDNN) / Winograd; mma takes the faster by a rule "
+        "(`mma.nets.winograd.worthwhile`).",
+        "",
+        "| channels, side | forward | forward and gradients |",
+        "|---|---|---|",
+    ]
+    for channels, side in ((16, 32), *LAYERS, (64, 8)):
+        cells = [both_ways(channels, side, gradients=gradients) for gradients in (False, True)]
+        lines.append(f"| {channels}, {side} | {cells[0]} | {cells[1]} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def both_ways(channels: int, side: int, *, gradients: bool) -> str:
+    x, weight, grad = image(channels, side).requires_grad_(), kernel(channels).requires_grad_(), image(channels, side)
+
+    def action(way: Callable[[Tensor, Tensor], Tensor]) -> object:
+        return torch.autograd.grad(way(x, weight), (x, weight), grad) if gradients else way(x, weight)
+
+    found = [processor_seconds(lambda: action(lambda x, w: F.conv2d(x, w, padding=1)))]
+    found += [processor_seconds(lambda: action(convolve))]
+    return " / ".join(f"{1e3 * seconds:.1f}" for seconds in found)
+
+
+def throughput(seconds: float) -> str:
+    """Compare a step with the best convolution of the same process."""
+    plain = reference(CASES[CASE])
+    with FlopCounterMode(display=False) as counter:
+        plain(0)
+    work = counter.get_total_flops() / 1e9
+    plain_seconds = processor_seconds(lambda: plain(1), 3)
+    best = max(2e-9 * 64 * c * c * 9 * s * s / processor_seconds(direct(c, s)) for c, s in LAYERS)
+    lines = [
+        f"{CASES[CASE].about}: a step is {work:.0f} GFLOP when every convolution is direct. The best direct convolution "
+        f"forward of its layers reaches {best:.0f} GFLOP per processor second.",
+        "",
+        "| | GFLOP per processor second | share of the best convolution |",
+        "|---|---|---|",
+        f"| reference | {work / plain_seconds:.0f} | {work / plain_seconds / best:.0%} |",
+        f"| ours (counted as if direct) | {work / seconds:.0f} | {work / seconds / best:.0%} |",
+        "",
+        f"With direct convolutions at that best and nothing else, a step would take "
+        f"{work / best / plain_seconds:.2f} of the reference.",
+    ]
+    print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def direct(channels: int, side: int) -> Callable[[], Tensor]:
+    x, weight = image(channels, side), kernel(channels)
+    return lambda: F.conv2d(x, weight, padding=1)
+
+
+def beside_the_network(seconds: float) -> str:
+    """What a step of the paper's network spends on everything that is not the network."""
+    state, step_clock = state_of(CASES[CASE]), seconds / torch.get_num_threads()
+    stored = checkpoint_seconds(state)
+    every = min(Log().checkpoint, Clock().seconds / step_clock)  # steps between stored states
+    parts = {
+        "batch and augmentation": processor_seconds(batches(), 15),
+        "sharpen, MixUp, interleave": processor_seconds(mixing(), 15),
+        "Adam, decay, average": processor_seconds(lambda: update(state), 15),
+        "sums of what is logged": processor_seconds(lambda: log(state), 15),
+        f"stored state ({stored:.2f} s every {every:,.0f} steps)": stored / every,
+    }
+    lines = [
+        f"{CASES[CASE].about}: what a step spends beside the network (target: at most 5 %).",
+        "",
+        "| | milliseconds | share of a step |",
+        "|---|---|---|",
+        *(f"| {name} | {1e3 * value:.2f} | {value / seconds:.2%} |" for name, value in parts.items()),
+        f"| together | {1e3 * sum(parts.values()):.2f} | **{sum(parts.values()) / seconds:.2%}** |",
+    ]
+    print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def batches() -> Callable[[], object]:
+    config = cifar10()
+    pixels = rng(1, "pool").integers(0, 256, (10_000, 32, 32, 3), dtype=np.uint8)
+    images = Images(pixels, np.zeros(len(pixels), np.int64), tuple("abcdefghij"))
+    on = pixels_of(images, torch.device("cpu"), 4, mirror=True)
+    answers = {i: i % 10 for i in range(250)}
+    stream = Stream(config, on, np.arange(len(images)), answers, config.growth.rounds()[0], 2)
+    steps = iter(range(1_000))
+    return lambda: stream[next(steps)]
+
+
+def mixing() -> Callable[[], object]:
+    batch, p = batch_of(CASES[CASE]), torch.rand(64, 10).softmax(1)
+
+    def action() -> object:
+        q = ops.sharpen(p, 0.5)
+        targets = torch.cat([ops.one_hot(batch.y, q), q, q])
+        images, _ = ops.mixup(torch.cat([batch.x, *batch.u]), targets, 0.75, rng(1, "loss", 0))
+        mixed = ops.interleave(torch.split(images, [64] * 3))
+        return ops.uninterleave([m[:, 0, 0, :10] for m in mixed], [64] * 3)
+
+    return action
+
+
+def update(state: State) -> None:
+    assert state.weights.gradient is not None
+    state.weights.gradient.zero_()
+    adam(state, 0.002, 1)
+    decay(state, 0.00004)
+    state.average.vector.lerp_(state.weights.vector, 0.001)
+
+
+def log(state: State) -> None:
+    state.add(Losses({"labeled": torch.ones(()), "unlabeled": torch.ones(())}, torch.rand(64, 10)))
+
+
+def checkpoint_seconds(state: State) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        return processor_seconds(lambda: write_whole(path, encode(state, Identity("bench", "bench"))), 3)
