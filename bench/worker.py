@@ -40,7 +40,7 @@ class Case:
 
 CASES = {
     "wrn-28-2": Case("WRN-28-2, 32x32x3, B=64 (the paper's)", 32, 4, 32, 3, 64),
-    "wrn-10-1": Case("WRN-10-1, 32x32x3, B=64 (`cifar10-lab`)", 16, 1, 32, 3, 64),
+    "wrn-10-1": Case("WRN-10-1, 32x32x3, B=64 (small)", 16, 1, 32, 3, 64),
     "small-fashion": Case("small, 28x28x1, B=32 (`fashion-mnist`)", 16, 0, 28, 1, 32),
     "small-digits": Case("small, 8x8x1, B=32 (`digits`)", 32, 0, 8, 1, 32),
 }

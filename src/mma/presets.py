@@ -133,19 +133,20 @@ def fashion_mnist() -> Config:
 
 
 def cifar10_lab() -> Config:
-    """CIFAR-10 at lab scale: a narrow, shallow member of the paper's family, 250 labels growing to 500 in about an hour.
+    """CIFAR-10 at lab scale: a cheap network on 10,000 images, small at first; 250 labels growing to 500 in about five minutes.
 
-    `ramp_again` is taken over from the smaller presets, not measured here.
+    Width, steps and image sizes are what a core does in that time. The unlabeled weight was chosen from 10 and 30 on
+    5,000 held-out images with 500 labels drawn at once (results/cifar10-lab-tuning).
     """
     return Config(
         preset="cifar10-lab",
-        data=Data(name="cifar10", shift=4, mirror=True),
-        net=Wrn(filters=16, blocks=1, bn_decay=0.99),
-        algorithm=MixMatch(weight=75.0, ramp=2_048),
-        optim=Optim(ema_decay=0.998),
-        growth=Growth(start=250, add=50, budget=500, first=4_096, every=1_024, final=6_144, ramp_again=True),
+        data=Data(name="cifar10", total=10_000, shift=4, mirror=True, small_side=16, small_share=0.75),
+        net=Fast(filters=16),
+        algorithm=MixMatch(weight=30.0, ramp=500),
+        optim=Optim(ema_decay=0.995, batch=32),
+        growth=Growth(start=250, add=50, budget=500, first=1_500, every=250, final=1_500, ramp_again=True),
         query="diff2.aug-direct",
-        log=Log(every=256, checkpoint=1_024),
+        log=Log(every=250, checkpoint=500, last=3),
     )
 
 

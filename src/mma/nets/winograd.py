@@ -61,13 +61,13 @@ def worthwhile(x: Tensor, weight: Tensor) -> bool:
     """Whether this beats the direct convolution: on a CPU with many channels on small maps (`bench/share.py`)."""
     (out, channels, *kernel), side = weight.shape, x.shape[2]
     return (
-        _on.get()
+        not torch.compiler.is_compiling()  # first: the compiler cannot follow what comes next
+        and _on.get()
         and kernel == [TAPS, TAPS]
         and min(out, channels) >= max(64, 4 * side)
         and x.shape[3] == side
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
-        and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
     )
 
