@@ -10,7 +10,7 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
-from mma.experiments import money, page, plots, summary, tables
+from mma.experiments import compute, money, page, plots, summary, tables
 from mma.experiments.grid import Grid
 from mma.experiments.results import RUNS, Results, write_csv
 from mma.experiments.summary import Section
@@ -23,6 +23,7 @@ PLOTS = {
     "accuracy-over-labels.png": "Accuracy over labels: mean and one standard deviation over seeds.",
     "learning-curves.png": "Learning curves at the largest budget, and each seed's result.",
     "accuracy-over-money.png": "Accuracy over money spent: mean and one standard deviation over seeds.",
+    "accuracy-over-compute.png": "Accuracy over the arithmetic of a whole run: every seed, and their mean.",
 }
 
 
@@ -31,6 +32,9 @@ def draw(found: Results) -> dict[str, bytes]:
     if found.spending:  # what counts is money; policies at different prices have no common axis of labels
         over_money = money.accuracy_over_money(found)
         return {} if over_money is None else {"accuracy-over-money.png": over_money}
+    if found.arithmetic:  # as with money: rows of different lengths have no common axis of steps
+        over_compute = compute.accuracy_over_compute(found)
+        return {} if over_compute is None else {"accuracy-over-compute.png": over_compute}
     made = {
         "accuracy-over-labels.png": plots.accuracy_over_labels(found),
         "learning-curves.png": plots.learning_curves(found, asked=asked(found)),
@@ -51,7 +55,9 @@ def asked(found: Results) -> list[int]:
 
 
 def statistics(found: Results) -> list[Section]:
-    """Return the comparisons that fit: policies at equal money, or methods at equal labels."""
+    """Return the comparisons that fit: policies at equal money, networks at equal compute, or methods at equal labels."""
+    if found.arithmetic:
+        return compute.sections(found)
     return money.sections(found) if found.spending else summary.sections(found)
 
 

@@ -17,6 +17,8 @@ from mma.run import Row, Run, write_whole
 from mma.text import printable
 
 RUNS, ROUNDS, CURVES, SPENDING = "runs.csv", "rounds.csv", "curves.csv", "spending.csv"
+ARITHMETIC = "compute.csv"
+LENGTH = " @ "  # in the name of a row that is one length of several
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,16 @@ class Spending:
 
 
 @dataclass(frozen=True)
+class Arithmetic:
+    """How much one row of a comparison over compute asks for."""
+
+    method: str
+    budget: int
+    total: int
+    flop: float  # of a whole run
+
+
+@dataclass(frozen=True)
 class Results:
     """Everything a report needs."""
 
@@ -86,6 +98,7 @@ class Results:
     grid: Grid | None = None  # None: a runs.csv without a grid.json beside it
     folder: Path = field(default=Path(), compare=False)
     spending: tuple[Spending, ...] = ()  # of runs that spend money
+    arithmetic: tuple[Arithmetic, ...] = ()  # of rows that differ in length
 
     def accuracies(self, method: str, budget: int, total: int | None = None) -> dict[int, float]:
         """Return seed -> accuracy of the finished runs in one cell; `total` may be left out where there is one."""
@@ -154,7 +167,8 @@ def from_grid(folder: Path) -> Results:
             rounds += round_ends(found, measured)
             traces[cell] = measured
             spending += spent(found, run, measured)
-    return Results(tuple(runs), tuple(rounds), tuple(curves(grid, traces)), grid, folder, tuple(spending))
+    points = tuple(curves(grid, traces))
+    return Results(tuple(runs), tuple(rounds), points, grid, folder, tuple(spending), tuple(arithmetic(grid)))
 
 
 def result(grid: Grid, cell: Cell, run: Run | None, failure: str | None) -> Result:
@@ -211,6 +225,16 @@ def curves(grid: Grid, traces: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> It
             yield CurvePoint(*place, step, rounded(np.mean(values)), min(values), max(values))
 
 
+def arithmetic(grid: Grid) -> Iterable[Arithmetic]:
+    """Count what a run of every row with a length asks for."""
+    cells = {(cell.method, cell.budget, cell.total): cell for cell in grid.cells() if LENGTH in cell.method}
+    for cell in cells.values():
+        from mma.experiments.flops import flop  # with torch, which nothing else here needs
+        from mma.experiments.make import config_of
+
+        yield Arithmetic(cell.method, cell.budget, grid.total_of(cell), flop(config_of(grid, cell)).total)
+
+
 def rounded(value: Any) -> float:
     """Return a number as it is written to files: more digits than anyone reads, the same on every machine."""
     return round(float(value), 6)
@@ -233,6 +257,8 @@ def write_csv(folder: Path, found: Results) -> None:
     write_whole(folder / CURVES, to_csv(found.curves, CurvePoint))
     if found.spending:
         write_whole(folder / SPENDING, to_csv(found.spending, Spending))
+    if found.arithmetic:
+        write_whole(folder / ARITHMETIC, to_csv(found.arithmetic, Arithmetic))
     if found.grid is not None:
         grids.write(folder, found.grid)
 
@@ -243,7 +269,8 @@ def from_csv(folder: Path) -> Results:
     runs = read_rows(folder / RUNS, Result)
     rounds, points = read_rows(folder / ROUNDS, RoundEnd), read_rows(folder / CURVES, CurvePoint)
     spending = read_rows(folder / SPENDING, Spending)
-    return Results(tuple(runs), tuple(rounds), tuple(points), grid, folder, tuple(spending))
+    counted = read_rows(folder / ARITHMETIC, Arithmetic)
+    return Results(tuple(runs), tuple(rounds), tuple(points), grid, folder, tuple(spending), tuple(counted))
 
 
 def read_rows(path: Path, kind: type) -> list[Any]:

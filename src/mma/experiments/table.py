@@ -126,6 +126,36 @@ def spending(preset: str, visible: int, budget: int, money: dict[int, int], sett
     return Experiment(about, preset, rows, (budget,), settings)
 
 
+def compute(lengths: Mapping[int, int]) -> dict[str, Method]:
+    """Return `cifar10-fast` and the paper's network with MixMatch at several lengths: {steps of fast: steps of WRN-28-2}.
+
+    The paper's network grows at random: looking at the pool for a query would take a third of what it may compute.
+    """
+    wrn = (
+        *("net=wrn", "algorithm=mixmatch", "optim.batch=64", "optim.unlabeled_ratio=1", "optim.warmup=0"),
+        *("optim.decay=constant", "data.small_side=null", "data.small_share=0.0", "query=random"),
+    )
+    rows = {f"fast @ {steps:,} steps": Method(settings=phases(steps)) for steps in lengths}
+    for steps in lengths.values():
+        # Short runs cannot wait for averages over a thousand steps, nor for a weight that rises over two thousand.
+        horizon = 1 - 1 / max(round(steps / 20), 2)
+        short = (f"net.bn_decay={min(horizon, 0.999):.4f}", f"optim.ema_decay={min(horizon, 0.999):.4f}")
+        rows[f"WRN-28-2 MixMatch @ {steps:,} steps"] = Method(settings=(*wrn, *short, *phases(steps)), ramp=RAMP_SHARE)
+    return rows
+
+
+def phases(steps: int) -> tuple[str, ...]:
+    """Return a growth of five queries over so many steps: two ninths before the first, five ninths after the last."""
+    every = steps // 18
+    first = 4 * every
+    return (
+        f"growth.first={first}",
+        f"growth.every={every}",
+        f"growth.final={steps - first - 4 * every}",
+        f"log.every={steps // 3}",
+    )
+
+
 def split(growth: str, supervised: bool) -> dict[str, Method]:
     """Return the methods of a labeled-vs-unlabeled table: one that grows, and Supervised where everything is labeled."""
     rows = {growth: Method(settings=(f"query={growth}",), where="unlabeled")}
@@ -289,6 +319,15 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             "fashion-mnist",
             {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW},
             (300,),
+        ),
+    },
+    "compute-cifar10": {
+        "lab": lambda: Experiment(
+            "accuracy over compute: cifar10-fast against the paper's network",
+            "cifar10-fast",
+            compute({2_000: 160, 6_000: 400, 18_000: 1_120}),
+            (500,),
+            seeds=3,
         ),
     },
     "buyer-digits": {

@@ -1,0 +1,70 @@
+"""Accuracy over compute: rows of different lengths become a line per family, compared at as much arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from mma.experiments import compute, report
+from mma.experiments import grid as grids
+from mma.experiments.flops import flop
+from mma.experiments.make import checked, config_of, from_axes, from_experiment
+from mma.experiments.plan import plan
+from mma.experiments.results import Arithmetic, Result, Results, collect
+from mma.experiments.table import Method, phases
+from mma.experiments.work import Means, finish
+
+
+def results(**reached: list[float]) -> Results:
+    """Rows named like fast_1e3 with accuracies of seeds 1, 2, ..."""
+    runs, counted = [], []
+    for name, values in reached.items():
+        family, text = name.split("_")
+        method = f"{family} @ {text} steps"
+        runs += [Result(method, 9, 99, seed, "done", value, 1, 1, 9) for seed, value in enumerate(values, 1)]
+        counted.append(Arithmetic(method, 9, 99, float(text)))
+    return Results(tuple(runs), arithmetic=tuple(counted))
+
+
+def test_families_are_compared_where_they_compute_as_much():
+    found = results(fast_1e3=[50.0, 52.0], fast_1e5=[70.0], slow_1100=[40.0, 43.0], slow_1e7=[80.0])
+    ((_, heading, rows, _),) = compute.sections(found)
+    assert heading[-2:] == ["minus fast at as much", "minus slow at as much"]
+    by_place = {(row[0], row[1]): row[2:] for row in rows}
+    assert by_place["fast", "1e+03"][:2] == ["2", "51.00 ± 1.41"]
+    assert by_place["fast", "1e+03"][3].startswith("+9.50 (")
+    assert by_place["slow", "1.1e+03"][2].startswith("-9.50 (")
+    assert by_place["fast", "1e+05"][1:] == ["70.00", "-", "-"]  # one seed, and nothing near
+
+
+def test_lines_go_from_short_to_long():
+    lines = compute.families(results(fast_1e5=[70.0], fast_1e3=[50.0]))
+    assert [value for value, _ in lines["fast"]] == [1e3, 1e5]
+
+
+@pytest.mark.parametrize("steps", [190, 2_000, 18_000, 19])
+def test_phases_add_up_to_the_length(steps):
+    first, every, final, _ = (int(setting.split("=")[1]) for setting in phases(steps))
+    assert first + 4 * every + final == steps
+
+
+def test_the_experiment_pairs_lengths_of_equal_arithmetic():
+    grid = from_experiment("compute-cifar10", "lab")
+    costs = {cell.method: flop(config_of(grid, cell)).total for cell in grid.cells() if cell.seed == 1}
+    fast, wrn = ([value for name, value in costs.items() if name.startswith(start)] for start in ("fast", "WRN"))
+    assert wrn == pytest.approx(fast, rel=0.1)
+
+
+def test_a_trained_grid_becomes_a_plot_and_exported_results_make_it_again(tmp_path, tiny_settings):
+    grid = from_axes("digits", ["seed=1"], [*tiny_settings, "query=random"])
+    lengths = {f"small @ {n} steps": Method(settings=(f"growth.final={n}",)) for n in (10, 20)}
+    request = grid.requests[0].model_copy(update={"methods": tuple(lengths)})
+    grid = checked(grid.model_copy(update={"methods": lengths, "requests": (request,)}))
+    grid = grids.adopt(tmp_path / "grid", grid)
+    for entry in plan(grid, tmp_path / "grid", grid.cells()).todo:
+        finish(entry.job, Means())
+    report.write_all(collect(tmp_path / "grid"), tmp_path / "out", "mma report")
+    short, long = collect(tmp_path / "out").arithmetic
+    assert 0 < short.flop < long.flop
+    again = report.draw(collect(tmp_path / "out"))
+    assert again["accuracy-over-compute.png"] == (tmp_path / "out" / "accuracy-over-compute.png").read_bytes()
+    assert "Accuracy over compute" in (tmp_path / "out" / "report.html").read_text()
