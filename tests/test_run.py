@@ -90,3 +90,11 @@ def test_a_busy_run_is_seen_and_a_dead_lock_is_none(new_run):
         assert run.busy()
     assert not run.busy()
     assert (run.folder / "lock").exists()
+
+
+def test_a_run_that_never_grew_is_measured_over_the_steps_of_a_last_phase(new_run):
+    """Its early evaluations have the final label count too, and would pull the median down."""
+    run = new_run("a", "query=passive", "growth.final=20", "log.last=20")
+    rows = [{"step": step, "labels": 20, "accuracy": float(step)} for step in range(10, 101, 10)]
+    run.append("metrics", rows)
+    assert run.result() == (95.0, 2)
