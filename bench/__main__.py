@@ -8,7 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import machine, pool, queries, share, steps
+from mma.cli import quiet_threads
+
+quiet_threads()  # before torch is loaded, as the `mma` command does
+
+from bench import machine, pool, queries, share, steps  # noqa: E402
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 SECTIONS: dict[str, Callable[[int], str]] = {

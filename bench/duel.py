@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}  # as the `mma` command sets it; the reference gets the same
+QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}  # as the `mma` command sets it
+SPINNING: dict[str, str] = {}  # torch as it comes
 
 
 def environment(**extra: str) -> dict[str, str]:
     """This process's environment with the repository's own modules first, and no setting that would tie threads."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "MALLOC_", "MKL_"))}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_", "MALLOC_", "MKL_"))}
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     return {**kept, "PYTHONPATH": path, **extra}
 
@@ -28,8 +29,8 @@ class Contestant:
 
     who: str
     case: str
-    threads: int
-    extra: Mapping[str, str] = field(default_factory=lambda: PASSIVE)
+    extra: Mapping[str, str]
+    threads: int = 0  # 0 = as many as it would take by itself
     taken: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

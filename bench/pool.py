@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.duel import PASSIVE, ROOT, environment
+from bench.duel import QUIET, ROOT, environment
 from mma.data import DataSet, Images
 from mma.data.cache import open_saved
 from mma.data.images import no_images
@@ -31,9 +31,7 @@ def section(threads: int, count: int = COUNT) -> str:
         make(Path(folder), count)
         made = time.perf_counter() - begin
         command = [sys.executable, "-m", "bench.pool", folder, str(threads)]
-        answer = subprocess.run(
-            command, capture_output=True, text=True, check=True, env=environment(**PASSIVE), cwd=ROOT
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, env=environment(**QUIET), cwd=ROOT)
     print(answer.stdout.strip(), flush=True)
     found = json.loads(answer.stdout)
     size = count * SIDE * SIDE / 1e9

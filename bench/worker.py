@@ -7,6 +7,7 @@ programs use the machine too.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from mma.algorithms import Batch, MixMatch
 from mma.config import Optim
 from mma.nets import SmallNet, WideResNet, initialise
 from mma.rng import rng
-from mma.train.host import Host
+from mma.train.host import Host, suited
 from mma.train.state import State, assemble
 from mma.train.step import training_step
 
@@ -77,25 +78,21 @@ def reference(case: Case) -> Callable[[int], object]:
     return lambda step: plain.step(batch.x, batch.y, list(batch.u), rng(1, "loss", step))
 
 
-def ours(case: Case, *, compiled: bool = False) -> Callable[[int], object]:
+def ours(case: Case, *, compiled: bool = False, suit: bool = False) -> Callable[[int], object]:
     state, batch, algorithm, optim = state_of(case), batch_of(case), MixMatch(), Optim(batch=case.batch)
+    if suit:
+        torch.set_num_threads(suited(state.teacher, (case.side, case.side, case.channels), case.batch))
     if compiled:
         state.student.compile()
     return lambda step: training_step(state, algorithm, optim, batch, age=step, ramp=step, rng=rng(1, "loss", step))
 
 
-CONTESTANTS: dict[str, Callable[[Case], Callable[[int], object]]] = {
-    "reference": reference,
-    "ours": ours,
-    "compiled": lambda case: ours(case, compiled=True),
-}
-
-
 def main() -> None:
     """Set up, then answer one line per line."""
     who, case, threads = sys.argv[1], CASES[sys.argv[2]], int(sys.argv[3])
-    torch.set_num_threads(threads)
-    step, done = CONTESTANTS[who](case), 0
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    done = 0
+    step = reference(case) if who == "reference" else ours(case, compiled=who == "compiled", suit=not threads)
     for line in sys.stdin:
         seconds = []
         for _ in range(int(line)):

@@ -57,8 +57,17 @@ def registered() -> typer.Typer:
     return app
 
 
+def quiet_threads() -> None:
+    """Let threads that wait for each other fall asleep soon. To be called before torch is loaded.
+
+    Those that spin on make a step ten times slower beside another busy process. Those that sleep at once must be woken up
+    for every layer, which takes longer than a small layer does, most of all on virtual machines.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # some ten microseconds; GNU's OpenMP alone knows it
+
+
 def main() -> None:
     """Entry point of the `mma` command."""
-    # Threads that spin while they wait make a step ten times slower beside another busy process. Before torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    quiet_threads()
     registered()(prog_name="mma")

@@ -22,7 +22,8 @@ Settings = Annotated[
 Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N. Default: as before, else cpu.")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="CPU threads per process. Default: as before, else all.")
+    int | None,
+    typer.Option("--threads", min=1, help="CPU threads per process. Default: as before, else what suits the network."),
 ]
 Compile = Annotated[
     bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from mma.nets.flops import forward_flop
 from mma.run import Run, explained, write_whole
 from mma.train.memory import keep_memory
 
+SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads were no faster than one (bench/RESULTS.md)
 # What the numbers depend on.
 EXACT = ("torch", "device", "gpu", "threads", "processes", "compile", "cpu", "config", "data")
 
@@ -24,7 +28,7 @@ class Host:
     """The device and the number of threads a run trains with. None: what the run used before, else the default."""
 
     device: str | None = None  # the default is the CPU
-    threads: int | None = None  # of each process; the default is all cores
+    threads: int | None = None  # of each process; the default is what suits the network
     compile: bool | None = None  # the default is not to compile
 
     def prepare(self, local: int | None = None) -> torch.device:
@@ -60,13 +64,22 @@ def cores() -> int:
     return max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
+def suited(net: nn.Module, shape: Sequence[int], batch: int) -> int:
+    """Return the threads for a new run on a CPU: one where a forward is over before a second thread has woken up.
+
+    It follows from the network and its images alone, so that every machine with as many cores chooses alike.
+    """
+    height, _, channels = shape
+    return 1 if batch * forward_flop(net, channels, height) < SMALL_FORWARD else cores()
+
+
 def remembered(run: Run, asked: Host) -> Host:
     """Fill in what was not asked for from the run's own host.json, so that going on is exact by default."""
     path = run.folder / "host.json"
     then = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return Host(
         asked.device or then.get("device", "cpu"),
-        asked.threads or then.get("threads") or cores(),
+        asked.threads or then.get("threads"),
         asked.compile if asked.compile is not None else then.get("compile", False),
     )
 

@@ -92,6 +92,9 @@ def resume(
     on = Host(**ranks.told(lambda: asdict(host.remembered(run, on))))
     device = on.prepare(ranks.local)
     job = bring(run, device, watch, data, network, ranks)
+    if on.threads is None and device.type == "cpu":
+        shape, batch = job.data.train.shape, job.config.optim.batch // ranks.size
+        torch.set_num_threads(host.suited(job.state.teacher, shape, batch))
     ranks.told(lambda: check_share(job.config.optim.batch, ranks.size))
     here = host.describe(on, job.identity.config, job.identity.data, ranks.size)
     ranks.alike(lambda: {key: here[key] for key in host.EXACT})
