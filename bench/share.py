@@ -1,6 +1,6 @@
 """How near a step is to the best convolutions, what Winograd gains, and what a step spends beside the network.
 
-Everything here is in processor seconds of all threads: a share of one and the same process.
+Everything here is in processor seconds of one thread: a share of one and the same process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.worker import CASES, batch_of, ours, reference, state_of
+from bench.worker import CASES, Case, batch_of, ours, reference, state_of
 from mma.algorithms import Losses, ops
 from mma.config import Log
 from mma.data import Images
@@ -47,12 +47,12 @@ def processor_seconds(action: Callable[[], object], repeats: int = 7) -> float:
 
 
 def section(threads: int) -> str:
-    """Return the three tables."""
-    torch.set_num_threads(threads)
+    """Return the three tables, all of one thread: several would also be charged for waiting."""
+    torch.set_num_threads(1)
     step = ours(CASES[CASE])
     step(0)
     seconds = processor_seconds(lambda: step(1), 3)
-    parts = [convolutions(), throughput(seconds), beside_the_network(seconds)]
+    parts = [convolutions(), throughput(), beside_the_network(seconds, threads)]
     return "\n".join(["## Where the time goes", "", "\n\n".join(parts)])
 
 
@@ -91,28 +91,33 @@ def both_ways(channels: int, side: int, *, gradients: bool) -> str:
     return " / ".join(f"{1e3 * seconds:.1f}" for seconds in found)
 
 
-def throughput(seconds: float) -> str:
-    """Compare a step with the best convolution of the same process."""
-    plain = reference(CASES[CASE])
+def throughput() -> str:
+    """Compare steps of every network with the best convolution of the same process."""
+    best = max(2e-9 * 64 * c * c * 9 * s * s / processor_seconds(direct(c, s)) for c, s in LAYERS)
+    lines = [
+        "Steps against the best direct convolution forward there is here (of the three layers above, "
+        f"{best:.0f} GFLOP per processor second). Work is counted as if every convolution were direct, so that Winograd's can "
+        "pass it. *Floor* is what a step would take of the reference's time with every convolution direct, at that best, and "
+        "nothing else: a ratio below it needs fewer multiplications.",
+        "",
+        "| network | GFLOP per step | reference, share of the best | ours | floor |",
+        "|---|---|---|---|---|",
+    ]
+    for name, case in CASES.items():
+        work, plain, mine = measured(case, 3 if name == CASE else 7)
+        shares = " | ".join(f"{work / seconds / best:.0%}" for seconds in (plain, mine))
+        lines.append(f"| {case.about} | {work:.2f} | {shares} | {work / best / plain:.2f} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def measured(case: Case, repeats: int) -> tuple[float, float, float]:
+    """Return GFLOP of a step, and processor seconds of the reference's and of ours."""
+    plain, mine = reference(case), ours(case)
     with FlopCounterMode(display=False) as counter:
         plain(0)
     work = counter.get_total_flops() / 1e9
-    plain_seconds = processor_seconds(lambda: plain(1), 3)
-    best = max(2e-9 * 64 * c * c * 9 * s * s / processor_seconds(direct(c, s)) for c, s in LAYERS)
-    lines = [
-        f"{CASES[CASE].about}: a step is {work:.0f} GFLOP when every convolution is direct. The best direct convolution "
-        f"forward of its layers reaches {best:.0f} GFLOP per processor second.",
-        "",
-        "| | GFLOP per processor second | share of the best convolution |",
-        "|---|---|---|",
-        f"| reference | {work / plain_seconds:.0f} | {work / plain_seconds / best:.0%} |",
-        f"| ours (counted as if direct) | {work / seconds:.0f} | {work / seconds / best:.0%} |",
-        "",
-        f"With direct convolutions at that best and nothing else, a step would take "
-        f"{work / best / plain_seconds:.2f} of the reference.",
-    ]
-    print(lines[-1], flush=True)
-    return "\n".join(lines)
+    return work, processor_seconds(lambda: plain(1), repeats), processor_seconds(lambda: mine(1), repeats)
 
 
 def direct(channels: int, side: int) -> Callable[[], Tensor]:
@@ -120,9 +125,9 @@ def direct(channels: int, side: int) -> Callable[[], Tensor]:
     return lambda: F.conv2d(x, weight, padding=1)
 
 
-def beside_the_network(seconds: float) -> str:
+def beside_the_network(seconds: float, threads: int) -> str:
     """What a step of the paper's network spends on everything that is not the network."""
-    state, step_clock = state_of(CASES[CASE]), seconds / torch.get_num_threads()
+    state, step_clock = state_of(CASES[CASE]), seconds / threads
     stored = checkpoint_seconds(state)
     every = min(Log().checkpoint, Clock().seconds / step_clock)  # steps between stored states
     parts = {
