@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mma.config import from_json
+from mma.nets import winograd
 from mma.run import Run
 from mma.train.host import Host
 from mma.train.loop import train
@@ -124,6 +125,19 @@ def test_training_a_finished_run_changes_nothing(new_run, digits, contents):
     before = contents(run)
     go(run, digits)
     assert contents(run) == before
+
+
+def test_a_network_wide_enough_for_winograd_resumes_exactly(new_run, digits, contents, monkeypatch):
+    used = []
+    convolve = winograd.convolve
+    monkeypatch.setattr("mma.nets.wrn.winograd.convolve", lambda *given: used.append(1) or convolve(*given))
+    whole, parts = new_run("whole", "net.filters=32"), new_run("parts", "net.filters=32")
+    go(whole, digits)
+    for step in (5, 22):
+        go(parts, digits, until=step)
+    go(parts, digits)
+    assert used
+    assert contents(parts) == contents(whole)
 
 
 def test_settings_against_lock_in_resume_exactly_too(new_run, digits, contents):
