@@ -118,7 +118,7 @@ def digits() -> Config:
 def fashion_mnist() -> Config:
     """Fashion-MNIST at lab scale: 100 labels growing to 300 in about five minutes on one core.
 
-    `ramp_again` was checked on held-out images with two seeds (results/lock-in-fashion-mnist).
+    `ramp_again` was chosen on held-out images with two seeds (results/lock-in-fashion-mnist).
     """
     return Config(
         preset="fashion-mnist",
