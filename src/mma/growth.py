@@ -49,12 +49,10 @@ class Growth(BaseModel):
     purchases: int = Field(default=8, gt=0)  # rounds in which something may be bought
     visible: int | None = Field(default=None, gt=0)  # images in the pool before any is bought; None = all of them
     share: float = Field(default=1.0, ge=0.0, le=1.0)  # of the money, for labels (split)
-    check: int = Field(
-        default=0, ge=0
-    )  # labels bought at random first, to measure by; they train in the last round (buyer)
-    point: float = Field(
-        default=0.0, ge=0.0, allow_inf_nan=False
-    )  # worth of one point of accuracy; 0 = spend all (buyer)
+    # The buyer's: labels bought at random first, to measure by, which train in the last round; what a point of accuracy is
+    # worth, 0 = spend all.
+    check: int = Field(default=0, ge=0)
+    point: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _start_within_budget(self) -> Growth:

@@ -10,7 +10,7 @@ from mma.experiments.flops import flop
 from mma.experiments.make import checked, config_of, from_axes, from_experiment
 from mma.experiments.plan import plan
 from mma.experiments.results import Arithmetic, Result, Results, collect
-from mma.experiments.table import Method, phases
+from mma.experiments.rows import Method, phases
 from mma.experiments.work import Means, finish
 
 

@@ -15,7 +15,8 @@ from mma.experiments import money, report
 from mma.experiments.make import checked, config_of, from_axes, from_experiment
 from mma.experiments.plan import plan
 from mma.experiments.results import collect, from_grid
-from mma.experiments.table import EXPERIMENTS, Method
+from mma.experiments.rows import Method
+from mma.experiments.table import EXPERIMENTS
 from mma.experiments.work import Means, finish
 from mma.run import Run
 

@@ -37,7 +37,7 @@ def demo(
     from mma.experiments.plots import learning_curves
     from mma.experiments.report import asked
     from mma.experiments.results import from_grid
-    from mma.experiments.table import Experiment, Method
+    from mma.experiments.rows import Experiment, Method
     from mma.presets import preset
     from mma.run import write_whole
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -61,15 +63,23 @@ def _path(directory: Path, part: Original) -> Path:
     return path
 
 
-def _count(path: Path) -> int:
-    """Read from the file's table of contents how many images it holds, before any memory is taken for them."""
-    from scipy.io import whosmat
+@contextmanager
+def _readable(path: Path, otherwise: str) -> Iterator[None]:
+    """Refuse the file when scipy cannot make sense of its bytes, which it says in as many ways as there are damages."""
     from scipy.io.matlab import MatReadError
 
     try:
-        shapes = {name: shape for name, shape, _ in whosmat(str(path))}
+        yield
     except (MatReadError, ValueError, TypeError, NotImplementedError, OSError, EOFError, zlib.error) as error:
-        raise _refused(path, f"it cannot be read as a MATLAB file ({error})") from error
+        raise _refused(path, f"{otherwise} ({error})") from error
+
+
+def _count(path: Path) -> int:
+    """Read from the file's table of contents how many images it holds, before any memory is taken for them."""
+    from scipy.io import whosmat
+
+    with _readable(path, "it cannot be read as a MATLAB file"):
+        shapes = {name: shape for name, shape, _ in whosmat(str(path))}
     x, y = shapes.get("X", ()), shapes.get("y", ())
     if len(x) != 4 or x[:3] != (32, 32, 3) or y != (x[3], 1) or not 0 < x[3] <= MAX_IMAGES:
         raise _refused(path, f"it should hold X of shape (32, 32, 3, N) and y of shape (N, 1), not {shapes}")
@@ -79,12 +89,9 @@ def _count(path: Path) -> int:
 def _fill(path: Path, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Copy the images of a file into `pixels`, (N, 32, 32, 3), and return their labels."""
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
-    try:
+    with _readable(path, "it is cut short or damaged"):
         content = loadmat(str(path), variable_names=["X", "y"])
-    except (MatReadError, ValueError, TypeError, NotImplementedError, OSError, EOFError, zlib.error) as error:
-        raise _refused(path, f"it is cut short or damaged ({error})") from error
     x, y = content["X"], content["y"]
     if x.dtype != np.uint8 or not np.isin(y, np.arange(1, 11)).all():
         raise _refused(path, "its images are not uint8 or its labels are not whole numbers from 1 to 10")

@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mma.experiments.table import Method, suggestion
+from mma.experiments.rows import Method
+from mma.experiments.table import suggestion
 from mma.run import explained, write_whole
 from mma.text import printable
 

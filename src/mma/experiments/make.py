@@ -9,7 +9,8 @@ from mma.config import Config, change, from_json
 from mma.data.sources import Entry, catalogue
 from mma.experiments.axes import BUDGET, SEED, TOTAL, read_axes, rows, seeds_of, values_of, whole_numbers
 from mma.experiments.grid import Cell, Grid, Request, chosen
-from mma.experiments.table import EXPERIMENTS, Experiment, experiment, suggestion
+from mma.experiments.rows import Experiment
+from mma.experiments.table import EXPERIMENTS, experiment, suggestion
 from mma.presets import PRESETS, preset
 from mma.text import printable
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,13 +44,10 @@ def deals(found: Results) -> dict[Deal, dict[str, Growth]]:
 
 
 def growth_of(grid: Grid, method: str) -> Growth:
-    """Return the growth settings of a method: the grid's own with the method's changes."""
-    settings: dict[str, Any] = {**grid.base["growth"], "budget": max(b for r in grid.requests for b in r.budgets)}
-    for setting in grid.methods[method].settings:
-        path, _, value = setting.partition("=")
-        if path.startswith("growth."):
-            settings[path.removeprefix("growth.")] = value if path.endswith(("policy", "set")) else json.loads(value)
-    return Growth.model_validate_json(json.dumps(settings))
+    """Return the growth settings of a method's runs."""
+    from mma.experiments.make import config_of  # with torch, which results without money do not need
+
+    return config_of(grid, next(cell for cell in grid.cells() if cell.method == method)).growth
 
 
 def sections(found: Results) -> list[Section]:

@@ -1,0 +1,163 @@
+"""What a table is made of: methods, which are its rows, and the experiments and families of rows that repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mma.query.diversity import DIVERSITY
+
+RAMP_SHARE = 0.4  # Original: the baselines' unlabeled weight rises over the first 0.4 of all steps.
+
+
+class Method(BaseModel):
+    """One row of a table: what it changes in the base config."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    settings: tuple[str, ...] = ()  # path=value, as for --set
+    ramp: float | None = Field(default=None, gt=0, le=1)  # algorithm.ramp as a share of the run's own steps
+    where: Literal["always", "unlabeled", "labeled"] = "always"  # only cells with (without) unlabeled images
+
+    @property
+    def grows(self) -> bool:
+        """Whether the labeled set grows, so that budgets can share a trunk."""
+        chosen = [setting for setting in self.settings if setting.startswith("query=")]
+        return not chosen or chosen[-1] != "query=passive"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Methods x budgets x totals x seeds on one preset."""
+
+    about: str
+    preset: str
+    methods: Mapping[str, Method]
+    budgets: tuple[int, ...]
+    settings: tuple[str, ...] = ()  # changes to the preset
+    totals: tuple[int | None, ...] = (None,)  # images in the pool; None = what the preset says
+    seeds: int = 5  # Paper: every cell is repeated 5 times
+    paper: str | None = None  # the paper's table to show beside ours
+    only: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # budgets that only some methods have
+
+
+def growing(*queries: str) -> dict[str, Method]:
+    """Return MixMatch that grows its labeled set, one row per query."""
+    return {query: Method(settings=(f"query={query}",)) for query in queries}
+
+
+def baselines(ramp: float | None = None) -> dict[str, Method]:
+    """Return the methods that draw the whole budget at the start, MixMatch last. `ramp` shortens their slow start."""
+    names = {
+        "MeanTeacher": "mean-teacher",
+        "VAT": "vat",
+        "PiModel": "pi-model",
+        "PseudoLabel": "pseudo-label",
+    }
+    return {
+        "Supervised": Method(settings=("algorithm=supervised", "query=passive")),
+        **{row: Method(settings=(f"algorithm={name}", "query=passive"), ramp=ramp) for row, name in names.items()},
+        **MIXMATCH,
+    }
+
+
+def queries(*measures: str) -> tuple[str, ...]:
+    """Return the queries of some uncertainty measures, in the order of the paper's appendix."""
+    picks = tuple(DIVERSITY)
+    return tuple(f"{measure}{aug}-{pick}" for measure in measures for pick in picks for aug in (".aug", ""))
+
+
+def lock_in(
+    preset: str, budget: int, held_out: int, larger: tuple[str, ...], settings: tuple[str, ...] = ()
+) -> Experiment:
+    """Return growing against passive at equal steps, under each setting meant against lock-in.
+
+    It is what lab presets are chosen by, so it is scored on images held out of the pool, never on the test set.
+    `larger` are the settings of a larger start set, with the steps of the rounds it spares added to the first one.
+    """
+    remedies = {
+        "": (),
+        " + ramp again": ("growth.ramp_again=true",),
+        " + larger start set": larger,
+        " + restart every round": ("growth.refresh_every=1",),
+        " + shrink and perturb every round": ("growth.refresh_every=1", "growth.shrink=0.5"),
+        " + restart before the tail": ("growth.refresh_final=true",),
+        " + shrink and perturb before the tail": ("growth.refresh_final=true", "growth.shrink=0.5"),
+        " + coverage start set": ("growth.start_set=coverage",),
+    }
+    plain = (
+        "growth.start_set=uniform",
+        "growth.ramp_again=false",
+        "growth.refresh_final=false",
+        "growth.refresh_every=0",
+        "growth.shrink=0.0",
+        f"data.validation={held_out}",
+    )
+    rows = [(query, name) for name in remedies for query in ("random", "diff2.aug-direct")]
+    grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *remedies[name])) for query, name in rows}
+    passive = {
+        f"MixMatch{name}": Method(settings=("query=passive", *plain, *remedies[name]))
+        for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
+    }
+    about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
+    return Experiment(about, preset, {**passive, **grown}, (budget,), settings)
+
+
+def spending(preset: str, visible: int, budget: int, money: dict[int, int], settings: tuple[str, ...]) -> Experiment:
+    """Return policies that spend the same money, for each price of a label in images; part of the pool is hidden at first.
+
+    A tenth of the buyer's money goes into labels to measure by: it pays for what it wants to know.
+    """
+    rows: dict[str, Method] = {}
+    for price, sum_ in money.items():
+        prices = (f"growth.label_price={price}", "growth.image_price=1")
+        deal = (f"growth.money={sum_}", *prices, f"growth.visible={visible}")
+        for name, share in (("labels only", 1.0), ("images only", 0.0), ("half and half", 0.5)):
+            rows[f"{price}:1 {name}"] = Method(settings=("growth.policy=split", *deal, f"growth.share={share}"))
+        check = f"growth.check={sum_ // price // 10}"
+        rows[f"{price}:1 buyer"] = Method(settings=("growth.policy=buyer", *deal, check))
+    about = f"labels or images for the same money on {preset}, with {visible:,} images at the start"
+    return Experiment(about, preset, rows, (budget,), settings)
+
+
+def compute(lengths: Mapping[int, int]) -> dict[str, Method]:
+    """Return `cifar10-fast` and the paper's network with MixMatch at several lengths: {steps of fast: steps of WRN-28-2}.
+
+    The paper's network grows at random: looking at the pool for a query would take a third of what it may compute.
+    """
+    wrn = (
+        *("net=wrn", "algorithm=mixmatch", "optim.batch=64", "optim.unlabeled_ratio=1", "optim.warmup=0"),
+        *("optim.decay=constant", "data.small_side=null", "data.small_share=0.0", "query=random"),
+    )
+    rows = {f"fast @ {steps:,} steps": Method(settings=phases(steps)) for steps in lengths}
+    for steps in lengths.values():
+        # Short runs cannot wait for averages over a thousand steps, nor for a weight that rises over two thousand.
+        horizon = 1 - 1 / max(round(steps / 20), 2)
+        short = (f"net.bn_decay={min(horizon, 0.999):.4f}", f"optim.ema_decay={min(horizon, 0.999):.4f}")
+        rows[f"WRN-28-2 MixMatch @ {steps:,} steps"] = Method(settings=(*wrn, *short, *phases(steps)), ramp=RAMP_SHARE)
+    return rows
+
+
+def phases(steps: int) -> tuple[str, ...]:
+    """Return a growth of five queries over so many steps: two ninths before the first, five ninths after the last."""
+    every = steps // 18
+    first = 4 * every
+    return (
+        f"growth.first={first}",
+        f"growth.every={every}",
+        f"growth.final={steps - first - 4 * every}",
+        f"log.every={steps // 3}",
+    )
+
+
+def split(growth: str, supervised: bool) -> dict[str, Method]:
+    """Return the methods of a labeled-vs-unlabeled table: one that grows, and Supervised where everything is labeled."""
+    rows = {growth: Method(settings=(f"query={growth}",), where="unlabeled")}
+    alone = Method(settings=("algorithm=supervised", "query=passive"), where="labeled")
+    return {**rows, "Supervised": alone} if supervised else rows
+
+
+MIXMATCH = {"MixMatch": Method(settings=("query=passive",))}
