@@ -67,7 +67,8 @@ class Fast(Settings):
     """A shallow, wide network that pools early: the most accuracy for an hour of a processor."""
 
     name: Literal["fast"] = "fast"
-    filters: int = Field(default=32, ge=8)  # of the first layer; the last has eight times as many
+    filters: int = Field(default=32, ge=8)  # of a learned first layer; the last has eight times as many
+    stem: Literal["learned", "cosines"] = "learned"  # cosines = a fixed first layer that decorrelates patches
     bn_decay: float = Field(default=0.98, ge=0.0, lt=1.0)
 
 
@@ -94,9 +95,13 @@ class Optim(Settings):
 class Log(Settings):
     """How often the run is measured and stored."""
 
-    every: int = Field(default=1_024, gt=0)  # steps between evaluations. Paper: 1,024.
+    every: int = Field(default=1_024, gt=0)  # steps between evaluations; the last step is one too. Paper: 1,024.
     checkpoint: int = Field(default=4_096, gt=0)  # steps between stored states (and every few minutes)
     last: int = Field(default=20, gt=0)  # the result is the median of that many last evaluations. Paper: 20.
+
+    def evaluations(self, end: int) -> int:
+        """Return how often a run of `end` steps is measured."""
+        return -(-end // self.every)
 
 
 NETS: dict[str, type[Settings]] = {"wrn": Wrn, "small": Small, "fast": Fast, "own": Own}
@@ -104,6 +109,7 @@ NETS: dict[str, type[Settings]] = {"wrn": Wrn, "small": Small, "fast": Fast, "ow
 # so that a run begun before they existed goes on.
 ADDED: dict[str, dict[str, Any]] = {
     "data": {"small_side": None, "small_share": 0.0},
+    "net": {"stem": "learned"},
     "optim": {"unlabeled_ratio": 1, "warmup": 0, "decay": "constant"},
     "algorithm": {"align": "off", "align_decay": 0.99},
     "growth": {

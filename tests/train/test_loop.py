@@ -70,6 +70,7 @@ def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
         ["algorithm=fixmatch", "algorithm.align=labels", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
         ["algorithm.align=uniform", "growth.refresh_every=1"],
         ["net=fast", "net.filters=8", "optim.decay=cosine", "optim.warmup=7", "growth.refresh_every=1"],
+        ["net=fast", "net.filters=8", "net.stem=cosines"],
         ["algorithm=freematch", "data.small_side=8", "data.small_share=0.6", "optim.decay=linear"],
     ],
     ids=lambda settings: settings[0],
@@ -468,3 +469,11 @@ def test_going_on_takes_threads_and_compilation_from_the_run(new_run, digits):
     check(run, describe(Host("cpu", 3, True), "c", "d") | {"threads": 3}, inexact=False)
     assert remembered(run, Host()) == Host("cpu", 3, True)
     assert remembered(run, Host(threads=1)) == Host("cpu", 1, True)
+
+
+def test_the_last_step_is_measured_also_between_evaluations(new_run, digits):
+    run = new_run("a", "log.every=7")
+    go(run, digits)
+    steps = [row["step"] for row in run.read("metrics")]
+    assert steps == [7, 14, 21, 28, 35, 36]
+    assert len(steps) == from_json(run.config()).log.evaluations(36)

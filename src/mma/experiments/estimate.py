@@ -128,14 +128,14 @@ def random_images(entry: DataEntry, count: int) -> Images:
 def cost(entry: Entry, speed: Speed, data: DataEntry) -> Cost:
     """Reckon steps, evaluations and queries that are still to be made, and what the run leaves on disk."""
     config, growth = entry.config, entry.config.growth
-    evaluations = (entry.end - entry.begin) // config.log.every
+    evaluations = config.log.evaluations(entry.end) - entry.begin // config.log.every
     rounds = growth.rounds(passive=config.passive)
     queries = sum(round.begin > entry.begin or (round.begin == entry.begin > 0) for round in rounds[1:])
     looks = 0 if config.passive else Query.parse(config.query).looks
     pool = config.data.total or data.pool
     images = evaluations * data.test + queries * looks * pool
     states = 2 + len([step for step in growth.kept_steps(passive=config.passive) if step >= entry.begin])
-    logs = 600 * (entry.end // config.log.every) + 40 * growth.budget
+    logs = 600 * config.log.evaluations(entry.end) + 40 * growth.budget
     return Cost(entry.steps * speed.step + images * speed.image, states * speed.state + logs)
 
 

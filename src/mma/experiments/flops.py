@@ -48,5 +48,5 @@ def flop(config: Config) -> Flop:
     step = (share * small + (1 - share) * full) * config.optim.batch / FEW
     looks = 0 if config.passive else Query.parse(config.query).looks
     asked = (len(rounds) - 1) * looks * (config.data.total or entry.pool)
-    tested = end // config.log.every * (config.data.validation or entry.test)
+    tested = config.log.evaluations(end) * (config.data.validation or entry.test)
     return Flop(image, step, step * end, float(image * tested), float(image * asked))

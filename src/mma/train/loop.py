@@ -56,16 +56,16 @@ def fit(job: Job, round: Round, until: int | None) -> None:
         refresh(state, config, round.index)
     for warning in warnings(job.data.train.classes, answers, None):
         job.watch.warn(warning)  # such as a class the start set missed
-    end = round.end if until is None else min(round.end, until)
+    end, last = round.end if until is None else min(round.end, until), job.rounds[-1].end
     while state.step < end and not job.asked_to_stop():
         step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
         noise = rng(config.seed, "loss", step, *ranks.path)
         # For a user's own network: dropout.
         torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
-        optim = scheduled(config.optim, step, age, job.rounds[-1].end)
+        optim = scheduled(config.optim, step, age, last)
         losses = training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
         state.add(losses)
-        if state.step % config.log.every == 0:
+        if state.step % config.log.every == 0 or state.step == last:
             record(job, round, answers)
         if state.step % config.log.checkpoint == 0 or state.step in job.kept or job.due:
             job.store()

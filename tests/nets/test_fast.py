@@ -1,0 +1,58 @@
+"""The first layer that has nothing to learn."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mma.nets import build, initialise
+from mma.nets.fast import Cosines, cosines
+from mma.rng import rng
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_cosines_are_an_orthonormal_basis_that_begins_with_the_mean(count):
+    basis = cosines(count)
+    torch.testing.assert_close(basis @ basis.T, torch.eye(count), atol=1e-6, rtol=0)
+    torch.testing.assert_close(basis[0], torch.full((count,), count**-0.5))
+
+
+def test_over_three_colours_they_are_brightness_and_opponent_colours():
+    brightness, red_blue, green = cosines(3)
+    torch.testing.assert_close(brightness / brightness[0], torch.tensor([1.0, 1.0, 1.0]))
+    torch.testing.assert_close(red_blue / red_blue[0], torch.tensor([1.0, 0.0, -1.0]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(green / green[0], torch.tensor([1.0, -2.0, 1.0]))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_patch_is_kept_whole_and_comes_with_its_negative(channels):
+    x = torch.from_numpy(rng(1, "x").standard_normal((2, channels, 6, 6), dtype="float32"))
+    out = Cosines(channels)(x)
+    plus, minus = out.chunk(2, dim=1)
+    assert out.shape == (2, 18 * channels, 6, 6)
+    torch.testing.assert_close(plus, -minus)
+    patch = x[0, :, 1:4, 2:5]
+    torch.testing.assert_close(plus[0, :, 2, 3].square().sum(), patch.square().sum())  # a rotation changes no length
+
+
+def test_coefficients_of_a_smooth_image_are_less_alike_than_its_pixels():
+    noise = torch.from_numpy(rng(2, "x").standard_normal((64, 3, 24, 24), dtype="float32"))
+    smooth = torch.nn.functional.avg_pool2d(noise, 5, 1)
+    patches = torch.nn.functional.unfold(smooth, 3).transpose(1, 2).reshape(-1, 27)
+    coefficients = Cosines(3)(smooth)[:, :27, 1:-1, 1:-1].permute(0, 2, 3, 1).reshape(-1, 27)
+
+    def alike(values: torch.Tensor) -> float:
+        correlation = torch.corrcoef(values.T) - torch.eye(27)
+        return float(correlation.abs().mean())
+
+    assert alike(coefficients) < alike(patches) / 3
+
+
+def test_nothing_of_it_is_learned_or_stored():
+    net = build("fast", 3, 10, 32, filters=8, stem="cosines")
+    before = net.stem.kernel.clone()
+    initialise(net, rng(1, "init"))
+    net(torch.zeros(2, 3, 32, 32)).sum().backward()
+    assert not list(net.stem.parameters())
+    assert not [name for name in net.state_dict() if name.startswith("stem.")]
+    assert torch.equal(net.stem.kernel, before)
