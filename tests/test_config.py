@@ -118,7 +118,13 @@ def test_runs_begun_before_a_setting_existed_keep_their_digest(name, digest):
 
 def test_every_added_setting_changes_the_digest_once_it_is_set():
     base = change(preset("digits"), ["net=fast"])
-    for setting in ("net.stem=cosines", "optim.decay=linear", "optim.warmup=3", "optim.unlabeled_ratio=2", "algorithm.align=uniform"):
+    for setting in (
+        "net.stem=cosines",
+        "optim.decay=linear",
+        "optim.warmup=3",
+        "optim.unlabeled_ratio=2",
+        "algorithm.align=uniform",
+    ):
         assert change(base, [setting]).digest() != base.digest()
     for group, added in ADDED.items():
         for name, default in added.items():

@@ -1,4 +1,4 @@
-"""FixMatch and FreeMatch against a second version in numpy, on a network small enough to do by hand."""
+"""FixMatch, FreeMatch and anchored MixMatch against a second version in numpy, on a network small enough to do by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mma.algorithms import Batch, FixMatch, FreeMatch, Losses, MixMatch
+from mma.algorithms import AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch
 from mma.algorithms.ops import align, aligned
 from mma.rng import rng
 
@@ -172,3 +172,28 @@ def test_mixmatch_off_is_the_loss_without_alignment():
     q = softmax(WEAK) ** 2
     exactly(losses.guesses, q / q.sum(1, keepdims=True))
     assert losses.memory == {}
+
+
+@pytest.mark.parametrize("guesser", ["student", "teacher"])
+def test_anchored_mixmatch_fits_the_guess_of_the_weak_view_on_both_views(guesser):
+    before = {"guesses": np.array([0.5, 0.3, 0.2]), "labels": np.array([1 / 3] * 3)}
+    algorithm = AnchoredMixMatch(alpha=0.0, weight=4.0, ramp=0, align_decay=0.9, guesser=guesser)
+    losses = run(algorithm, before)
+    p = softmax(WEAK)
+    running = 0.9 * before["guesses"] + 0.1 * p.mean(0)
+    q = p / running
+    q = (q / q.sum(1, keepdims=True)) ** 2
+    q /= q.sum(1, keepdims=True)
+    exactly(losses.guesses, q)
+    exactly(losses.memory["guesses"], running)
+    exactly(losses.terms["labeled"], cross_entropy(X, one_hot(Y)).mean())
+    exactly(losses.terms["unlabeled"], 4.0 * np.mean([(softmax(view) - q) ** 2 for view in (WEAK, STRONG)]))
+
+
+def test_anchored_mixmatch_asks_the_one_who_is_to_guess():
+    batch = Batch(images(X), torch.tensor(Y), images(WEAK)[None], images(STRONG)[None], {})
+    student, teacher = Pixels().double(), Pixels().double()
+    teacher.head.data.fill_(-1.0)
+    for guesser, logits in (("student", WEAK), ("teacher", -WEAK)):
+        algorithm = AnchoredMixMatch(align="off", temperature=1.0, guesser=guesser)
+        exactly(algorithm.loss(student, teacher, batch, 0, rng(0, "loss")).guesses, softmax(logits))

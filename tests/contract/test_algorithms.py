@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mma.algorithms import ALGORITHMS, Algorithm, Batch, FixMatch, FreeMatch, Losses, MixMatch, ops
+from mma.algorithms import ALGORITHMS, Algorithm, AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch, ops
 from mma.nets import SmallNet, initialise
 from mma.rng import rng
 
@@ -27,6 +27,7 @@ VARIANTS = {  # settings that change what an algorithm does, beside every algori
     "fixmatch, aligned, soft": FixMatch(align="labels", temperature=0.5, threshold=0.3),
     "fixmatch, by the teacher": FixMatch(guesser="teacher"),
     "freematch, by the teacher": FreeMatch(guesser="teacher"),
+    "anchored, by the student": AnchoredMixMatch(guesser="student", align="off"),
 }
 EVERY = {name: kind() for name, kind in ALGORITHMS.items()} | VARIANTS
 every_algorithm = pytest.mark.parametrize("algorithm", list(EVERY.values()), ids=list(EVERY))

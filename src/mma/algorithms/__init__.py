@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
+from mma.algorithms.anchored import AnchoredMixMatch
 from mma.algorithms.fixmatch import FixMatch
 from mma.algorithms.freematch import FreeMatch
 from mma.algorithms.mean_teacher import MeanTeacher
@@ -16,6 +17,7 @@ __all__ = [
     "ALGORITHMS",
     "VAT",
     "Algorithm",
+    "AnchoredMixMatch",
     "Batch",
     "FixMatch",
     "FreeMatch",
@@ -36,4 +38,5 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "vat": VAT,
     "fixmatch": FixMatch,
     "freematch": FreeMatch,
+    "anchored-mixmatch": AnchoredMixMatch,
 }

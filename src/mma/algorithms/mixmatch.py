@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -15,11 +14,9 @@ from mma.algorithms.ops import (
     Alignment,
     aligned,
     alignment_memory,
+    blended,
     forwards,
     frozen_statistics,
-    interleaved_forward,
-    mixup,
-    one_hot,
     probabilities,
     ramp,
     sharpen,
@@ -50,14 +47,6 @@ class MixMatch(Algorithm, frozen=True):
             p = torch.stack([probabilities(view) for view in forwards(student, list(batch.u))]).mean(0)  # (B, classes)
         p, memory = aligned(p, batch.y, batch.memory, self.align, self.align_decay)
         q = sharpen(p, self.temperature)  # (B, classes)
-        targets = torch.cat([one_hot(batch.y, q), *[q] * len(batch.u)])
-        images, targets = mixup(torch.cat([batch.x, *batch.u]), targets, self.alpha, rng)
-        logits = interleaved_forward(student, images, [len(batch.x), *[len(q)] * len(batch.u)])
-        x, u = slice(len(batch.x)), slice(len(batch.x), None)
         weight = self.weight * ramp(step, self.ramp)
-        terms = {
-            "labeled": F.cross_entropy(logits[x], targets[x]),
-            # Original: the squared error is averaged over the batch and over the classes.
-            "unlabeled": weight * F.mse_loss(probabilities(logits[u]), targets[u]),
-        }
+        terms = blended(student, (batch.x, batch.y), list(batch.u), q, self.alpha, weight, rng)
         return Losses(terms, guesses=q, memory=memory)

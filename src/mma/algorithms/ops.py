@@ -8,6 +8,7 @@ from typing import Literal, TypeGuard, TypeVar, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -108,6 +109,28 @@ def interleaved_forward(student: nn.Module, images: Tensor, parts: Sequence[int]
     """
     mixed = interleave(torch.split(images, list(parts)))
     return torch.cat(uninterleave(forwards(student, mixed), parts))  # (N, classes)
+
+
+def blended(
+    student: nn.Module,
+    labeled: tuple[Tensor, Tensor],
+    views: list[Tensor],
+    q: Tensor,
+    alpha: float,
+    weight: float,
+    rng: np.random.Generator,
+) -> dict[str, Tensor]:
+    """MixUp labeled images and views of unlabeled ones that are taken for `q`, and return MixMatch's terms of the blend."""
+    x, y = labeled
+    targets = torch.cat([one_hot(y, q), *[q] * len(views)])
+    images, targets = mixup(torch.cat([x, *views]), targets, alpha, rng)
+    logits = interleaved_forward(student, images, [len(x), *[len(q)] * len(views)])
+    first, rest = slice(len(x)), slice(len(x), None)
+    return {
+        "labeled": F.cross_entropy(logits[first], targets[first]),
+        # Original: the squared error is averaged over the batch and over the classes.
+        "unlabeled": weight * F.mse_loss(probabilities(logits[rest]), targets[rest]),
+    }
 
 
 def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
