@@ -43,7 +43,7 @@ def test_lines_go_from_short_to_long():
 
 @pytest.mark.parametrize("steps", [190, 2_000, 18_000, 19])
 def test_phases_add_up_to_the_length(steps):
-    first, every, final, _ = (int(setting.split("=")[1]) for setting in phases(steps))
+    first, every, final, _ = (int(setting.split("=")[1]) for setting in phases(steps, steps))
     assert first + 4 * every + final == steps
 
 

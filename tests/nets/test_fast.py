@@ -24,28 +24,31 @@ def test_over_three_colours_they_are_brightness_and_opponent_colours():
     torch.testing.assert_close(green / green[0], torch.tensor([1.0, -2.0, 1.0]))
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_every_patch_is_kept_whole_and_comes_with_its_negative(channels):
+@pytest.mark.parametrize(("channels", "directions"), [(1, 6), (3, 10)])
+def test_slow_waves_are_kept_each_with_its_negative(channels, directions):
     x = torch.from_numpy(rng(1, "x").standard_normal((2, channels, 6, 6), dtype="float32"))
-    out = Cosines(channels)(x)
-    plus, minus = out.chunk(2, dim=1)
-    assert out.shape == (2, 18 * channels, 6, 6)
+    plus, minus = Cosines(channels)(x).chunk(2, dim=1)
+    assert plus.shape == (2, directions, 6, 6)
     torch.testing.assert_close(plus, -minus)
-    patch = x[0, :, 1:4, 2:5]
-    torch.testing.assert_close(plus[0, :, 2, 3].square().sum(), patch.square().sum())  # a rotation changes no length
+    torch.testing.assert_close(
+        plus[0, 0, 2, 3], x[0, :, 1:4, 2:5].sum() / (9 * channels) ** 0.5
+    )  # the mean comes first
+    kernels = Cosines(channels).kernel[:directions].flatten(1)
+    torch.testing.assert_close(kernels @ kernels.T, torch.eye(directions), atol=1e-6, rtol=0)
 
 
 def test_coefficients_of_a_smooth_image_are_less_alike_than_its_pixels():
     noise = torch.from_numpy(rng(2, "x").standard_normal((64, 3, 24, 24), dtype="float32"))
     smooth = torch.nn.functional.avg_pool2d(noise, 5, 1)
     patches = torch.nn.functional.unfold(smooth, 3).transpose(1, 2).reshape(-1, 27)
-    coefficients = Cosines(3)(smooth)[:, :27, 1:-1, 1:-1].permute(0, 2, 3, 1).reshape(-1, 27)
-
-    def alike(values: torch.Tensor) -> float:
-        correlation = torch.corrcoef(values.T) - torch.eye(27)
-        return float(correlation.abs().mean())
-
+    coefficients = Cosines(3)(smooth)[:, :10, 1:-1, 1:-1].permute(0, 2, 3, 1).reshape(-1, 10)
     assert alike(coefficients) < alike(patches) / 3
+
+
+def alike(values: torch.Tensor) -> float:
+    """Return the mean absolute correlation of different columns."""
+    correlation = torch.corrcoef(values.T)
+    return float((correlation - torch.eye(len(correlation))).abs().mean())
 
 
 def test_nothing_of_it_is_learned_or_stored():

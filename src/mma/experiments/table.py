@@ -186,7 +186,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         "lab": lambda: Experiment(
             "accuracy over compute: cifar10-fast against the paper's network",
             "cifar10-fast",
-            compute({2_000: 160, 6_000: 400, 18_000: 1_120}),
+            compute({1_800: 50, 5_100: 128, 15_000: 362}),
             (500,),
             seeds=3,
         ),

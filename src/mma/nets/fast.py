@@ -14,6 +14,8 @@ from mma.nets.network import GroupedNetwork
 from mma.nets.norm import GroupedBatchNorm2d
 from mma.nets.wrn import BN_EPS, SameConv2d
 
+WAVES = 2  # of a fixed first layer, at most so many over both sides and the channels together
+
 
 class FastNet(GroupedNetwork):
     """A stem and three stages, a 2x2 pooling after each but the last; a mean; a dense head.
@@ -64,7 +66,7 @@ class Cosines(nn.Module):
 
     The principal directions of patches of photos are close to such a basis (over red, green and blue it gives brightness
     and the two opponent colours), and the batch normalisation that follows makes their variances alike. So the layers
-    behind see decorrelated inputs from the first step on, and learn faster.
+    behind see decorrelated inputs from the first step on, and learn faster. The fast waves carry little and are left out.
     """
 
     kernel: Tensor
@@ -72,13 +74,15 @@ class Cosines(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         across, along = cosines(channels), cosines(3)
-        basis = torch.einsum("cz,ay,bx->cabzyx", across, along, along).reshape(-1, channels, 3, 3)
-        kernel = torch.cat([basis, -basis]).contiguous(memory_format=torch.channels_last)
+        basis = torch.einsum("cz,ay,bx->cabzyx", across, along, along)  # (C, 3, 3, C, 3, 3): waves, then pixels
+        waves = sum(torch.meshgrid(*map(torch.arange, basis.shape[:3]), indexing="ij"))  # (C, 3, 3)
+        slow = basis[waves <= WAVES]
+        kernel = torch.cat([slow, -slow]).contiguous(memory_format=torch.channels_last)
         self.register_buffer("kernel", kernel, persistent=False)  # the same for every run
         self.out_channels = len(kernel)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the coefficients of every patch and their negatives."""  # (B, C, H, W) -> (B, 18 x C, H, W)
+        """Return the coefficients of every patch and their negatives."""  # (B, C, H, W) -> (B, 20 for colours, H, W)
         return F.conv2d(x, self.kernel, padding=1)
 
 
