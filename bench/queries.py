@@ -19,7 +19,7 @@ from mma.data import Images
 from mma.query import Candidates, Query, names
 from mma.rng import rng
 from mma.train.evaluate import BATCH, candidates
-from mma.train.host import Host
+from mma.train.host import Host, suited
 from mma.train.stream import pixels_of
 
 SIZES = (10_000, 50_000, 100_000, 300_000, 1_000_000)
@@ -37,7 +37,8 @@ def scoring(threads: int) -> str:
     """Look at a pool as a run does, against forwards of one ready batch."""
     device = Host(threads=threads).prepare()
     lines = [
-        f"Scoring a pool of images, against bare forwards of a ready batch of {BATCH} (target: at least 0.9).",
+        f"Scoring a pool of images, against bare forwards of a ready batch of {BATCH}, with the threads a run takes "
+        "(target: at least 0.9).",
         "",
         "| network | query | images/s | bare network, images/s | share |",
         "|---|---|---|---|---|",
@@ -48,6 +49,8 @@ def scoring(threads: int) -> str:
         pixels = rng(1, "pool").integers(0, 256, shape, dtype=np.uint8)
         images = Images(pixels, np.zeros(count, np.int64), tuple("abcdefghij"))
         on, net, index = pixels_of(images, device, 2, mirror=False), network(about).eval(), np.arange(count)
+        working = min(threads, suited(net, shape[1:], about.batch))  # as a run would
+        torch.set_num_threads(working)
         ready = on.plain(index[:BATCH])
         for name in ("diff2-direct", "diff2.aug-kmeans"):
             query = Query.parse(name)
@@ -61,7 +64,7 @@ def scoring(threads: int) -> str:
             whole = processor_seconds(lambda: candidates(net, on, index, query, 1, 1), 3)  # noqa: B023
             alone = processor_seconds(bare, 3)
             lines.append(
-                f"| {about.about} | {name} | {count / whole * threads:,.0f} | {count / alone * threads:,.0f} | "
+                f"| {about.about} | {name} | {count / whole * working:,.0f} | {count / alone * working:,.0f} | "
                 f"**{alone / whole:.2f}** |"
             )
             print(lines[-1], flush=True)
