@@ -76,5 +76,5 @@ def accuracy_over_compute(found: Results) -> bytes | None:
             axes.plot([flop] * len(reached), list(reached.values()), "o", color=colour, markersize=5, alpha=0.7)
     axes.set_xscale("log")
     axes.set(xlabel="FLOP of the whole run", ylabel="accuracy, %")
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="best", frameon=False)
     return plots.png(drawn)
