@@ -48,3 +48,9 @@ def processor() -> str:
 
 def memory() -> str:
     return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB"
+
+
+def gigabytes(field: str) -> float:
+    """Return what the system says of this process's memory: RssAnon, VmHWM (its peak; `getrusage` counts the parent's)."""
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) / 1e6 for line in lines if line.startswith(f"{field}:"))

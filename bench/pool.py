@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.duel import QUIET, ROOT, environment
+from bench.machine import gigabytes
 from mma.data import DataSet, Images
 from mma.data.cache import open_saved
 from mma.data.images import no_images
@@ -69,20 +70,15 @@ def make(folder: Path, count: int) -> None:
 
 
 class Peak(threading.Thread):
-    """Watches how much memory this process holds, of its own and with pages of files."""
+    """Watches how much memory of its own this process holds: the system remembers a peak only of all pages together."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.anonymous = self.resident = 0.0
+        self.anonymous = 0.0
 
     def run(self) -> None:
         while True:
-            lines = Path("/proc/self/status").read_text("utf-8").splitlines()
-            kilobytes = {
-                line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("Rss", "VmHWM"))
-            }
-            self.anonymous = max(self.anonymous, kilobytes["RssAnon"] / 1e6)
-            self.resident = max(self.resident, kilobytes["VmHWM"] / 1e6)
+            self.anonymous = max(self.anonymous, gigabytes("RssAnon"))
             time.sleep(0.02)
 
 
@@ -111,7 +107,7 @@ def main() -> None:
         "width": seen.features.shape[1],
         "kept": (seen.probs.nbytes + seen.features.nbytes) / 1e9,
         "anonymous": peak.anonymous,
-        "resident": peak.resident,
+        "resident": gigabytes("VmHWM"),
     }
     print(json.dumps(found))
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from bench.duel import ROOT, environment
+from bench.machine import gigabytes
 from bench.share import processor_seconds
 from bench.worker import CASES, network
 from mma.data import Images
@@ -145,12 +146,6 @@ def draw(seconds: dict[str, np.ndarray]) -> None:
     plt.close(figure)
 
 
-def peak_memory() -> float:
-    """Return the gigabytes this process has held at most. (`getrusage` would count what its parent held, too.)"""
-    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
-    return next(int(line.split()[1]) / 1e6 for line in lines if line.startswith("VmHWM"))
-
-
 def main() -> None:
     """Select at one size with every strategy; print seconds and peak memory as JSON."""
     size = int(sys.argv[1])
@@ -168,7 +163,7 @@ def main() -> None:
         begin = time.process_time()
         Query.parse(name).select(Candidates(np.arange(size), probs, features), PICKS, rng(1, "select"))
         seconds[name] = time.process_time() - begin
-    print(json.dumps({"seconds": seconds, "gigabytes": peak_memory()}))
+    print(json.dumps({"seconds": seconds, "gigabytes": gigabytes("VmHWM")}))
 
 
 if __name__ == "__main__":

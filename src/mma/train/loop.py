@@ -56,7 +56,8 @@ def fit(job: Job, round: Round, until: int | None) -> None:
         refresh(state, config, round.index)
     for warning in warnings(job.data.train.classes, answers, None):
         job.watch.warn(warning)  # such as a class the start set missed
-    end, last = round.end if until is None else min(round.end, until), job.rounds[-1].end
+    end = round.end if until is None else min(round.end, until)
+    last = job.rounds[-1].end
     while state.step < end and not job.asked_to_stop():
         step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
         noise = rng(config.seed, "loss", step, *ranks.path)
