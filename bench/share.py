@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.worker import CASES, Case, batch_of, ours, reference, state_of
 from mma.algorithms import Losses, ops
-from mma.config import Log
+from mma.config import Log, Optim
 from mma.data import Images
 from mma.nets.winograd import convolve
 from mma.presets import cifar10
@@ -27,8 +27,8 @@ from mma.rng import rng
 from mma.run import write_whole
 from mma.train.checkpoint import Identity, encode
 from mma.train.state import State
-from mma.train.step import adam, decay
 from mma.train.stream import Stream, pixels_of
+from mma.train.update import decay, update
 from mma.train.watch import Clock
 
 CASE = "wrn-28-2"
@@ -133,7 +133,7 @@ def beside_the_network(seconds: float, threads: int) -> str:
     parts = {
         "batch and augmentation": processor_seconds(batches(), 15),
         "sharpen, MixUp, interleave": processor_seconds(mixing(), 15),
-        "Adam, decay, average": processor_seconds(lambda: update(state), 15),
+        "Adam, decay, average": processor_seconds(lambda: updated(state), 15),
         "sums of what is logged": processor_seconds(lambda: log(state), 15),
         f"stored state ({stored:.2f} s every {every:,.0f} steps)": stored / every,
     }
@@ -173,10 +173,10 @@ def mixing() -> Callable[[], object]:
     return action
 
 
-def update(state: State) -> None:
+def updated(state: State) -> None:
     assert state.weights.gradient is not None
     state.weights.gradient.zero_()
-    adam(state, 0.002, 1)
+    update(state, Optim(), 1)
     decay(state, 0.00004)
     state.average.vector.lerp_(state.weights.vector, 0.001)
 

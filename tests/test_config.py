@@ -120,6 +120,9 @@ def test_every_added_setting_changes_the_digest_once_it_is_set():
     base = change(preset("digits"), ["net=fast"])
     for setting in (
         "net.stem=cosines",
+        "net.mirrored=true",
+        "optim.rule=muon",
+        "optim.kernel_lr=0.01",
         "optim.decay=linear",
         "optim.warmup=3",
         "optim.unlabeled_ratio=2",

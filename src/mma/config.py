@@ -69,6 +69,7 @@ class Fast(Settings):
     name: Literal["fast"] = "fast"
     filters: int = Field(default=32, ge=8)  # of a learned first layer; the last has eight times as many
     stem: Literal["learned", "cosines"] = "learned"  # cosines = a fixed first layer that decorrelates patches
+    mirrored: bool = False  # evaluate and score the pool by an image and its mirror image: twice the work there
     bn_decay: float = Field(default=0.98, ge=0.0, lt=1.0)
 
 
@@ -82,7 +83,9 @@ class Own(Settings):
 class Optim(Settings):
     """The optimizer frame that every algorithm shares."""
 
+    rule: Literal["adam", "muon"] = "adam"  # muon = for the kernels of convolutions; everything else moves by Adam
     lr: float = Field(default=0.002, gt=0.0)  # Paper: constant.
+    kernel_lr: float = Field(default=0.03, gt=0.0)  # of Muon: the share of a freshly drawn kernel that one step changes
     weight_decay: float = Field(default=0.02, ge=0.0)  # of kernels, decoupled, times lr
     ema_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the teacher's weights, per step
     batch: int = Field(default=64, gt=0)  # labeled images per step
@@ -109,8 +112,8 @@ NETS: dict[str, type[Settings]] = {"wrn": Wrn, "small": Small, "fast": Fast, "ow
 # so that a run begun before they existed goes on.
 ADDED: dict[str, dict[str, Any]] = {
     "data": {"small_side": None, "small_share": 0.0},
-    "net": {"stem": "learned"},
-    "optim": {"unlabeled_ratio": 1, "warmup": 0, "decay": "constant"},
+    "net": {"stem": "learned", "mirrored": False},
+    "optim": {"unlabeled_ratio": 1, "warmup": 0, "decay": "constant", "rule": "adam", "kernel_lr": 0.03},
     "algorithm": {"align": "off", "align_decay": 0.99},
     "growth": {
         "policy": "count",

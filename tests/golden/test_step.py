@@ -12,7 +12,8 @@ from mma.algorithms import Batch, MixMatch
 from mma.config import Optim
 from mma.rng import rng
 from mma.train.state import State, assemble
-from mma.train.step import adam, decay, training_step
+from mma.train.step import training_step
+from mma.train.update import decay, update
 
 RECORDED = MixMatch(weight=75.0, alpha=0.0, ramp=2)  # at ramp step 1 the weight is 37.5
 OPTIM = Optim(lr=0.002, weight_decay=0.02, ema_decay=0.999, batch=16)
@@ -40,7 +41,7 @@ def test_the_recorded_gradients_move_the_parameters_to_the_recorded_ones(parity,
     wanted = parity.state("step1/grad/")
     for name, view in state.weights.views(state.weights.gradient):
         view.copy_(wanted[name])
-    adam(state, OPTIM.lr, 1)
+    update(state, OPTIM, 1)
     decay(state, OPTIM.lr * OPTIM.weight_decay)
     assert kernels_off(state, parity.state("step1/var/")) <= 1 / 1_000
 

@@ -1,4 +1,4 @@
-"""The first layer that has nothing to learn."""
+"""The first layer that has nothing to learn, and answers by an image and its mirror image."""
 
 from __future__ import annotations
 
@@ -59,3 +59,22 @@ def test_nothing_of_it_is_learned_or_stored():
     assert not list(net.stem.parameters())
     assert not [name for name in net.state_dict() if name.startswith("stem.")]
     assert torch.equal(net.stem.kernel, before)
+
+
+def test_mirrored_answers_are_the_same_for_an_image_and_its_mirror_image():
+    net, plain = (build("fast", 3, 10, 16, filters=8, mirrored=mirrored) for mirrored in (True, False))
+    for one in (net, plain):
+        initialise(one, rng(1, "init"))
+        one.eval()
+    x = torch.from_numpy(rng(2, "x").standard_normal((3, 3, 16, 16), dtype="float32"))
+    torch.testing.assert_close(net(x), net(x.flip(3)))
+    torch.testing.assert_close(net(x), (plain(x) + plain(x.flip(3))) / 2)
+    assert not torch.allclose(plain(x), plain(x.flip(3)))
+
+
+def test_training_sees_images_one_way():
+    net, plain = (build("fast", 3, 10, 16, filters=8, mirrored=mirrored) for mirrored in (True, False))
+    for one in (net, plain):
+        initialise(one, rng(1, "init"))
+    x = torch.from_numpy(rng(2, "x").standard_normal((3, 3, 16, 16), dtype="float32"))
+    assert torch.equal(net(x), plain(x))

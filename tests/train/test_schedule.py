@@ -50,6 +50,13 @@ def test_warming_up_rises_in_equal_steps_and_again_after_a_refresh():
     assert scheduled(Optim(lr=0.01, warmup=4), 70, 0, 100).lr == pytest.approx(0.002)
 
 
+def test_the_rate_of_kernels_rises_and_falls_with_the_other():
+    optim = Optim(lr=0.01, kernel_lr=0.04, decay="cosine", warmup=4)
+    for step in (0, 2, 30, 99):
+        now = scheduled(optim, step, step, 100)
+        assert now.kernel_lr == pytest.approx(4 * now.lr)
+
+
 def test_a_decayed_run_ends_where_a_constant_one_still_moves(new_run, digits):
     """The teacher follows the student at once here, so that the last steps show how large they were."""
     moves = {}

@@ -15,7 +15,7 @@ from mma.query import Query
 from mma.train.state import start
 from mma.train.stream import pixels_of
 
-FEW = 4  # labeled images in the counted step: the count is proportional to them
+FEW = 4  # labeled images in a counted step
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,14 @@ def flop(config: Config) -> Flop:
     state, end = start(config, images, torch.device("cpu")), rounds[-1].end
     image = forward_flop(state.teacher, channels, height)
     pixels = pixels_of(images, torch.device("cpu"), config.data.shift, mirror=config.data.mirror)
-    few = config.model_copy(update={"optim": config.optim.model_copy(update={"batch": FEW})})
-    small, full = (counted(partial(one_step, state, few, images, pixels, at)) for at in (0, end - 1))
+
+    def step_at(at: int, batch: int) -> int:
+        optim = config.optim.model_copy(update={"batch": batch})
+        return counted(partial(one_step, state, config.model_copy(update={"optim": optim}), images, pixels, at))
+
     share = config.data.small_share
-    step = (share * small + (1 - share) * full) * config.optim.batch / FEW
+    few, more = (share * step_at(0, batch) + (1 - share) * step_at(end - 1, batch) for batch in (FEW, 2 * FEW))
+    step = few + (more - few) * (config.optim.batch / FEW - 1)  # updates cost the same with every batch
     looks = 0 if config.passive else Query.parse(config.query).looks
     asked = (len(rounds) - 1) * looks * (config.data.total or entry.pool)
     tested = config.log.evaluations(end) * (config.data.validation or entry.test)

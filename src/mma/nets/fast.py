@@ -32,10 +32,12 @@ class FastNet(GroupedNetwork):
         *,
         filters: int = 32,
         stem: Literal["learned", "cosines"] = "learned",
+        mirrored: bool = False,
         bn_decay: float = 0.98,
         leak: float = 0.1,
     ) -> None:
         super().__init__()
+        self.mirrored = mirrored
         self.stem = Cosines(channels) if stem == "cosines" else SameConv2d(channels, filters, 3, bias=False)
         first = self.stem.out_channels
         self.stem_bn = GroupedBatchNorm2d(first, eps=BN_EPS, momentum=1 - bn_decay)
@@ -46,7 +48,12 @@ class FastNet(GroupedNetwork):
         self.head = nn.Linear(widths[-1], classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the mean over the last maps."""  # (B, 8 x filters)
+        """Return the mean over the last maps; where asked for, and not to train on, the mean over the mirror image too."""
+        embedding = self.seen(x)  # (B, 8 x filters)
+        return embedding if self.training or not self.mirrored else (embedding + self.seen(x.flip(3))) / 2
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return the embeddings of images as they are."""  # (B, 8 x filters)
         # The stem pools before it normalises: a quarter of the work, and maxima commute with what follows.
         x = F.leaky_relu(self.stem_bn(F.max_pool2d(self.stem(x), 2)), self.leak, inplace=True)
         first, *others = self.stages

@@ -10,13 +10,17 @@ from torch import Tensor, nn
 
 
 class Flat:
-    """The parameters of `net`, kernels first (they decay), then biases and BN. `net` goes on working, on the vector."""
+    """The parameters of `net`, kernels first (they decay), convolutions before dense ones, then biases and BN.
+
+    `net` goes on working, on the vector.
+    """
 
     def __init__(self, net: nn.Module, *, gradients: bool) -> None:
-        named = sorted(net.named_parameters(), key=lambda item: item[1].ndim < 2)  # stable: kernels keep their order
+        named = sorted(net.named_parameters(), key=lambda item: -item[1].ndim)  # stable: kernels keep their order
         self.shapes = {name: parameter.shape for name, parameter in named}
         self.vector = torch.cat([in_memory_order(parameter.detach()) for _, parameter in named]).clone()
         self.kernels = sum(p.numel() for _, p in named if p.ndim >= 2)
+        self.convolutions = sum(p.numel() for _, p in named if p.ndim == 4)
         self.gradient = torch.zeros_like(self.vector) if gradients else None
         grads = dict(self.views(self.gradient)) if self.gradient is not None else {}
         values = dict(self.views(self.vector))
@@ -31,6 +35,12 @@ class Flat:
         for name, shape in self.shapes.items():
             yield name, in_shape(vector[begin : begin + math.prod(shape)], shape)
             begin += math.prod(shape)
+
+    def convolved(self, vector: Tensor) -> Iterator[Tensor]:
+        """Cut the kernels of convolutions out of such a vector, as they lie there: (outputs, height, width, inputs)."""
+        for _, kernel in self.views(vector):
+            if kernel.ndim == 4:
+                yield kernel.permute(0, 2, 3, 1)
 
 
 def in_memory_order(tensor: Tensor) -> Tensor:

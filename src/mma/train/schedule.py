@@ -11,8 +11,8 @@ def scheduled(optim: Optim, step: int, age: int, end: int) -> Optim:
     """Return the settings of one step: `age` steps since the weights were drawn, `end` steps in the whole run."""
     if optim.decay == "constant" and age >= optim.warmup:
         return optim
-    rise = min((age + 1) / (optim.warmup + 1), 1.0)
-    return optim.model_copy(update={"lr": optim.lr * rise * falling(optim.decay, step / end)})
+    share = min((age + 1) / (optim.warmup + 1), 1.0) * falling(optim.decay, step / end)
+    return optim.model_copy(update={"lr": optim.lr * share, "kernel_lr": optim.kernel_lr * share})
 
 
 def falling(decay: str, done: float) -> float:
