@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -123,24 +123,29 @@ def spending(preset: str, visible: int, budget: int, money: dict[int, int], sett
     return Experiment(about, preset, rows, (budget,), settings)
 
 
-def compute(lengths: Mapping[int, int]) -> dict[str, Method]:
-    """Return `cifar10-fast` and the paper's network with MixMatch at several lengths: {steps of fast: steps of WRN-28-2}.
+def compute(fast: Iterable[int], adam: Iterable[int], wrn: Iterable[int]) -> dict[str, Method]:
+    """Return families at several lengths in steps: `cifar10-fast`, itself before Muon and mirror images, the paper's network."""
+    plain = ("optim.rule=adam", "net.mirrored=false")
+    return {
+        **{f"fast @ {n} steps": Method(settings=phases(n, n // 3), ramp=0.25) for n in fast},
+        **{f"fast by Adam @ {n} steps": Method(settings=(*plain, *phases(n, n // 3)), ramp=0.25) for n in adam},
+        **{f"WRN-28-2 MixMatch @ {n} steps": Method(settings=papers(n)) for n in wrn},
+    }
 
-    The paper's network grows at random: looking at the pool for a query would take a third of what it may compute.
+
+def papers(steps: int) -> tuple[str, ...]:
+    """Return the settings that make `cifar10-fast` the paper's, for a run far shorter than the paper's.
+
+    It grows at random: looking at the pool for a query would take a third of what it may compute. The unlabeled weight
+    rises as in the paper: one that rose to its end within 145 steps made the guesses collapse into one class.
     """
-    wrn = (
-        *("net=wrn", "algorithm=mixmatch", "optim.lr=0.002", "optim.batch=64"),
+    horizon = min(1 - 1 / max(round(steps / 20), 2), 0.999)  # averages over a thousand steps would come too late
+    return (
+        *("net=wrn", "algorithm=mixmatch", "optim.rule=adam", "optim.lr=0.002", "optim.batch=64"),
         *("optim.warmup=0", "optim.decay=constant", "query=random"),
+        *(f"net.bn_decay={horizon:.4f}", f"optim.ema_decay={horizon:.4f}"),
+        *phases(steps, steps),  # an evaluation costs 14 steps, so there is one
     )
-    rows = {f"fast @ {steps} steps": Method(settings=phases(steps, steps // 3), ramp=0.25) for steps in lengths}
-    for steps in lengths.values():
-        # Short runs cannot wait for averages over a thousand steps. The unlabeled weight rises as the paper's does: one that
-        # rose to its end within 145 steps made the guesses collapse into one class.
-        horizon = 1 - 1 / max(round(steps / 20), 2)
-        short = (f"net.bn_decay={min(horizon, 0.999):.4f}", f"optim.ema_decay={min(horizon, 0.999):.4f}")
-        settings = (*wrn, *short, *phases(steps, steps))  # an evaluation costs it 14 steps, so there is one
-        rows[f"WRN-28-2 MixMatch @ {steps} steps"] = Method(settings=settings)
-    return rows
 
 
 def phases(steps: int, evaluate: int) -> tuple[str, ...]:
