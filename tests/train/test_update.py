@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from mma.config import Optim
 from mma.nets import build, initialise
 from mma.rng import rng
+from mma.train.flat import Flat
 from mma.train.state import State, assemble
 from mma.train.update import BETA1, orthogonal, update
 
@@ -103,8 +105,17 @@ def test_everything_else_moves_by_adam():
     assert not torch.equal(muon.weights.vector, adam.weights.vector)
 
 
-def test_convolutions_lie_before_everything_else():
-    one = state()
-    assert one.weights.convolutions == sum(p.numel() for p in one.student.parameters() if p.ndim == 4)
-    dimensions = [len(shape) for shape in one.weights.shapes.values()]
-    assert dimensions == sorted(dimensions, reverse=True)
+def test_convolutions_lie_before_other_kernels_and_those_before_the_rest():
+    class Odd(nn.Module):
+        """Parameters of every number of dimensions, in no good order."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            for place, dimensions in enumerate([1, 5, 2, 4, 3, 0, 4]):
+                setattr(self, f"p{place}", nn.Parameter(torch.full((2,) * dimensions, float(dimensions))))
+
+    flat = Flat(Odd(), gradients=True)
+    assert [len(shape) for shape in flat.shapes.values()] == [4, 4, 5, 2, 3, 1, 0]
+    assert flat.convolutions == 2 * 16
+    assert flat.kernels == 2 * 16 + 32 + 4 + 8
+    assert [kernel.shape for kernel in flat.convolved(flat.vector)] == [(2, 2, 2, 2)] * 2

@@ -124,7 +124,7 @@ def spending(preset: str, visible: int, budget: int, money: dict[int, int], sett
 
 
 def compute(fast: Iterable[int], adam: Iterable[int], wrn: Iterable[int]) -> dict[str, Method]:
-    """Return families at several lengths in steps: `cifar10-fast`, itself before Muon and mirror images, the paper's network."""
+    """Return families at several lengths in steps: `cifar10-fast`, it before Muon and mirror images, the paper's network."""
     plain = ("optim.rule=adam", "net.mirrored=false")
     return {
         **{f"fast @ {n} steps": Method(settings=phases(n, n // 3), ramp=0.25) for n in fast},

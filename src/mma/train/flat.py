@@ -16,7 +16,7 @@ class Flat:
     """
 
     def __init__(self, net: nn.Module, *, gradients: bool) -> None:
-        named = sorted(net.named_parameters(), key=lambda item: -item[1].ndim)  # stable: kernels keep their order
+        named = sorted(net.named_parameters(), key=lambda item: (item[1].ndim != 4, item[1].ndim < 2))  # stable
         self.shapes = {name: parameter.shape for name, parameter in named}
         self.vector = torch.cat([in_memory_order(parameter.detach()) for _, parameter in named]).clone()
         self.kernels = sum(p.numel() for _, p in named if p.ndim >= 2)
