@@ -61,11 +61,14 @@ def test_nothing_of_it_is_learned_or_stored():
     assert torch.equal(net.stem.kernel, before)
 
 
+def drawn(*, mirrored: bool) -> torch.nn.Module:
+    net = build("fast", 3, 10, 16, filters=8, mirrored=mirrored)
+    initialise(net, rng(1, "init"))
+    return net
+
+
 def test_mirrored_answers_are_the_same_for_an_image_and_its_mirror_image():
-    net, plain = (build("fast", 3, 10, 16, filters=8, mirrored=mirrored) for mirrored in (True, False))
-    for one in (net, plain):
-        initialise(one, rng(1, "init"))
-        one.eval()
+    net, plain = (drawn(mirrored=mirrored).eval() for mirrored in (True, False))
     x = torch.from_numpy(rng(2, "x").standard_normal((3, 3, 16, 16), dtype="float32"))
     torch.testing.assert_close(net(x), net(x.flip(3)))
     torch.testing.assert_close(net(x), (plain(x) + plain(x.flip(3))) / 2)
@@ -73,8 +76,6 @@ def test_mirrored_answers_are_the_same_for_an_image_and_its_mirror_image():
 
 
 def test_training_sees_images_one_way():
-    net, plain = (build("fast", 3, 10, 16, filters=8, mirrored=mirrored) for mirrored in (True, False))
-    for one in (net, plain):
-        initialise(one, rng(1, "init"))
+    net, plain = (drawn(mirrored=mirrored) for mirrored in (True, False))
     x = torch.from_numpy(rng(2, "x").standard_normal((3, 3, 16, 16), dtype="float32"))
     assert torch.equal(net(x), plain(x))

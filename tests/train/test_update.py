@@ -18,7 +18,7 @@ MUON = Optim(rule="muon", kernel_lr=0.03)
 
 
 def state() -> State:
-    net = build("small", 1, 3, 8, filters=8)
+    net = build("small", 1, 3, 8, filters=16)  # its first kernel is a tall matrix, 16 x 9, the others are wide
     initialise(net, rng(1, "init"))
     return assemble(net, torch.device("cpu"))
 
