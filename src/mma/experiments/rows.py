@@ -123,11 +123,12 @@ def spending(preset: str, visible: int, budget: int, money: dict[int, int], sett
     return Experiment(about, preset, rows, (budget,), settings)
 
 
-def compute(fast: Iterable[int], adam: Iterable[int], wrn: Iterable[int]) -> dict[str, Method]:
-    """Return families at several lengths in steps: `cifar10-fast`, it before Muon and mirror images, the paper's network."""
-    plain = ("optim.rule=adam", "net.mirrored=false")
+def compute(fast: Iterable[int], wide: Iterable[int], adam: Iterable[int], wrn: Iterable[int]) -> dict[str, Method]:
+    """Return families at several lengths in steps: `cifar10-fast`, wider, as it was before Muon, and the paper's network."""
+    plain, broad = ("optim.rule=adam", "net.mirrored=false"), ("net.filters=24",)
     return {
         **{f"fast @ {n} steps": Method(settings=phases(n, n // 3), ramp=0.25) for n in fast},
+        **{f"fast with 24 filters @ {n} steps": Method(settings=(*broad, *phases(n, n // 3)), ramp=0.25) for n in wide},
         **{f"fast by Adam @ {n} steps": Method(settings=(*plain, *phases(n, n // 3)), ramp=0.25) for n in adam},
         **{f"WRN-28-2 MixMatch @ {n} steps": Method(settings=papers(n)) for n in wrn},
     }
