@@ -57,6 +57,12 @@ class Contestant:
         """Median processor seconds of a step."""
         return statistics.median(processor for _, processor in self.taken)
 
+    def against(self, other: Contestant) -> tuple[float, float]:
+        """Return the medians, over steps and their neighbours in time, of our share of the other's (clock, processor)."""
+        pairs = list(zip(self.taken, other.taken, strict=True))
+        clock, processor = (statistics.median(mine[i] / theirs[i] for mine, theirs in pairs) for i in (0, 1))
+        return clock, processor
+
     def close(self) -> None:
         """Let the process end."""
         assert self.process.stdin is not None
