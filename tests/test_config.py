@@ -127,6 +127,7 @@ def test_every_added_setting_changes_the_digest_once_it_is_set():
         "optim.warmup=3",
         "optim.unlabeled_ratio=2",
         "algorithm.align=uniform",
+        "data.strong_labels=0.5",
     ):
         assert change(base, [setting]).digest() != base.digest()
     for group, added in ADDED.items():

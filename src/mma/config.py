@@ -31,6 +31,9 @@ class Data(Settings):
     validation: int = Field(default=0, ge=0)  # images held out of the pool and tested on instead of the test set
     shift: int = Field(ge=0)  # pixels a view may move
     mirror: bool  # a view may be its mirror image
+    strong_labels: float = Field(
+        default=0.0, ge=0.0, le=1.0
+    )  # share of a batch's labeled images that are shown distorted
     small_side: int | None = Field(default=None, ge=8)  # pixels to which images are averaged down in the first steps
     small_share: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the run's steps that are made so small
 
@@ -111,7 +114,7 @@ NETS: dict[str, type[Settings]] = {"wrn": Wrn, "small": Small, "fast": Fast, "ow
 # Settings that came after the first runs were stored, and what those runs did. At this value a digest does not see them,
 # so that a run begun before they existed goes on.
 ADDED: dict[str, dict[str, Any]] = {
-    "data": {"small_side": None, "small_share": 0.0},
+    "data": {"strong_labels": 0.0, "small_side": None, "small_share": 0.0},
     "net": {"stem": "learned", "mirrored": False},
     "optim": {"unlabeled_ratio": 1, "warmup": 0, "decay": "constant", "rule": "adam", "kernel_lr": 0.03},
     "algorithm": {"align": "off", "align_decay": 0.99},

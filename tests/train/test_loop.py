@@ -72,6 +72,7 @@ def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
         ["net=fast", "net.filters=8", "optim.decay=cosine", "optim.warmup=7", "growth.refresh_every=1"],
         ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true"],
         ["optim.rule=muon", "optim.warmup=7", "optim.decay=linear"],
+        ["data.strong_labels=0.5"],
         ["algorithm=freematch", "data.small_side=8", "data.small_share=0.6", "optim.decay=linear"],
     ],
     ids=lambda settings: settings[0],

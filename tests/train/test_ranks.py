@@ -155,9 +155,10 @@ class Third(Team):
         self.rank, self.size = rank, 3
 
 
+@pytest.mark.parametrize("strong", [0.0, 0.5])
 @pytest.mark.parametrize("algorithm", ["mixmatch", "vat", "supervised"])
-def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digits, algorithm):
-    config = tiny(f"algorithm={algorithm}", "optim.batch=12", "data.mirror=true")
+def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digits, algorithm, strong):
+    config = tiny(f"algorithm={algorithm}", "optim.batch=12", "data.mirror=true", f"data.strong_labels={strong}")
     pixels = pixels_of(digits.train, torch.device("cpu"), 2, mirror=True)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mma.rng import rng
-from mma.train.stream import Epochs, Stream, as_input, pixels_of, shifted
+from mma.train.stream import Epochs, Stream, as_input, evenly, pixels_of, shifted
 
 CPU = torch.device("cpu")
 
@@ -35,6 +35,27 @@ def test_batches_have_the_promised_shapes_and_range(tiny, digits):
     assert batch.y.dtype == torch.int64
     assert batch.x.min() >= -1
     assert batch.x.max() <= 1
+
+
+def test_a_share_of_the_labeled_images_is_shown_distorted_and_nothing_else_changes(tiny, digits):
+    weak, half, all_ = (stream(tiny(f"data.strong_labels={share}"), digits)[3] for share in (0.0, 0.5, 1.0))
+    assert torch.equal(half.x[::2], weak.x[::2])
+    assert all(not torch.equal(a, b) for a, b in zip(half.x[1::2], weak.x[1::2], strict=True))
+    assert all(not torch.equal(a, b) for a, b in zip(all_.x, weak.x, strict=True))
+    assert half.x.abs().max() <= 1
+    for other in (half, all_):
+        assert torch.equal(other.y, weak.y)
+        assert torch.equal(other.u, weak.u)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 0.5, 0.6, 1.0])
+def test_a_share_of_places_is_spread_evenly(share):
+    for count in (1, 10, 20, 40):
+        places = evenly(share, count)
+        assert len(places) == int(share * count + 1e-9)
+        assert len(set(places)) == len(places)
+        first, second = (np.sum(places < count // 2), np.sum(places >= count // 2))
+        assert abs(first - second) <= 1
 
 
 def test_an_algorithm_without_unlabeled_images_gets_none(tiny, digits):

@@ -137,7 +137,7 @@ class Stream:
         many, pixels = self.config.optim.unlabeled_ratio, seen(self.pixels, self.config, step)
         draw = rng(self.config.seed, "augment", step)
         rows = self.labeled.slice(begin, size)
-        x = pixels.views(self.images[rows], draw, self.share)
+        x = self.labeled_views(rows, pixels, draw, step)
         y = self.targets[torch.from_numpy(rows[self.share]).to(self.targets.device, non_blocking=True)]
         unlabeled = self.unlabeled.slice(begin * many, size * many) if self.views else np.empty(0, np.int64)
         u = pixels.views(np.tile(unlabeled, self.views), draw, self.of_each_view(self.views)) if self.views else x[:0]
@@ -148,6 +148,15 @@ class Stream:
         strong = strengthened(pixels.views(np.tile(unlabeled, count), draw), draw)[self.of_each_view(count)]
         return Batch(x, y, u, torch.stack(strong.chunk(count)))
 
+    def labeled_views(self, rows: np.ndarray, pixels: Pixels, draw: np.random.Generator, step: int) -> Tensor:
+        """Return weak views of labeled images, and strong ones of as many as asked for; the part of this process."""
+        strong = evenly(self.config.data.strong_labels, len(rows))
+        if not len(strong):
+            return pixels.views(self.images[rows], draw, self.share)
+        x, where = pixels.views(self.images[rows], draw), torch.from_numpy(strong).to(pixels.device, non_blocking=True)
+        x = x.index_copy(0, where, strengthened(x[where], rng(self.config.seed, "strong labels", step)))
+        return x[self.share]
+
     def of_each_view(self, views: int) -> slice | np.ndarray:
         """Return where the share of this process is among all views of the unlabeled images of a batch."""
         if self.share == slice(None):
@@ -155,6 +164,12 @@ class Stream:
         many = self.config.optim.unlabeled_ratio
         mine = slice(self.share.start * many, self.share.stop * many)
         return np.arange(views * many * self.config.optim.batch).reshape(views, -1)[:, mine].ravel()
+
+
+def evenly(share: float, count: int) -> np.ndarray:
+    """Return which of `count` places make up a share of them, evenly spread: every slice of a batch gets its part."""
+    marks = np.floor(np.arange(count + 1) * share + 1e-9)
+    return np.flatnonzero(np.diff(marks))
 
 
 def shuffled(pool: np.ndarray, free: np.ndarray, seed: int, round: int, epoch: int) -> np.ndarray:
