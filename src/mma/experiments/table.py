@@ -186,7 +186,15 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         "lab": lambda: Experiment(
             "accuracy over compute: cifar10-fast against the paper's network",
             "cifar10-fast",
-            compute(fast=(1_200, 24_000), wide=(18_000,), adam=(1_800, 15_000), wrn=(50, 362, 620)),
+            compute(
+                {
+                    "fast": (4_500, 18_000),
+                    "fast without strong labels": (18_000,),
+                    "fast with 16 filters": (1_200, 24_000),
+                    "fast by Adam": (1_800, 15_000),
+                    "WRN-28-2 MixMatch": (50, 362, 1_060),
+                }
+            ),
             (500,),
             seeds=3,
         ),
