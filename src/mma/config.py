@@ -31,9 +31,7 @@ class Data(Settings):
     validation: int = Field(default=0, ge=0)  # images held out of the pool and tested on instead of the test set
     shift: int = Field(ge=0)  # pixels a view may move
     mirror: bool  # a view may be its mirror image
-    strong_labels: float = Field(
-        default=0.0, ge=0.0, le=1.0
-    )  # share of a batch's labeled images that are shown distorted
+    strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the labeled images that are shown distorted
     small_side: int | None = Field(default=None, ge=8)  # pixels to which images are averaged down in the first steps
     small_share: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the run's steps that are made so small
 

@@ -141,14 +141,8 @@ def papers(steps: int) -> tuple[str, ...]:
     """
     horizon = min(1 - 1 / max(round(steps / 20), 2), 0.999)  # averages over a thousand steps would come too late
     return (
-        *(
-            "data.strong_labels=0.0",
-            "net=wrn",
-            "algorithm=mixmatch",
-            "optim.rule=adam",
-            "optim.lr=0.002",
-            "optim.batch=64",
-        ),
+        *("data.strong_labels=0.0", "net=wrn", "algorithm=mixmatch", "optim.rule=adam"),
+        *("optim.lr=0.002", "optim.batch=64"),
         *("optim.warmup=0", "optim.decay=constant", "query=random"),
         *(f"net.bn_decay={horizon:.4f}", f"optim.ema_decay={horizon:.4f}"),
         *phases(steps, steps),  # an evaluation costs 14 steps, so there is one
