@@ -18,7 +18,7 @@ from mma.nets.flops import forward_flop
 from mma.run import Run, explained, write_whole
 from mma.train.memory import keep_memory
 
-SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads were no faster than one (bench/RESULTS.md)
+SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
 # What the numbers depend on.
 EXACT = ("torch", "device", "gpu", "threads", "processes", "compile", "cpu", "config", "data")
 
