@@ -154,7 +154,8 @@ def cifar10_fast() -> Config:
     """CIFAR-10 in an hour of two cores: a cheap network on whole images, 250 labels growing to 500.
 
     Chosen on 5,000 held-out images with 500 labels drawn at once, one seed, five to twenty minutes of one core
-    (results/fast-tuning); the width after a longer run. What it reaches at which cost, against the paper's network: results/compute-cifar10.
+    (results/fast-tuning); the width after a longer run. What it reaches at which cost, against the paper's network:
+    results/compute-cifar10.
     """
     return Config(
         preset="cifar10-fast",
