@@ -67,8 +67,8 @@ def kernel(channels: int) -> Tensor:
 def convolutions() -> str:
     """Direct and Winograd's convolution, forward alone and with both gradients."""
     lines = [
-        "3x3 convolutions of 64 images, processor milliseconds, direct (oneDNN) / Winograd; mma takes the faster by a rule "
-        "(`mma.nets.winograd.worthwhile`).",
+        "3x3 convolutions of 64 images, processor milliseconds, direct (oneDNN) / Winograd; mma chooses by a rule "
+        "that suits training (`mma.nets.winograd.worthwhile`).",
         "",
         "| channels, side | forward | forward and gradients |",
         "|---|---|---|",

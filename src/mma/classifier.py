@@ -44,7 +44,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     algorithm : a name in `mma.algorithms.ALGORITHMS`, or one of these algorithms with settings of your own
-    net : "small", "wrn", or a function (channels, classes, side) -> nn.Module; to query, it needs features() and head
+    net : "small", "fast", "wrn", or a function (channels, classes, side) -> nn.Module; to query, it needs features() and head
     filters : width of the network at its first scale; a network of your own knows its own
     steps : optimizer steps; the averages and the ramp of the unlabeled weight follow from them
     batch : labeled images per step, and as many unlabeled ones

@@ -49,7 +49,7 @@ class Wrn(Settings):
     """The paper's wide residual network."""
 
     name: Literal["wrn"] = "wrn"
-    # Paper: 32, for CIFAR-100 128 (appendix table). Below 8 torch 2.13 on a CPU corrupts memory in a strided 1x1 backward.
+    # Below 8 torch 2.13 on a CPU corrupts memory in a strided 1x1 backward.
     filters: int = Field(default=32, ge=8)
     blocks: int = Field(default=4, gt=0)  # residual blocks per stage: 4 makes 28 layers
     stages: int | None = Field(default=None, gt=0)  # None = log2(side) - 2
@@ -85,7 +85,7 @@ class Optim(Settings):
     """The optimizer frame that every algorithm shares."""
 
     rule: Literal["adam", "muon"] = "adam"  # muon = for the kernels of convolutions; everything else moves by Adam
-    lr: float = Field(default=0.002, gt=0.0)  # Paper: constant.
+    lr: float = Field(default=0.002, gt=0.0)  # Paper: the learning rate is constant.
     kernel_lr: float = Field(default=0.03, gt=0.0)  # of Muon: the share of a freshly drawn kernel that one step changes
     weight_decay: float = Field(default=0.02, ge=0.0)  # of kernels, decoupled, times lr
     ema_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the teacher's weights, per step
@@ -99,9 +99,9 @@ class Optim(Settings):
 class Log(Settings):
     """How often the run is measured and stored."""
 
-    every: int = Field(default=1_024, gt=0)  # steps between evaluations; the last step is one too. Paper: 1,024.
+    every: int = Field(default=1_024, gt=0)  # steps; and the last one. Paper: every 1,024 steps it is evaluated.
     checkpoint: int = Field(default=4_096, gt=0)  # steps between stored states (and every few minutes)
-    last: int = Field(default=20, gt=0)  # the result is the median of that many last evaluations. Paper: 20.
+    last: int = Field(default=20, gt=0)  # the result is the median of that many last evaluations
 
     def evaluations(self, end: int) -> int:
         """Return how often a run of `end` steps is measured."""

@@ -133,7 +133,7 @@ def fashion_mnist() -> Config:
 
 
 def cifar10_lab() -> Config:
-    """CIFAR-10 at lab scale: a cheap network on 10,000 images, small at first; 250 labels growing to 500 in about five minutes.
+    """CIFAR-10 at lab scale: a cheap network on 10,000 images, small at first; 250 labels growing to 500 in six minutes.
 
     Width, steps and image sizes are what a core does in that time. The unlabeled weight was chosen from 10 and 30 on
     5,000 held-out images with 500 labels drawn at once (results/cifar10-lab-tuning).
@@ -154,8 +154,8 @@ def cifar10_fast() -> Config:
     """CIFAR-10 in an hour of two cores: a cheap network on whole images, 250 labels growing to 500.
 
     Chosen on 5,000 held-out images with 500 labels drawn at once, one seed, five to twenty minutes of one core
-    (results/fast-tuning); the width after a longer run. What it reaches at which cost, against the paper's network:
-    results/compute-cifar10.
+    (results/fast-tuning); the width after one longer run on the test set. What it reaches at which cost, against the
+    paper's network: results/compute-cifar10.
     """
     return Config(
         preset="cifar10-fast",

@@ -151,9 +151,10 @@ class Run:
     def result(self) -> tuple[float, int] | None:
         """Return the median of the last evaluations made with the final label count, and how many there were.
 
-        Paper: the median of the last 20 evaluations; never a checkpoint selected by its test accuracy. A short run has
-        fewer in its last phase. One that never grew is measured over as many steps, or its slow start would count.
+        A short run has fewer than asked for in its last phase. One that never grew is measured over as many steps, or its
+        slow start would count.
         """
+        # Paper: the result is the median of the last 20 evaluations, never a checkpoint selected by its test accuracy.
         rows = [row for row in self.read("metrics") if row["accuracy"] is not None]
         begin = rows[-1]["step"] - self.growth().final if rows else 0
         rows = [row for row in rows if row["labels"] == rows[-1]["labels"] and row["step"] > begin]

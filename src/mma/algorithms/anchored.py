@@ -26,7 +26,7 @@ class AnchoredMixMatch(Algorithm, frozen=True):
     """MixMatch with two ideas of its successor (arXiv:1911.09785): distribution alignment and augmentation anchoring.
 
     The guess comes from one weak view; this view and a strong one of the same image are blended with the labeled images
-    and fitted as MixMatch does. Differs: no prediction of rotations, and the squared error of MixMatch.
+    and fitted as MixMatch does. Unlike there: no prediction of rotations, and the squared error of MixMatch.
     """
 
     name: Literal["anchored-mixmatch"] = "anchored-mixmatch"

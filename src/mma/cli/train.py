@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from mma.train.ranks import Ranks
 
 Target = Annotated[str, typer.Argument(help="A preset (new run) or a run folder (go on with it).")]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder of a new run. Default: runs/PRESET-QUERY-seedN.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder of a new run. Default: runs/PRESET-ALGORITHM-QUERY-seedN.")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of a new run.")
 ]

@@ -48,7 +48,7 @@ class SmallNet(GroupedNetwork):
 
 
 def scales(side: int) -> int:
-    """Return how many scales fit: the last works on maps of 4 to 7, and there are at most three."""
+    """Return how many scales fit: at most three; up to 31 pixels the last works on maps of 4 to 7."""
     return min(max(side.bit_length() - 2, 1), 3)
 
 

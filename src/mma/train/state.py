@@ -96,7 +96,8 @@ def assemble(student: nn.Module, device: torch.device) -> State:
 
 
 def share_statistics(student: nn.Module, teacher: nn.Module) -> None:
-    """Let the teacher read the student's BN statistics themselves. Paper: they are used raw, only weights are averaged."""
+    """Let the teacher read the student's BN statistics themselves."""
+    # Paper: BN statistics are used raw, only weights are averaged.
     modules = dict(teacher.named_modules())
     for prefix, module in student.named_modules():
         for name, buffer in module.named_buffers(recurse=False):

@@ -94,7 +94,7 @@ def entry(row: int, column: int, largest: float) -> Callable[[np.ndarray], np.nd
 
 
 def blend(images: Tensor, other: Tensor, strength: Tensor) -> Tensor:
-    """Go from the image up to nine tenths of the way to another one."""
+    """Go 5 to 95 % of the way from the image to another one."""
     return torch.lerp(images, other, 0.05 + 0.9 * strength)
 
 

@@ -25,7 +25,8 @@ def update(state: State, optim: Optim, updates: int) -> None:
 
 
 def adam(state: State, gradient: Tensor, lr: float, updates: int, begin: int) -> None:
-    """Move the weights from `begin` on. Original: TensorFlow's form, whose epsilon stands beside the uncorrected sqrt(v)."""
+    """Move the weights from `begin` on."""
+    # Original: Adam in TensorFlow's form, whose epsilon stands beside the uncorrected sqrt(v).
     gradient, square = gradient[begin:], state.moment2[begin:]
     square.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
     corrected = lr * math.sqrt(1.0 - BETA2**updates) / (1.0 - BETA1**updates)
