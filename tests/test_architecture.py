@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
-    {"rng", "shares", "text", "growth", "paper"},
+    {"rng", "shares", "text", "machine", "growth", "paper"},
     {"run"},
     {"data", "query", "cost"},
     {"nets", "arrays"},
@@ -27,7 +27,7 @@ ORDER = [
     {"classifier", "experiments"},
     {"cli"},
 ]
-WITHOUT_TORCH = {"rng", "shares", "text", "growth", "paper", "run", "data", "query", "cost", "arrays"}
+WITHOUT_TORCH = {"rng", "shares", "text", "machine", "growth", "paper", "run", "data", "query", "cost", "arrays"}
 
 
 def room(path: Path) -> str:

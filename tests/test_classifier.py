@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
-from mma.algorithms import ALGORITHMS, MixMatch
+from mma.algorithms import ALGORITHMS, FreeMatch, MixMatch
 from mma.classifier import MixMatchClassifier
 from mma.query.strategy import names
 
@@ -134,6 +134,7 @@ def test_labels_that_cannot_be_meant_are_explained(y: Any, says: str) -> None:
         ({"lr": 0.0}, "lr=0.0 must be a number above 0"),
         ({"lr": "fast"}, "lr='fast' must be"),
         ({"weight": -1}, "weight=-1 must be a number of at least 0"),
+        ({"net": "fast", "filters": 4}, "filters=4 must be"),
         ({"shift": 8}, "Use at most 7"),
         ({"image_shape": (4, 4)}, "does not fit samples of shape"),
         ({"device": "cuda:99"}, "torch sees no GPU"),
@@ -144,6 +145,14 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], says: str) -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(ValueError, match=re.escape(says)):
         quick(**settings).fit(grey(), some_labels())
+
+
+@pytest.mark.parametrize("algorithm", ["fixmatch", FreeMatch()])
+def test_rows_of_numbers_are_not_distorted_as_if_they_were_images(algorithm: Any) -> None:
+    rows = grey().reshape(12, -1)
+    with pytest.raises(ValueError, match="learns from distorted images"):
+        quick(algorithm=algorithm).fit(rows, some_labels())
+    quick(algorithm=algorithm, image_shape=grey().shape[1:]).fit(rows, some_labels())
 
 
 @pytest.mark.parametrize(

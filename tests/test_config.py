@@ -78,6 +78,9 @@ def test_settings_apply_in_order():
         ("growth.start_set=all", r"growth.start_set: .*'uniform'"),
         ("algorithm=mixmtach", r"algorithm: there is no 'mixmtach'. Choose one of: mixmatch"),
         ("net=resnet", r"net: there is no 'resnet'"),
+        ("net={}", r"net: there is no \{\}"),
+        ("algorithm=[1]", r"algorithm: there is no \[1\]"),
+        ("optim.batch=1", r"optim.batch: .*greater than or equal to 2"),
         ("query=diff-direct", r"query: .*Did you mean 'diff2-direct'"),
         ("growth.add", r"has no '='"),
         ("data.total=10", r"growth.budget \(60\) is larger than data.total \(10\)"),
@@ -87,6 +90,12 @@ def test_settings_apply_in_order():
 def test_a_wrong_setting_is_named(setting, message):
     with pytest.raises(ValueError, match=message):
         change(preset("digits"), [setting])
+
+
+def test_answers_by_mirror_images_need_training_on_them():
+    with pytest.raises(ValueError, match=r"data.mirror=false trains on none.*net.mirrored=false"):
+        change(preset("cifar10-fast"), ["data.mirror=false"])
+    change(preset("cifar10-fast"), ["data.mirror=false", "net.mirrored=false"])
 
 
 def test_an_unknown_key_in_a_file_is_an_error():
@@ -117,7 +126,7 @@ def test_runs_begun_before_a_setting_existed_keep_their_digest(name, digest):
 
 
 def test_every_added_setting_changes_the_digest_once_it_is_set():
-    base = change(preset("digits"), ["net=fast"])
+    base = change(preset("digits"), ["net=fast", "data.mirror=true"])
     for setting in (
         "net.stem=cosines",
         "net.mirrored=true",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from threading import Timer
 
 import pytest
 
@@ -90,6 +92,23 @@ def test_a_busy_run_is_seen_and_a_dead_lock_is_none(new_run):
         assert run.busy()
     assert not run.busy()
     assert (run.folder / "lock").exists()
+
+
+def test_a_run_can_be_locked_while_somebody_looks_at_it(new_run):
+    run = new_run("a")
+    with run.lock():
+        pass  # the file is there
+    with (run.folder / "lock").open() as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        Timer(0.2, lambda: fcntl.flock(looker, fcntl.LOCK_UN)).start()
+        with run.lock():
+            assert run.busy()
+
+
+def test_a_file_is_no_place_for_a_run(tmp_path, tiny):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match=r"is a file.*another --out"):
+        Run.create(tmp_path / "file", tiny().model_dump(mode="json"))
 
 
 def test_a_run_that_never_grew_is_measured_over_the_steps_of_a_last_phase(new_run):

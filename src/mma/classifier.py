@@ -104,6 +104,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, codes = encoded(y)
         self._frame = frame_of(X, self.image_shape)
         self.image_shape_ = self._frame.shape
+        self._check_views()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._config(labels=int((codes != UNKNOWN).sum()))
         pixels = self._pixels(X, config.data.shift)
@@ -178,6 +179,15 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"shift={shift} moves images of side {side} out of sight. Use at most {side - 1}.")
         return shift
 
+    def _check_views(self) -> None:
+        """Refuse distortions of what is no picture."""
+        name = self.algorithm.name if isinstance(self.algorithm, Algorithm) else str(self.algorithm)
+        if self._frame.plain_rows and name in ALGORITHMS and ALGORITHMS[name].strong:
+            raise ValueError(
+                f"algorithm={name!r} learns from distorted images, and rows of numbers are none. Use 'mixmatch', or say with "
+                "image_shape how the rows are images."
+            )
+
     def _config(self, labels: int) -> Config:
         """Return the whole description of this training."""
         steps = checked("steps", self.steps, 1)
@@ -198,19 +208,17 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _net(self, steps: int) -> Wrn | Small | Fast | Own:
         """Return the settings of the network; statistics of a short training forget fast."""
-        filters, bn_decay = checked("filters", self.filters, 1), decay(steps / 50)
         if callable(self.net):
             return Own()
-        if self.net == "small":
-            return Small(filters=filters, bn_decay=bn_decay)
-        if self.net == "fast":
-            return Fast(filters=filters, bn_decay=bn_decay)
-        if self.net == "wrn":
-            return Wrn(filters=filters, bn_decay=bn_decay)
-        raise ValueError(
-            f"net={self.net!r} is no network. Use one of {', '.join(map(repr, NETS))}, or a function "
-            "(channels, classes, side) -> nn.Module that makes your own."
-        )
+        if self.net not in NETS:
+            raise ValueError(
+                f"net={self.net!r} is no network. Use one of {', '.join(map(repr, NETS))}, or a function "
+                "(channels, classes, side) -> nn.Module that makes your own."
+            )
+        kinds: dict[str, type[Small | Fast | Wrn]] = {"small": Small, "fast": Fast, "wrn": Wrn}
+        kind = kinds[self.net]
+        least = 1 if kind is Small else 8
+        return kind(filters=checked("filters", self.filters, least), bn_decay=decay(steps / 50))
 
     def _algorithm(self, steps: int) -> Algorithm:
         """Return the algorithm; the ramp of one that came by name fits the steps."""

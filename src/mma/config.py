@@ -89,7 +89,7 @@ class Optim(Settings):
     kernel_lr: float = Field(default=0.03, gt=0.0)  # of Muon: the share of a freshly drawn kernel that one step changes
     weight_decay: float = Field(default=0.02, ge=0.0)  # of kernels, decoupled, times lr
     ema_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the teacher's weights, per step
-    batch: int = Field(default=64, gt=0)  # labeled images per step
+    batch: int = Field(default=64, ge=2)  # labeled images per step; batch normalisation needs two
     unlabeled_ratio: int = Field(default=1, gt=0)  # unlabeled images per labeled one
     warmup: int = Field(default=0, ge=0)  # steps over which the rate rises to `lr`, again after a refresh
     decay: Literal["constant", "linear", "cosine"] = "constant"  # how the rate falls to zero over the whole run
@@ -171,6 +171,15 @@ class Config(Settings):
             raise ValueError(f"growth.visible ({self.growth.visible}) is larger than data.total ({self.data.total})")
         return self
 
+    @model_validator(mode="after")
+    def _mirror_images_are_trained_on(self) -> Config:
+        if getattr(self.net, "mirrored", False) and not self.data.mirror:
+            raise ValueError(
+                "net.mirrored answers by mirror images too, but data.mirror=false trains on none. Write  "
+                "--set net.mirrored=false  as well"
+            )
+        return self
+
     @property
     def passive(self) -> bool:
         """Whether the whole budget is drawn at the start."""
@@ -221,7 +230,7 @@ def put(data: dict[str, Any], path: str, value: Any) -> None:
         raise ValueError(unknown(path, known | set(CHOICES), data["preset"]))
     group = path.removesuffix(".name")
     if group in CHOICES:
-        if value not in CHOICES[group]:
+        if not isinstance(value, str) or value not in CHOICES[group]:
             raise ValueError(f"{group}: there is no {value!r}. Choose one of: {', '.join(CHOICES[group])}.")
         data[group] = {"name": value, **CHOICES[group][value]().model_dump(mode="json")}
         return

@@ -40,6 +40,8 @@ class Run:
                 f"{folder} already holds a run. Continue it with  mma train {folder}  or choose another --out."
             )
         left_by_a_kill = {"checkpoints", ".config.json.tmp"}
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is a file, and a run is a folder. Choose another --out.")
         if folder.exists() and any(path.name not in left_by_a_kill for path in folder.iterdir()):
             raise ValueError(f"{folder} is not empty and not a run. Choose another --out.")
         with explained(folder):
@@ -186,12 +188,8 @@ class Run:
         with explained(self.folder):
             file = (self.folder / "lock").open("a")
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(
-                    f"{self.folder} is being trained by another process. Wait for it, or stop it."
-                ) from None
+            if not taken(file, fcntl.LOCK_EX):
+                raise ValueError(f"{self.folder} is being trained by another process. Wait for it, or stop it.")
             yield
 
     def busy(self) -> bool:

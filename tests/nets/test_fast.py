@@ -51,7 +51,7 @@ def alike(values: torch.Tensor) -> float:
     return float((correlation - torch.eye(len(correlation))).abs().mean())
 
 
-def test_nothing_of_it_is_learned_or_stored():
+def test_nothing_of_it_is_learned():
     net = build("fast", 3, 10, 32, filters=8, stem="cosines")
     before = net.stem.kernel.clone()
     initialise(net, rng(1, "init"))
@@ -59,6 +59,11 @@ def test_nothing_of_it_is_learned_or_stored():
     assert not list(net.stem.parameters())
     assert not [name for name in net.state_dict() if name.startswith("stem.")]
     assert torch.equal(net.stem.kernel, before)
+
+
+def test_images_too_small_for_its_poolings_are_refused():
+    with pytest.raises(ValueError, match=r"side 7 are too small.*net=small"):
+        build("fast", 3, 10, 7)
 
 
 def drawn(*, mirrored: bool) -> torch.nn.Module:

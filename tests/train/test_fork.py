@@ -45,6 +45,25 @@ def test_a_larger_budget_continues_a_finished_run(new_run, digits, contents, tmp
     same(contents(more), contents(alone))
 
 
+def test_a_state_that_only_a_last_evaluation_left_is_not_gone_on_from(new_run, digits, contents, tmp_path):
+    """The small run is evaluated at its last step, 17, where the large one is not."""
+    settings = ["growth.every=10", "growth.first=5", "growth.final=2", "growth.budgets=[15,20]"]
+    alone, small = new_run("alone", *settings, "growth.budget=20"), new_run("small", *settings, "growth.budget=15")
+    go(alone, digits)
+    go(small, digits)
+    assert fork(small, tmp_path / "more", 20) < 7
+    more = Run.open(tmp_path / "more")
+    go(more, digits)
+    same(contents(more), contents(alone))
+
+
+def test_what_depends_on_the_whole_length_is_said_when_nothing_is_shared(new_run, digits, tmp_path):
+    run = new_run("d", "optim.decay=linear")
+    go(run, digits)
+    with pytest.raises(ValueError, match=r"shares no step.*optim.decay"):
+        fork(run, tmp_path / "more", 30)
+
+
 def test_a_passive_run_cannot_be_forked(new_run, digits, tmp_path):
     run = new_run("p", "query=passive")
     go(run, digits)

@@ -7,10 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from mma.algorithms import ALGORITHMS
 from mma.config import from_json
 from mma.nets import winograd
 from mma.run import Run
-from mma.train.host import Host
+from mma.train.host import Host, check, describe
 from mma.train.loop import train
 from mma.train.oracle import DECLINED, Known
 from mma.train.watch import Watch
@@ -70,10 +71,9 @@ def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
         ["algorithm=fixmatch", "algorithm.align=labels", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
         ["algorithm.align=uniform", "growth.refresh_every=1"],
         ["net=fast", "net.filters=8", "optim.decay=cosine", "optim.warmup=7", "growth.refresh_every=1"],
-        ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true"],
+        ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true", "data.mirror=true"],
         ["optim.rule=muon", "optim.warmup=7", "optim.decay=linear"],
         ["data.strong_labels=0.5"],
-        ["algorithm=freematch", "data.small_side=8", "data.small_share=0.6", "optim.decay=linear"],
     ],
     ids=lambda settings: settings[0],
 )
@@ -84,6 +84,24 @@ def test_what_an_algorithm_remembers_and_how_a_run_is_paced_resume_exactly(new_r
         go(parts, digits, until=step)
     go(parts, digits)
     assert contents(parts) == contents(whole)
+
+
+def test_a_run_whose_images_grow_resumes_exactly(new_run, digits, contents):
+    from mma.data import DataSet, Images
+
+    def doubled(images):
+        return Images(images.pixels.repeat(2, axis=1).repeat(2, axis=2), images.labels, images.classes)
+
+    large = DataSet("large", doubled(digits.train), doubled(digits.test))
+    settings = ["algorithm=freematch", "data.small_side=9", "data.small_share=0.6", "optim.decay=linear"]
+    whole, parts, full = new_run("whole", *settings), new_run("parts", *settings), new_run("full", *settings[:1])
+    go(whole, large)
+    for step in (3, 12, 21, 22, 30):  # the images grow after step 21
+        go(parts, large, until=step)
+    go(parts, large)
+    assert contents(parts) == contents(whole)
+    go(full, large)
+    assert full.read("metrics")[0]["loss"] != whole.read("metrics")[0]["loss"]
 
 
 def test_a_refresh_forgets_what_the_algorithm_remembers(new_run, digits):
@@ -259,6 +277,17 @@ def test_data_without_any_label_waits_for_people(new_run, digits):
     assert len(run.unanswered()) == 10
 
 
+def test_training_without_any_label_is_refused(new_run, digits):
+    class Unwilling:
+        def ask(self, indices, round):
+            return dict.fromkeys(indices, DECLINED)
+
+    run = new_run("unwilling", "data.total=60")
+    with pytest.raises(ValueError, match=r"no label to train with.*declined"):
+        train(run, Unwilling(), on=ONE, data=digits)
+    assert run.checkpoint_steps() == []
+
+
 def test_an_oracle_that_answers_nonsense_is_refused(new_run, digits):
     class Wrong:
         def ask(self, indices, round):
@@ -324,6 +353,17 @@ def test_other_data_is_refused(new_run, digits):
     go(run, digits, until=5)
     with pytest.raises(ValueError, match="data set is not the one"):
         go(run, DataSet("other", digits.train.take(np.arange(500)), digits.test))
+
+
+@pytest.mark.parametrize("what", ["torch", "numpy", "scikit-learn", "arithmetic"])
+def test_other_versions_are_refused_and_files_of_before_do_not_say_all(new_run, what):
+    run, now = new_run("v"), describe(ONE, "c", "d")
+    check(run, now, inexact=False)
+    with pytest.raises(ValueError, match=f"{what} was .* and is 'another'"):
+        check(run, now | {what: "another"}, inexact=False)
+    older = {key: value for key, value in now.items() if key not in ("scikit-learn", "arithmetic")}
+    (run.folder / "host.json").write_text(json.dumps(older))
+    check(run, now, inexact=False)
 
 
 def test_another_thread_count_is_refused_unless_asked_for(new_run, digits):
@@ -420,10 +460,49 @@ def test_a_users_own_network_trains_and_resumes(new_run, digits, contents):
         go(new_run("none", "net=own"), digits)
 
 
-def test_bfloat16_trains(new_run, digits):
-    run = new_run("h", "optim.precision=bfloat16")
-    go(run, digits)
-    assert run.status() == "done"
+def test_a_network_without_embeddings_is_refused_before_it_trains(new_run, digits):
+    from torch import nn
+
+    def flat(channels, classes, side):
+        return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
+
+    for query in ("diff2-direct", "max.aug-kmeans"):
+        run = new_run(query, "net=own", f"query={query}")
+        with pytest.raises(ValueError, match=r"has no features\(\) and head"):
+            go(run, digits, network=flat)
+    for query in ("diff2.aug-direct", "random", "passive"):  # answers are all they look at
+        run = new_run(query, "net=own", f"query={query}")
+        go(run, digits, network=flat)
+        assert run.status() == "done"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_bfloat16_trains_and_resumes(new_run, digits, contents, algorithm):
+    settings = ["optim.precision=bfloat16", f"algorithm={algorithm}"]
+    whole, parts = new_run("whole", *settings), new_run("parts", *settings)
+    go(whole, digits)
+    go(parts, digits, until=7)
+    go(parts, digits)
+    assert contents(parts) == contents(whole)
+
+
+def test_a_view_that_would_move_everything_out_of_sight_is_refused(new_run, digits):
+    with pytest.raises(ValueError, match=r"data.shift=8 .* at most 7"):
+        go(new_run("far", "data.shift=8"), digits)
+
+
+def test_mirror_images_of_what_must_not_be_mirrored_are_warned_of(new_run, digits):
+    said = []
+
+    class Listening(Watch):
+        def warn(self, message):
+            said.append(message)
+
+    go(new_run("m", "data.mirror=true"), digits, watch=Listening(), until=1)
+    assert any("mirror image means something else" in message for message in said)
+    said.clear()
+    go(new_run("n"), digits, watch=Listening(), until=1)
+    assert not any("mirror" in message for message in said)
 
 
 def test_a_pool_of_fewer_images_uses_only_those(new_run, digits):
@@ -453,6 +532,11 @@ def test_validation_images_leave_the_pool_and_are_tested_on(new_run, digits):
 def test_a_budget_beyond_the_pool_is_an_error_that_names_both(new_run, digits):
     with pytest.raises(ValueError, match=r"budget is 5000.*only 1"):
         go(new_run("b", "growth.budget=5000"), digits)
+
+
+def test_holding_out_everything_is_an_error_that_names_both(new_run, digits):
+    with pytest.raises(ValueError, match=r"data.validation is 1297, but digits has only 1297 images"):
+        go(new_run("h", "data.validation=1297"), digits)
 
 
 def test_config_survives_the_folder(new_run, tiny):

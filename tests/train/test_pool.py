@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from mma.data import Images
 from mma.data.cache import open_saved
 from mma.data.save import save
 from mma.nets import build, initialise
@@ -49,6 +50,15 @@ def test_looking_at_a_mapped_pool_leaves_the_file_alone(digits, tmp_path):
     pixels.plain(np.arange(50)).zero_()
     pixels.views(np.arange(50), rng(0, "x")).zero_()
     assert (folder / "train.npy").read_bytes() == before
+
+
+@pytest.mark.parametrize(("shape", "size"), [((8, 8), 500), ((32, 32), 500), ((64, 32), 250), ((512, 512), 1)])
+def test_larger_images_are_looked_at_in_smaller_batches(shape, size):
+    images = Images(np.zeros((501, *shape, 1), np.uint8), np.zeros(501, np.int64), ("a",))
+    index = np.arange(501)
+    parts = [part for _, part in evaluate.batches(pixels_of(images, CPU, 0, mirror=False), index)]
+    assert len(parts[0]) == size
+    np.testing.assert_array_equal(np.concatenate(parts), index)
 
 
 def test_rows_arrive_in_pieces_and_stay_in_order():

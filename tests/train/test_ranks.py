@@ -156,9 +156,11 @@ class Third(Team):
 
 
 @pytest.mark.parametrize("strong", [0.0, 0.5])
-@pytest.mark.parametrize("algorithm", ["mixmatch", "vat", "supervised"])
-def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digits, algorithm, strong):
-    config = tiny(f"algorithm={algorithm}", "optim.batch=12", "data.mirror=true", f"data.strong_labels={strong}")
+@pytest.mark.parametrize("ratio", [1, 3])
+@pytest.mark.parametrize("algorithm", ["mixmatch", "vat", "supervised", "anchored-mixmatch"])
+def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digits, algorithm, ratio, strong):
+    settings = ["optim.batch=12", f"optim.unlabeled_ratio={ratio}", "data.mirror=true", f"data.strong_labels={strong}"]
+    config = tiny(f"algorithm={algorithm}", *settings)
     pixels = pixels_of(digits.train, torch.device("cpu"), 2, mirror=True)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
 
@@ -170,6 +172,8 @@ def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digit
     assert torch.equal(torch.cat([part.x for part in parts]), whole.x)
     assert torch.equal(torch.cat([part.y for part in parts]), whole.y)
     assert torch.equal(torch.cat([part.u for part in parts], 1), whole.u)
+    if whole.strong is not None:
+        assert torch.equal(torch.cat([part.strong for part in parts], 1), whole.strong)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 11])
@@ -183,3 +187,5 @@ def test_a_batch_that_cannot_be_shared_names_a_number_of_processes_that_can():
     check_share(64, 4)
     with pytest.raises(ValueError, match=r"64, which 6 processes.*--nproc-per-node 4.*optim.batch=66"):
         check_share(64, 6)
+    with pytest.raises(ValueError, match=r"each would train on one image.*optim.batch=8"):
+        check_share(4, 4)

@@ -22,6 +22,13 @@ def test_small_networks_take_one_thread_and_large_ones_all(name, shape, filters,
     assert suited(net, shape, 64 if name == "wrn" else 32) == expected
 
 
+def test_cores_that_a_scheduler_keeps_back_are_not_ours(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert cores() == 3
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert cores() == 1
+
+
 def test_a_new_run_writes_down_its_threads_and_goes_on_with_them(new_run, digits):
     run = new_run("r")
     before = torch.get_num_threads()

@@ -68,9 +68,13 @@ def moved(average: Tensor, value: Tensor, decay: float) -> Tensor:
 
 
 def align(p: Tensor, average: Tensor, target: Tensor) -> Tensor:
-    """Scale guesses by target / average and normalise them again, so that their mean moves towards `target`."""
+    """Scale guesses by target / average and normalise them again, so that their mean moves towards `target`.
+
+    A guess of nothing but classes that the target lacks stays as it is.
+    """
     scaled = p * (target / average.clamp_min(1e-6))  # (B, classes)
-    return scaled / scaled.sum(1, keepdim=True).clamp_min(1e-12)
+    total = scaled.sum(1, keepdim=True)
+    return torch.where(total > 0, scaled / total.clamp_min(1e-12), p)
 
 
 def alignment_memory(how: Alignment, classes: int) -> dict[str, Tensor]:

@@ -28,7 +28,8 @@ class PseudoLabel(Algorithm, frozen=True):
         logits = student(batch.x)  # Original: only the labeled forward moves the BN running statistics.
         with frozen_statistics(student):
             answers = student(batch.u[0])  # (B, classes)
-        p, guess = probabilities(answers.detach()).max(1)  # (B,), (B,)
+        probs = probabilities(answers.detach())  # (B, classes)
+        p, guess = probs.max(1)  # (B,), (B,)
         # Original: the confidence mask has an axis too many, so that every image is weighted by the share of sure ones.
         # Differs: each image is counted or left out by its own confidence, as the method is defined.
         sure = (p > self.threshold).to(p.dtype)  # (B,)
@@ -38,4 +39,4 @@ class PseudoLabel(Algorithm, frozen=True):
             "labeled": F.cross_entropy(logits, batch.y),
             "unlabeled": self.weight * ramp(step, self.ramp) * fit,
         }
-        return Losses(terms, guesses=one_hot(guess, answers.detach()))
+        return Losses(terms, guesses=one_hot(guess, probs))

@@ -60,12 +60,13 @@ def train(
     from mma.train.loop import train as train_run
     from mma.train.oracle import Known
 
+    on = Host(device, threads, compile or None)
+    on.check()  # before a folder is made
     with together() as ranks:
         run = Run(Path(ranks.told(lambda: str(find_or_make(target, out, settings or []).folder))))
         again = f" mma train {run.folder}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else Stoppable() as live:
             data = load(ranks.told(run.config)["data"]["name"])
-            on = Host(device, threads, compile or None)
             train_run(run, Known(data.train), until=until, watch=live, on=on, inexact=inexact, data=data, ranks=ranks)
         if ranks.first:
             report(run, again, as_json=as_json)

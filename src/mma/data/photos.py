@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mma.data.images import Quarantined
 from mma.data.progress import bar
+from mma.machine import cores
 from mma.text import printable
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
@@ -41,7 +41,7 @@ def decode_all(
         return ""
 
     # Threads are enough: Pillow decodes and resizes outside the interpreter's lock.
-    with _quiet(), ThreadPoolExecutor(os.cpu_count() or 1) as pool, bar("decoding", len(names)) as advance:
+    with _quiet(), ThreadPoolExecutor(cores()) as pool, bar("decoding", len(names)) as advance:
         reasons = []
         for reason in pool.map(decode, range(len(names))):
             reasons.append(reason)

@@ -12,7 +12,7 @@ from mma.config import Config, from_json
 from mma.experiments.grid import Cell, Grid, differences, whole
 from mma.experiments.make import config_of
 from mma.run import Run, Status
-from mma.train.fork import shared_end
+from mma.train.fork import shared_end, shared_states
 
 Role = Literal["alone", "trunk", "tail"]
 
@@ -150,9 +150,7 @@ def usable(job: Job) -> list[tuple[int, Path]]:
     config, found = from_json(job.config), []
     for source in job.sources:
         if (source / "config.json").exists():
-            run = Run.open(source)
-            end = shared_end(from_json(run.config()), config)
-            found += [(step, source) for step in run.checkpoint_steps() if 0 < step <= end][-1:]
+            found += [(step, source) for step in shared_states(Run.open(source), config)[-1:]]
     return sorted(found)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 from collections import Counter
@@ -15,6 +14,7 @@ from mma.experiments.grid import Grid
 from mma.experiments.results import RUNS, Results, write_csv
 from mma.experiments.summary import Section
 from mma.growth import Growth
+from mma.machine import cores
 from mma.run import write_whole
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
@@ -192,8 +192,3 @@ def processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

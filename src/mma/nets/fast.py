@@ -28,7 +28,7 @@ class FastNet(GroupedNetwork):
         self,
         channels: int,
         classes: int,
-        side: int,  # any from 8 on: the maps follow
+        side: int,  # from 8 on: the maps follow
         *,
         filters: int = 32,
         stem: Literal["learned", "cosines"] = "learned",
@@ -37,6 +37,10 @@ class FastNet(GroupedNetwork):
         leak: float = 0.1,
     ) -> None:
         super().__init__()
+        if side < 8:
+            raise ValueError(
+                f"the network fast pools three times, so images of side {side} are too small. Use net=small."
+            )
         self.mirrored = mirrored
         self.stem = Cosines(channels) if stem == "cosines" else SameConv2d(channels, filters, 3, bias=False)
         first = self.stem.out_channels
@@ -54,7 +58,7 @@ class FastNet(GroupedNetwork):
 
     def seen(self, x: Tensor) -> Tensor:
         """Return the embeddings of images as they are."""  # (B, 8 x filters)
-        # The stem pools before it normalises: a quarter of the work, and maxima commute with what follows.
+        # The stem pools before it normalises: a quarter of the work, and the same where the normalisation's weight is positive.
         x = F.leaky_relu(self.stem_bn(F.max_pool2d(self.stem(x), 2)), self.leak, inplace=True)
         first, *others = self.stages
         x = first(x)

@@ -50,7 +50,13 @@ def to_train(job: Job, round: Round) -> dict[int, int]:
     """Return the labels a round trains with. Those to measure by join in the last one: then nothing is decided any more."""
     last = round.index == job.rounds[-1].index
     held = set() if last else job.run.held_out()
-    return {i: y for i, y in job.run.answers(round.index).items() if y >= 0 and i not in held}
+    labels = {i: y for i, y in job.run.answers(round.index).items() if y >= 0 and i not in held}
+    if not labels:
+        raise ValueError(
+            f"{job.run.folder} has no label to train with: all images asked about were declined, or have no label. Start a new "
+            "run with data that has labels, or with more of its images (data.total)."
+        )
+    return labels
 
 
 def willing(oracle: Oracle, free: np.ndarray) -> np.ndarray:

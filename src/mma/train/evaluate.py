@@ -15,17 +15,20 @@ from mma.train.ranks import ALONE, Ranks
 from mma.train.stream import Pixels
 
 BATCH = 500  # images per forward; inference needs no room for gradients
+PIXELS = BATCH * 32 * 32  # of all of them: larger images come in smaller batches
 
 
-def batches(index: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def batches(pixels: Pixels, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Cut an index into pieces for one forward each, with a number for each piece."""
-    yield from ((number, index[begin : begin + BATCH]) for number, begin in enumerate(range(0, len(index), BATCH)))
+    _, height, width, _ = pixels.array.shape
+    size = max(min(BATCH, PIXELS // (height * width)), 1)
+    yield from ((number, index[begin : begin + size]) for number, begin in enumerate(range(0, len(index), size)))
 
 
 @torch.inference_mode()
 def probabilities(net: nn.Module, pixels: Pixels, index: np.ndarray) -> np.ndarray:
     """Return the class probabilities of the plain images. (N, classes)"""
-    parts = [net(pixels.plain(part)).softmax(1) for _, part in batches(index)]
+    parts = [net(pixels.plain(part)).softmax(1) for _, part in batches(pixels, index)]
     return torch.cat(parts).cpu().numpy()
 
 
@@ -34,7 +37,8 @@ def accuracy(net: nn.Module, pixels: Pixels, labels: np.ndarray, ranks: Ranks = 
     known = np.flatnonzero(labels >= 0)
     if not len(known):
         return None
-    mine = np.concatenate([known[:0], *ranks.portion([part for _, part in batches(known)])])  # whole batches, as alone
+    whole = [part for _, part in batches(pixels, known)]  # as alone
+    mine = np.concatenate([known[:0], *ranks.portion(whole)])
     right = correct(probabilities(net, pixels, mine), labels[mine]) if len(mine) else 0
     return percent(ranks.total(right), len(known))
 
@@ -64,7 +68,7 @@ def candidates(
     """
     if not query.needs_probs:
         return Candidates(index)
-    mine = ranks.portion(list(batches(index)))
+    mine = ranks.portion(list(batches(pixels, index)))
     count = sum(len(part) for _, part in mine)
     probs, features = Rows(count), Rows(count)
     for number, part in mine:

@@ -33,17 +33,33 @@ def shared_end(a: Config, b: Config) -> int:
     return end
 
 
+def shared_states(source: Run, config: Config) -> list[int]:
+    """Return the steps of the stored states from which a run with another budget goes on as if it had come there itself.
+
+    The last step of a run is always evaluated. Where no evaluation was due, the state after it is that of no other budget.
+    """
+    old = from_json(source.config())
+    end, lasts = shared_end(old, config), {each.growth.rounds()[-1].end for each in (old, config)}
+    stored = [step for step in source.checkpoint_steps() if 0 < step <= end]
+    return [step for step in stored if step not in lasts or step % old.log.every == 0]
+
+
 def fork(trunk: Run, folder: Path, budget: int) -> int:
     """Make the run with another budget that starts from the latest state the two share. Returns its step."""
     old = from_json(trunk.config())
     growth = {**old.growth.model_dump(), "budget": budget}
     new = from_json({**old.model_dump(mode="json"), "growth": growth})
-    end = shared_end(old, new)
-    stored = [step for step in trunk.checkpoint_steps() if step <= end]
+    stored = shared_states(trunk, new)
+    if not stored and not shared_end(old, new):
+        raise ValueError(
+            f"{trunk.folder} shares no step with a budget of {budget}: its rate (optim.decay) or the size of its images "
+            "(data.small_share) depends on the length of the whole run. Train it separately."
+        )
     if not stored:
         raise ValueError(
             f"{trunk.folder} has no stored state that a budget of {budget} could start from: its first steps up to "
-            f"{end:,} are shared, and none of them was kept. Train it separately, or list the budget in growth.budgets."
+            f"{shared_end(old, new):,} are shared, and none of them was kept. Train it separately, or list the budget in "
+            "growth.budgets."
         )
     return copy(trunk, folder, new, stored[-1])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,13 +15,19 @@ import numpy as np
 import torch
 from torch import nn
 
+from mma import machine
 from mma.nets.flops import forward_flop
 from mma.run import Run, explained, write_whole
 from mma.train.memory import keep_memory
 
 SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
+ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
+LATER = {"processes": 1, "arithmetic": 1}  # what older files do not say
 # What the numbers depend on.
-EXACT = ("torch", "device", "gpu", "threads", "processes", "compile", "cpu", "config", "data")
+EXACT = (
+    *("arithmetic", "torch", "numpy", "scikit-learn"),
+    *("device", "gpu", "threads", "processes", "compile", "cpu", "config", "data"),
+)
 
 
 @dataclass(frozen=True)
@@ -31,11 +38,16 @@ class Host:
     threads: int | None = None  # of each process; the default is what suits the network
     compile: bool | None = None  # the default is not to compile
 
-    def prepare(self, local: int | None = None) -> torch.device:
-        """Make this process train here, repeatably; `local` is its number when several on this machine train one run."""
-        device = torch.device(self.device or "cpu")
+    def check(self) -> torch.device:
+        """Return the device, if it is there."""
+        device = named(self.device or "cpu")
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
+        return device
+
+    def prepare(self, local: int | None = None) -> torch.device:
+        """Make this process train here, repeatably; `local` is its number when several on this machine train one run."""
+        device = self.check()
         torch.set_num_threads(self.threads or cores())
         keep_memory()
         if device.type == "cuda":
@@ -44,6 +56,13 @@ class Host:
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         return device
+
+
+def named(device: str) -> torch.device:
+    """Return the device that the user means."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ValueError(f"--device {device}: there is no such device. Use cpu, cuda or cuda:N.")
+    return torch.device(device)
 
 
 def own_gpu(device: torch.device, local: int) -> torch.device:
@@ -61,7 +80,7 @@ def own_gpu(device: torch.device, local: int) -> torch.device:
 
 def cores() -> int:
     """Return the cores there are for this process: torchrun says how many processes share this machine."""
-    return max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    return max(machine.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
 def suited(net: nn.Module, shape: Sequence[int], batch: int) -> int:
@@ -92,6 +111,8 @@ def describe(host: Host, config: str, data: str, processes: int = 1) -> dict[str
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
+        "scikit-learn": version("scikit-learn"),
+        "arithmetic": ARITHMETIC,
         "device": host.device,
         "gpu": torch.cuda.get_device_name(host.device) if torch.device(host.device or "cpu").type == "cuda" else None,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
@@ -107,7 +128,7 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
     path = run.folder / "host.json"
     if path.exists():
-        then = {"processes": 1, **json.loads(path.read_text("utf-8"))}  # older files do not say so
+        then = {**LATER, "scikit-learn": now["scikit-learn"], **json.loads(path.read_text("utf-8"))}
         changed = [key for key in EXACT if then.get(key) != now[key]]
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED)):
             if key in changed:

@@ -110,6 +110,10 @@ def resume(
         run.cut(log, lambda row: bool(row["step"] <= job.state.step))
     if on.compile:
         job.state.student.compile()
+    if job.config.data.mirror and not job.data.mirror:
+        watch.warn(
+            f"data.mirror is true, but in {job.data.name} a mirror image means something else: --set data.mirror=false"
+        )
     watch.begin(step=job.state.step, end=job.rounds[-1].end, rounds=job.rounds)
     return job
 
@@ -156,6 +160,10 @@ def pool_of(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
     """
     have, held, total = len(data.train), config.data.validation, config.data.total
     wanted = max(config.growth.budget, total or 1, config.growth.visible or 1)
+    if held >= have:
+        raise ValueError(
+            f"data.validation is {held}, but {data.name} has only {have} images, and some must be left to train on."
+        )
     if wanted > have - held:
         beside = f" beside the {held} held out by data.validation" if held else ""
         larger = next(

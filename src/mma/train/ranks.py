@@ -270,3 +270,8 @@ def check_share(batch: int, size: int) -> None:
             f"optim.batch is {batch}, which {size} processes cannot share equally. Train with {fitting} of them "
             f"(torchrun --nproc-per-node {fitting}), or start a new run with  --set optim.batch={batch + -batch % size}"
         )
+    if batch < 2 * size:
+        raise ValueError(
+            f"optim.batch is {batch}: with {size} processes each would train on one image a step, and batch normalisation "
+            f"needs two. Start a new run with  --set optim.batch={2 * size}"
+        )

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from mma.algorithms import Losses
 from mma.config import Config
 from mma.data import Images
-from mma.nets import build, initialise
+from mma.nets import Network, build, initialise
+from mma.query import Query
 from mma.rng import rng
 from mma.train.flat import Flat
 
@@ -51,7 +52,8 @@ class State:
         if losses.guesses is not None:
             values["guesses"] = losses.guesses.mean(0)  # (classes,)
         for name, value in values.items():
-            self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
+            whole = value.to(torch.promote_types(value.dtype, torch.float32))  # sums of halves would stand still
+            self.sums[name] = self.sums[name] + whole if name in self.sums else whole.clone()
         self.summed += 1
 
     def means(self) -> dict[str, np.ndarray]:
@@ -70,9 +72,21 @@ def network(config: Config, images: Images, builder: Builder | None = None) -> n
             raise ValueError(
                 "this run trains a network of its own: call mma.train.loop.train(run, oracle, network=...)."
             )
-        return builder(channels, classes, max(height, width))
+        return complete(builder(channels, classes, max(height, width)), config.query)
     settings = config.net.model_dump(exclude={"name"})
     return build(config.net.name, channels, classes, max(height, width), **settings)
+
+
+def complete(net: nn.Module, query: str) -> nn.Module:
+    """Return a user's network, or say before any training what the query will miss in it."""
+    asked = Query.parse("random" if query == "passive" else query)
+    looks = asked.needs_features or (asked.needs_probs and not asked.aug)
+    if looks and not isinstance(net, Network):
+        raise ValueError(
+            f"'{query}' looks at embeddings, but {type(net).__name__} has no features() and head. Give your network both, "
+            "so that its forward(x) is head(features(x)), or train with  --set query=random"
+        )
+    return net
 
 
 def start(config: Config, images: Images, device: torch.device, builder: Builder | None = None) -> State:

@@ -55,6 +55,9 @@ class Pixels:
 
 def pixels_of(images: Images, device: torch.device, shift: int, *, mirror: bool) -> Pixels:
     """Bring the pool to the device once, if it takes at most half of the free memory there."""
+    side = min(images.pixels.shape[1:3])
+    if shift >= side:
+        raise ValueError(f"data.shift={shift} moves images of side {side} out of sight. Use at most {side - 1}.")
     array = torch.from_numpy(images.pixels)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
