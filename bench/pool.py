@@ -34,7 +34,11 @@ def section(threads: int, count: int = COUNT) -> str:
         command = [sys.executable, "-m", "bench.pool", folder, str(threads)]
         answer = subprocess.run(command, capture_output=True, text=True, check=True, env=environment(**QUIET), cwd=ROOT)
     print(answer.stdout.strip(), flush=True)
-    found = json.loads(answer.stdout)
+    return as_table(count, made, json.loads(answer.stdout))
+
+
+def as_table(count: int, made: float, found: dict[str, float]) -> str:
+    """Say what a process found that looked at a pool made in so many seconds."""
     size = count * SIDE * SIDE / 1e9
     return "\n".join(
         [
@@ -82,18 +86,16 @@ class Peak(threading.Thread):
             time.sleep(0.02)
 
 
-def main() -> None:
-    """Score and select in this process; print what it took as JSON."""
+def looked_at(folder: Path, threads: int) -> dict[str, float]:
+    """Score the pool and select from it: seconds of both, and how much is known of the images in between."""
     from mma.nets import SmallNet
     from mma.query import Query
     from mma.train.evaluate import candidates
     from mma.train.host import Host
     from mma.train.stream import pixels_of
 
-    peak = Peak()
-    peak.start()
-    device = Host(threads=int(sys.argv[2])).prepare()
-    images = open_saved(NAME, Path(sys.argv[1])).train
+    device = Host(threads=threads).prepare()
+    images = open_saved(NAME, folder).train
     net, query = SmallNet(1, 10, SIDE, filters=8).eval(), Query.parse(QUERY)
     begin = time.perf_counter()
     seen = candidates(net, pixels_of(images, device, 1, mirror=False), np.arange(len(images)), query, 1, 1)
@@ -101,15 +103,20 @@ def main() -> None:
     query.select(seen, PICKS, rng(1, "select"))
     assert seen.probs is not None
     assert seen.features is not None
-    found = {
+    return {
         "scoring": scored - begin,
         "selection": time.perf_counter() - scored,
         "width": seen.features.shape[1],
         "kept": (seen.probs.nbytes + seen.features.nbytes) / 1e9,
-        "anonymous": peak.anonymous,
-        "resident": gigabytes("VmHWM"),
     }
-    print(json.dumps(found))
+
+
+def main() -> None:
+    """Look at the pool in this process; print what it took as JSON."""
+    peak = Peak()
+    peak.start()
+    found = looked_at(Path(sys.argv[1]), threads=int(sys.argv[2]))
+    print(json.dumps({**found, "anonymous": peak.anonymous, "resident": gigabytes("VmHWM")}))
 
 
 if __name__ == "__main__":

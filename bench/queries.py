@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from bench.duel import ROOT, environment
 from bench.machine import gigabytes
 from bench.share import processor_seconds
-from bench.worker import CASES, network
+from bench.worker import CASES, Case, network
 from mma.data import Images
 from mma.query import Candidates, Query, names
 from mma.rng import rng
@@ -45,31 +47,37 @@ def scoring(threads: int) -> str:
         "|---|---|---|---|---|",
     ]
     for case, count in (("wrn-10-1", 2_000), ("small-fashion", 10_000), ("small-digits", 40_000)):
-        about = CASES[case]
-        shape = (count, about.side, about.side, about.channels)
-        pixels = rng(1, "pool").integers(0, 256, shape, dtype=np.uint8)
-        images = Images(pixels, np.zeros(count, np.int64), tuple("abcdefghij"))
-        on, net, index = pixels_of(images, device, 2, mirror=False), network(about).eval(), np.arange(count)
-        working = min(threads, suited(net, shape[1:], about.batch))  # as a run would
-        torch.set_num_threads(working)
-        ready = on.plain(index[:BATCH])
-        for name in ("diff2-direct", "diff2.aug-kmeans"):
-            query = Query.parse(name)
-            forwards = (2 if query.aug else 1) + (query.aug and query.needs_features)
-
-            @torch.inference_mode()
-            def bare(net: torch.nn.Module = net, ready: torch.Tensor = ready, forwards: int = forwards) -> None:
-                for _ in range(forwards * count // BATCH):  # noqa: B023 (called at once)
-                    net(ready)
-
-            whole = processor_seconds(lambda: candidates(net, on, index, query, 1, 1), 3)  # noqa: B023
-            alone = processor_seconds(bare, 3)
-            lines.append(
-                f"| {about.about} | {name} | {count / whole * working:,.0f} | {count / alone * working:,.0f} | "
-                f"**{alone / whole:.2f}** |"
-            )
-            print(lines[-1], flush=True)
+        for line in scored(CASES[case], count, threads, device):
+            lines.append(line)
+            print(line, flush=True)
     return "\n".join(lines)
+
+
+def scored(case: Case, count: int, threads: int, device: torch.device) -> Iterator[str]:
+    """Measure one network on a pool of noise: a line of the table for each query."""
+    shape = (count, case.side, case.side, case.channels)
+    pixels = rng(1, "pool").integers(0, 256, shape, dtype=np.uint8)
+    images = Images(pixels, np.zeros(count, np.int64), tuple("abcdefghij"))
+    on, net, index = pixels_of(images, device, 2, mirror=False), network(case).eval(), np.arange(count)
+    working = min(threads, suited(net, shape[1:], case.batch))  # as a run would
+    torch.set_num_threads(working)
+    ready = on.plain(index[:BATCH])
+    for name in ("diff2-direct", "diff2.aug-kmeans"):
+        query = Query.parse(name)
+        forwards = (2 if query.aug else 1) + (query.aug and query.needs_features)
+        whole = processor_seconds(partial(candidates, net, on, index, query, 1, 1), 3)
+        alone = processor_seconds(partial(bare_forwards, net, ready, forwards * count // BATCH), 3)
+        yield (
+            f"| {case.about} | {name} | {count / whole * working:,.0f} | {count / alone * working:,.0f} | "
+            f"**{alone / whole:.2f}** |"
+        )
+
+
+@torch.inference_mode()
+def bare_forwards(net: torch.nn.Module, ready: torch.Tensor, times: int) -> None:
+    """Forward one ready batch so often, and do nothing else."""
+    for _ in range(times):
+        net(ready)
 
 
 def selection() -> str:

@@ -1,6 +1,6 @@
 """How near a step is to the best convolutions, what Winograd gains, and what a step spends beside the network.
 
-Everything here is in processor seconds of one thread: a share of one and the same process.
+Everything here is in processor seconds of one thread.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.duel import QUIET, SPINNING, Contestant, take_turns
 from bench.worker import CASES, Case, batch_of, ours, reference, state_of
 from mma.algorithms import Losses, ops
 from mma.config import Log, Optim
@@ -92,7 +93,7 @@ def both_ways(channels: int, side: int, *, gradients: bool) -> str:
 
 
 def throughput() -> str:
-    """Compare steps of every network with the best convolution of the same process."""
+    """Compare steps of every network with the best convolution there is here."""
     best = max(2e-9 * 64 * c * c * 9 * s * s / processor_seconds(direct(c, s)) for c, s in LAYERS)
     lines = [
         "Steps against the best direct convolution forward there is here (of the three layers above, "
@@ -104,20 +105,29 @@ def throughput() -> str:
         "|---|---|---|---|---|",
     ]
     for name, case in CASES.items():
-        work, plain, mine = measured(case, 3 if name == CASE else 7)
+        work, plain, mine = measured(name, 3 if name == CASE else 7)
         shares = " | ".join(f"{work / seconds / best:.0%}" for seconds in (plain, mine))
         lines.append(f"| {case.about} | {work:.2f} | {shares} | {work / best / plain:.2f} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
 
 
-def measured(case: Case, repeats: int) -> tuple[float, float, float]:
-    """Return GFLOP of a step, and processor seconds of the reference's and of ours."""
-    plain, mine = reference(case), ours(case)
+def measured(name: str, repeats: int) -> tuple[float, float, float]:
+    """Return GFLOP of a step, and processor seconds of the reference's and of ours.
+
+    Each is a process of its own: ours keeps freed memory, and in the same process the reference would gain by that.
+    """
+    plain, mine = Contestant("reference", name, SPINNING, threads=1), Contestant("ours", name, QUIET, threads=1)
+    take_turns([plain, mine], rounds=repeats, steps=1)
+    return step_flop(CASES[name]) / 1e9, plain.processor, mine.processor
+
+
+def step_flop(case: Case) -> int:
+    """Count a step of the reference."""
+    plain = reference(case)
     with FlopCounterMode(display=False) as counter:
         plain(0)
-    work = counter.get_total_flops() / 1e9
-    return work, processor_seconds(lambda: plain(1), repeats), processor_seconds(lambda: mine(1), repeats)
+    return counter.get_total_flops()
 
 
 def direct(channels: int, side: int) -> Callable[[], Tensor]:

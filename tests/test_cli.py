@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +52,61 @@ def test_train_json_and_runs_agree(trained):
     (listed,) = json.loads(mma("runs", ".", "--json", cwd=trained).stdout)
     assert one == listed
     assert (one["status"], one["labels"], one["step"]) == ("done", 20, 36)
+
+
+@pytest.fixture
+def beside_a_run(trained, tmp_path) -> Path:
+    """A run in a folder of its own, with room beside it."""
+    shutil.copytree(trained / "run", tmp_path / "run")
+    return tmp_path
+
+
+def put_config(folder: Path, text: str) -> None:
+    folder.mkdir()
+    (folder / "config.json").write_text(text)
+
+
+def test_runs_passes_by_what_other_programs_call_config(beside_a_run):
+    for name, text in (("keyed", '{"model": "x"}'), ("list", "[1]"), ("worded", '{"format": "yaml"}')):
+        put_config(beside_a_run / name, text)
+    (beside_a_run / "folder" / "config.json").mkdir(parents=True)
+    done = mma("runs", ".", "--json", cwd=beside_a_run)
+    assert [row["run"] for row in json.loads(done.stdout)] == ["run"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"format": 1,', "is damaged"),
+        ('{"format": 99}', "has run format 99"),
+        ('{"format": 1}', "KeyError"),
+        ("\x00", "is damaged"),
+    ],
+)
+def test_runs_lists_the_others_beside_one_it_cannot_read(beside_a_run, text, why):
+    put_config(beside_a_run / "broken", text)
+    done = mma("runs", ".", "--json", cwd=beside_a_run)
+    broken, whole = json.loads(done.stdout)
+    assert (broken["run"], broken["status"]) == ("broken", "unreadable")
+    assert (whole["run"], whole["status"]) == ("run", "done")
+    assert list(broken) == list(whole)
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("unreadable: broken: ")
+    assert why in said
+    first, second, third = mma("runs", ".", cwd=beside_a_run).stdout.splitlines()
+    assert first.split()[0] == "run"
+    assert second.split() == ["broken", *["-"] * 5, "unreadable", "-"]
+    assert third.split()[0] == "run"
+
+
+def test_a_damaged_log_makes_a_run_unreadable_and_no_other(beside_a_run):
+    shutil.copytree(beside_a_run / "run", beside_a_run / "torn")
+    with (beside_a_run / "torn" / "metrics.jsonl").open("a") as file:
+        file.write("not a row\n")
+    done = mma("runs", ".", "--json", cwd=beside_a_run)
+    assert [row["status"] for row in json.loads(done.stdout)] == ["done", "unreadable"]
+    assert "is damaged" in done.stderr
 
 
 def test_eval_and_query_print_results_on_stdout(trained):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from mma.experiments import compute, report
@@ -14,15 +16,23 @@ from mma.experiments.rows import Method, phases
 from mma.experiments.work import Means, finish
 
 
-def results(**reached: list[float]) -> Results:
+def results(budget: int = 9, total: int = 99, **reached: list[float]) -> Results:
     """Rows named like fast_1e3 with accuracies of seeds 1, 2, ..."""
     runs, counted = [], []
     for name, values in reached.items():
         family, text = name.split("_")
         method = f"{family} @ {text} steps"
-        runs += [Result(method, 9, 99, seed, "done", value, 1, 1, 9) for seed, value in enumerate(values, 1)]
-        counted.append(Arithmetic(method, 9, 99, float(text)))
+        runs += [
+            Result(method, budget, total, seed, "done", value, 1, 1, budget) for seed, value in enumerate(values, 1)
+        ]
+        counted.append(Arithmetic(method, budget, total, float(text)))
     return Results(tuple(runs), arithmetic=tuple(counted))
+
+
+def together(*parts: Results) -> Results:
+    """The rows of all parts, as one grid has them."""
+    runs = tuple(run for part in parts for run in part.runs)
+    return Results(runs, arithmetic=tuple(row for part in parts for row in part.arithmetic))
 
 
 def test_families_are_compared_where_they_compute_as_much():
@@ -38,7 +48,42 @@ def test_families_are_compared_where_they_compute_as_much():
 
 def test_lines_go_from_short_to_long():
     lines = compute.families(results(fast_1e5=[70.0], fast_1e3=[50.0]))
-    assert [value for value, _ in lines["fast"]] == [1e3, 1e5]
+    assert [value for value, _ in lines["fast", 9, 99]] == [1e3, 1e5]
+
+
+def test_only_runs_with_as_many_labels_and_images_are_compared():
+    few = results(budget=300, fast_1e3=[50.0, 51.0], slow_1e3=[40.0, 41.0])
+    many = results(budget=500, fast_1e3=[70.0, 71.0], slow_1e3=[65.0, 66.0])
+    ((_, heading, rows, _),) = compute.sections(together(few, many))
+    assert heading[4:] == ["minus fast at as much", "minus slow at as much"]
+    assert [row[0] for row in rows] == [f"{name}, {n} labels" for n in (300, 500) for name in ("fast", "slow")]
+    assert [row[5][:6] for row in rows] == ["+10.00", "-", "+5.00 ", "-"]
+    assert [row[4][:6] for row in rows] == ["-", "-10.00", "-", "-5.00 "]
+
+
+def test_a_family_without_a_run_of_as_many_labels_is_compared_with_none():
+    found = together(results(budget=300, fast_1e3=[50.0]), results(budget=500, slow_1e3=[65.0]))
+    ((_, _, rows, _),) = compute.sections(found)
+    assert [row[4:] for row in rows] == [["-", "-"]] * 2
+
+
+def test_lines_are_named_by_what_differs_between_them():
+    parts = [results(total=total, fast_1e3=[50.0]) for total in (1_000, 20_000)]
+    assert list(compute.names(compute.families(together(*parts))).values()) == [
+        "fast, 1,000 images",
+        "fast, 20,000 images",
+    ]
+    assert list(compute.names(compute.families(parts[0])).values()) == ["fast"]
+
+
+def test_every_family_is_drawn_however_many_there_are():
+    rows = {f"family{k}_{k}e3": [50.0 + k] for k in range(1, 10)}
+    whole = compute.accuracy_over_compute(results(**rows))
+    assert whole != compute.accuracy_over_compute(results(**{**rows, "family9_9e3": [55.5]}))
+
+
+def test_lines_of_the_same_colour_are_drawn_otherwise():
+    assert len(set(islice(compute.styles(), 24))) == 24
 
 
 @pytest.mark.parametrize("steps", [190, 2_000, 18_000, 19])

@@ -9,8 +9,8 @@ import pytest
 
 from mma.config import ADDED
 from mma.experiments import grid as grids
-from mma.experiments.estimate import costs
-from mma.experiments.make import config_of, from_experiment
+from mma.experiments.estimate import Speed, cost, costs, kind
+from mma.experiments.make import config_of, data_set, from_experiment
 from mma.experiments.plan import plan
 from mma.experiments.work import Means, finish, prepared
 from mma.run import Run
@@ -143,3 +143,23 @@ def test_time_and_disk_are_estimated_without_the_data(monkeypatch, tmp_path):
     passive, asking = (found[cell] for cell in grid.cells())
     assert 0 < passive.seconds < asking.seconds
     assert passive.bytes > 0
+
+
+def test_images_held_out_are_evaluated_instead_of_the_test_set(small, tmp_path):
+    speed, data = Speed(step=0.0, image=1.0, state=0, whole=True), data_set("digits")
+    seconds = {}
+    for held in (0, 30):
+        grid = small("query=passive", "seed=1", settings=[f"data.validation={held}"])
+        (entry,) = plan(grid, tmp_path, grid.cells()).entries
+        seconds[held] = cost(entry, speed, data).seconds
+        assert seconds[held] == entry.config.log.evaluations(entry.end) * (held or data.test)
+    assert 0 < seconds[30] < seconds[0]
+
+
+@pytest.mark.parametrize("setting", ["data.strong_labels=0.5", "optim.rule=muon", "optim.batch=4", "net.filters=8"])
+def test_runs_that_differ_in_speed_are_measured_apart(tiny, setting):
+    assert kind(tiny(setting)) != kind(tiny())
+
+
+def test_runs_that_differ_in_luck_alone_are_measured_once(tiny):
+    assert kind(tiny("seed=2", "optim.lr=0.5")) == kind(tiny())

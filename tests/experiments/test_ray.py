@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine; one of them is killed in the middle."""
+"""Real Ray clusters on this machine: a node is killed in the middle, a grid is stopped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,46 @@ if __name__ == "__main__":
 """
 
 
+STOPPED = """
+import sys
+from pathlib import Path
+from mma.experiments import grid as grids
+from mma.experiments.engine import Options, engine, finish_all
+from mma.experiments.plan import plan
+from mma.run import Run
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    grid = grids.read(folder)
+    jobs = [entry.job for entry in plan(grid, folder, grid.cells()).todo]
+
+    def tick(running):
+        if any(Run(job.folder).path("metrics").exists() for job in jobs):
+            raise KeyboardInterrupt
+
+    try:
+        finish_all(jobs, engine("ray", Options(workers=1)), tick)
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+def script(code: str, folder: Path) -> str:
+    """Run a script on a grid's folder and return what it printed."""
+    path = folder.with_name("cluster.py")
+    path.write_text(textwrap.dedent(code))
+    # A process group of its own, so that whatever Ray leaves behind ends with the test.
+    process = subprocess.Popen(
+        [sys.executable, str(path), str(folder)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        told, _ = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return told
+
+
 @pytest.mark.slow
 def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here, bytes_of):
     from mma.experiments import grid as grids
@@ -51,16 +92,20 @@ def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here
     grid = small("query=passive,random", "growth.budget=15,20", "seed=1..2", settings=longer)
     train_here(grid, tmp_path / "here")
     grids.adopt(tmp_path / "ray", grid)
-    script = tmp_path / "cluster.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    # A process group of its own, so that whatever Ray leaves behind ends with the test.
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "ray")], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        told, _ = process.communicate(timeout=300)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    told = script(SCRIPT, tmp_path / "ray")
     assert "killed 1 failed []" in told
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "here")
+
+
+@pytest.mark.slow
+def test_stopping_stores_the_run_that_is_trained_and_leaves_the_one_that_waits(small, tmp_path):
+    from mma.experiments import grid as grids
+    from mma.run import Run
+
+    endless = ["growth.final=100000", "log.checkpoint=99999"]  # no state is stored but by stopping
+    grid = grids.adopt(tmp_path / "ray", small("query=passive", "seed=1..2", settings=endless))
+    assert "stopped" in script(STOPPED, tmp_path / "ray")
+    first, second = (Run(tmp_path / "ray" / cell.place) for cell in grid.cells())
+    assert first.checkpoint_steps()[-1] >= first.read("metrics")[-1]["step"]
+    assert not first.busy()
+    assert not second.folder.exists()

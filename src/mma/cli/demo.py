@@ -13,6 +13,7 @@ import typer
 from mma.cli.train import Json
 
 if TYPE_CHECKING:
+    from mma.experiments.grid import Grid
     from mma.experiments.results import Results
 
 METHODS = {
@@ -33,29 +34,41 @@ def demo(
     from mma.cli.grid import carry_out, stop_on_signals
     from mma.experiments import grid as grids
     from mma.experiments.engine import Options
-    from mma.experiments.make import from_definition
-    from mma.experiments.plots import learning_curves
-    from mma.experiments.report import asked
     from mma.experiments.results import from_grid
-    from mma.experiments.rows import Experiment, Method
     from mma.presets import preset
-    from mma.run import write_whole
 
     growth = preset("digits").growth
-    methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
-    definition = Experiment("four ways to spend labels", "digits", methods, (growth.budget,), seeds=seeds)
     with stop_on_signals():
-        carry_out(from_definition("demo", "lab", definition), out, "local", Options(workers=workers))
+        carry_out(four_ways(growth.budget, seeds), out, "local", Options(workers=workers))
     if failed := grids.read_failures(out):
         raise ValueError("; ".join(f"{out / place}: {why}" for place, why in failed.items()))
-    found = from_grid(out)
     title = f"Real 8x8 digits, {growth.budget} labels: four ways to use them ({seeds} seeds)"
+    table = write(from_grid(out), out, title)
+    print(json.dumps(table)) if as_json else show(table, out, growth.start)
+
+
+def four_ways(budget: int, seeds: int) -> Grid:
+    """Return the grid of all methods at one budget."""
+    from mma.experiments.make import from_definition
+    from mma.experiments.rows import Experiment, Method
+
+    methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
+    definition = Experiment("four ways to spend labels", "digits", methods, (budget,), seeds=seeds)
+    return from_definition("demo", "lab", definition)
+
+
+def write(found: Results, out: Path, title: str) -> list[dict[str, Any]]:
+    """Write the plot and the table, and return the table."""
+    from mma.experiments.plots import learning_curves
+    from mma.experiments.report import asked
+    from mma.run import write_whole
+
     drawn = learning_curves(found, title, asked(found))
     assert drawn is not None
     write_whole(out / "learning-curves.png", drawn)
     table = rows(found)
     write_whole(out / "table.json", json.dumps(table, indent=2) + "\n")
-    print(json.dumps(table)) if as_json else show(table, out, growth.start)
+    return table
 
 
 def rows(found: Results) -> list[dict[str, Any]]:

@@ -88,7 +88,6 @@ def find_or_make(
     target: str, asked: dict[str, str | None], axes: list[str], settings: list[str], out: Path | None
 ) -> tuple[Grid, Path]:
     """Return the grid that the options describe, and its folder. Nothing is written yet."""
-    from mma.experiments import grid as grids
     from mma.experiments import make
     from mma.experiments.table import EXPERIMENTS
 
@@ -104,15 +103,21 @@ def find_or_make(
             target, asked["--scale"], seeds=seeds, methods=methods, budgets=budgets, settings=settings
         )
     elif Path(target).is_dir():
-        if given or settings or out:
-            raise ValueError(
-                f"{target} is a grid, and a grid goes on as it is. Add to it with the command that made it and "
-                f"--out {target}."
-            )
-        return grids.read(Path(target)), Path(target)
+        return as_it_is(target, changed=bool(given or settings or out)), Path(target)
     else:
         raise ValueError(make.unknown(target))
     return new, out or make.default_folder(new)
+
+
+def as_it_is(target: str, *, changed: bool) -> Grid:
+    """Open a grid to go on with it; options that would change it are refused."""
+    from mma.experiments import grid as grids
+
+    if changed:
+        raise ValueError(
+            f"{target} is a grid, and a grid goes on as it is. Add to it with the command that made it and --out {target}."
+        )
+    return grids.read(Path(target))
 
 
 def carry_out(new: Grid, folder: Path, name: str, options: Options) -> None:
@@ -132,16 +137,23 @@ def carry_out(new: Grid, folder: Path, name: str, options: Options) -> None:
         failures = grids.read_failures(folder)
 
         def ended(place: Path, why: str | None) -> None:
-            key = str(place.relative_to(folder))
-            failures.pop(key, None)
-            if why is not None:
-                failures[key] = why
-            grids.write_failures(folder, failures)
+            note(folder, failures, place, why)
             board.ended(place, why)
 
         with Board(todo) as board:
             if todo.todo:
                 finish_all([entry.job for entry in todo.todo], engine(name, options), board.tick, ended)
+
+
+def note(folder: Path, failures: dict[str, str], place: Path, why: str | None) -> None:
+    """Write down why a run failed, or forget why it once did."""
+    from mma.experiments import grid as grids
+
+    key = str(place.relative_to(folder))
+    failures.pop(key, None)
+    if why is not None:
+        failures[key] = why
+    grids.write_failures(folder, failures)
 
 
 def wanted(whole: Grid, new: Grid) -> list[Cell]:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mma.cli.train import Json, Settings
+from mma.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mma.config import Config
+    from mma.query import Query
+    from mma.run import Row
     from mma.train.job import Job
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+# What `Run.summary` says of a run.
+SUMMARY = (
+    *("run", "preset", "algorithm", "query", "seed", "labels"),
+    *("step", "steps", "status", "busy", "accuracy"),
+)
 
 
 def show(
@@ -72,12 +82,23 @@ def opened(folder: Path) -> Job:
 
 def evaluate(folder: RunFolder, as_json: Json = False) -> None:
     """Test a run's latest model: accuracy in all and per class."""
+    job = opened(folder)
+    found = {"run": str(folder), "step": job.state.step, **tested(job)}
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"{folder}, step {found['step']:,}: {found['accuracy']:.2f} % of {found['images']:,} test images")
+    for name, value in found["per_class"].items():
+        print(f"  {value:6.2f} %  {printable(name)}")
+
+
+def tested(job: Job) -> dict[str, Any]:
+    """Return how many test images have a label, and the accuracy on them in all and per class."""
     import numpy as np
 
     from mma.train.evaluate import percent_correct, probabilities
     from mma.train.stream import seen
 
-    job = opened(folder)
     labels = job.data.test.labels
     known = np.flatnonzero(labels >= 0)
     if not len(known):
@@ -89,21 +110,7 @@ def evaluate(folder: RunFolder, as_json: Json = False) -> None:
         for k, c in enumerate(job.data.test.classes)
         if (truth == k).any()
     }
-    found = {
-        "run": str(folder),
-        "step": job.state.step,
-        "images": len(known),
-        "accuracy": percent_correct(probs, truth),
-        "per_class": each,
-    }
-    if as_json:
-        print(json.dumps(found))
-        return
-    from mma.text import printable
-
-    print(f"{folder}, step {job.state.step:,}: {found['accuracy']:.2f} % of {len(known):,} test images")
-    for name, value in each.items():
-        print(f"  {value:6.2f} %  {printable(name)}")
+    return {"images": len(known), "accuracy": percent_correct(probs, truth), "per_class": each}
 
 
 def query(
@@ -114,11 +121,24 @@ def query(
 ) -> None:
     """Print which unlabeled images the run's latest model would ask about, and their scores."""
     from mma.query import Query
-    from mma.rng import rng
-    from mma.train.ask import free_images, look
 
     job = opened(folder)
     chosen = Query.parse(strategy or ("random" if job.config.passive else job.config.query))
+    rows = picks(job, chosen, n)
+    if as_json:
+        print(json.dumps({"run": str(folder), "step": job.state.step, "strategy": str(chosen), "picks": rows}))
+        return
+    named = bool(job.data.train.names)
+    print("index\tscore" + ("\tname" if named else ""))
+    for row in rows:
+        print(f"{row['index']}\t{row['score']:.6g}" + (f"\t{printable(row['name'])}" if named else ""))
+
+
+def picks(job: Job, chosen: Query, n: int) -> list[dict[str, Any]]:
+    """Return the images that a query would choose by now: number, score, and name where images have one."""
+    from mma.rng import rng
+    from mma.train.ask import free_images, look
+
     free = free_images(job)
     if not len(free):
         raise ValueError(
@@ -127,18 +147,10 @@ def query(
     found = look(job, free, chosen, job.state.step)
     picked = chosen.selection(found, n, rng(job.config.seed, "look", job.state.step))
     names = job.data.train.names
-    rows = [
+    return [
         {"index": int(i), "score": float(s), **({"name": names[i]} if names else {})}
         for i, s in zip(picked.index, picked.scores, strict=True)
     ]
-    if as_json:
-        print(json.dumps({"run": str(folder), "step": job.state.step, "strategy": str(chosen), "picks": rows}))
-        return
-    from mma.text import printable
-
-    print("index\tscore" + ("\tname" if names else ""))
-    for row in rows:
-        print(f"{row['index']}\t{row['score']:.6g}" + (f"\t{printable(row['name'])}" if names else ""))
 
 
 def runs(
@@ -146,30 +158,51 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List the runs below a folder, with their status."""
-    from mma.run import Run
-
-    found = [Run.open(path.parent) for path in sorted(folder.rglob("config.json"))] if folder.is_dir() else []
+    found = (
+        [path.parent for path in sorted(folder.rglob("config.json")) if may_be_a_run(path)] if folder.is_dir() else []
+    )
     if not found:
         raise ValueError(f"no runs below {folder}. Start one with  mma train digits")
-    rows = [run.summary() for run in found]
+    rows = [summarised(place) for place in found]
     if as_json:
         print(json.dumps(rows))
-        return
+    else:
+        show_runs(rows)
+
+
+def may_be_a_run(path: Path) -> bool:
+    """Tell whether a config.json could be a run's, as a damaged one could: other programs have files of that name too."""
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return path.is_file()
+    return isinstance(config, dict) and isinstance(config.get("format"), int)
+
+
+def summarised(place: Path) -> Row:
+    """Return what the table shows of one run; of one that cannot be read, that it is there, and say why on stderr."""
+    from mma.run import Run
+
+    try:
+        return Run.open(place).summary()
+    except Exception as error:  # whatever is wrong with one run, the others are listed
+        why = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
+        print(f"unreadable: {place}: {printable(' '.join(why.split()))}", file=sys.stderr)
+        return {**dict.fromkeys(SUMMARY), "run": str(place), "status": "unreadable", "busy": False}
+
+
+def show_runs(rows: Sequence[Row]) -> None:
+    """Print one line per run."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        "run", "algorithm", "query", "seed", "labels", "step", "status", "accuracy", box=None, header_style="bold"
-    )
+    heading = ("run", "algorithm", "query", "seed", "labels", "step", "status", "accuracy")
+    table = Table(*heading, box=None, header_style="bold")
     for row in rows:
+        known = [row["algorithm"], row["query"], row["seed"], row["labels"]]
+        cells = ["-" if value is None else str(value) for value in known]
+        far = "-" if row["step"] is None else f"{row['step']:,}/{row['steps']:,}"
         done = "-" if row["accuracy"] is None else f"{row['accuracy']:.2f}"
-        cells = (
-            row["algorithm"],
-            row["query"],
-            str(row["seed"]),
-            str(row["labels"]),
-            f"{row['step']:,}/{row['steps']:,}",
-        )
-        table.add_row(escape(row["run"]), *cells, row["status"] + (" (running)" if row["busy"] else ""), done)
+        table.add_row(escape(row["run"]), *cells, far, row["status"] + (" (running)" if row["busy"] else ""), done)
     Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -23,9 +23,9 @@ def report(
     import sys
 
     from mma.cli.grid import command
-    from mma.experiments.report import draw, page_of, write_all
+    from mma.experiments.report import write_all
     from mma.experiments.results import collect
-    from mma.run import explained, write_whole
+    from mma.run import explained
 
     show = formats()
     if format not in show:
@@ -36,19 +36,27 @@ def report(
         with explained(out):
             written = write_all(found, out, command())
     elif plots or html:
-        drawn, place = draw(found), folder / "report"
-        files: dict[str, str | bytes] = {
-            **(drawn if plots else {}),
-            **({"report.html": page_of(found, drawn)} if html else {}),
-        }
-        with explained(place):
-            place.mkdir(exist_ok=True)
-            for name, data in files.items():
-                write_whole(place / name, data)
-        written = [place / name for name in files]
+        written = write_pictures(found, folder / "report", plots=plots, html=html)
     print(show[format](found), end="")
     for path in written:
         print(f"written: {path}", file=sys.stderr)
+
+
+def write_pictures(found: Results, place: Path, *, plots: bool, html: bool) -> list[Path]:
+    """Write the plots, the page that has them inside, or both, and return the files."""
+    from mma.experiments.report import draw, page_of
+    from mma.run import explained, write_whole
+
+    drawn = draw(found)
+    files: dict[str, str | bytes] = {
+        **(drawn if plots else {}),
+        **({"report.html": page_of(found, drawn)} if html else {}),
+    }
+    with explained(place):
+        place.mkdir(exist_ok=True)
+        for name, data in files.items():
+            write_whole(place / name, data)
+    return [place / name for name in files]
 
 
 def formats() -> dict[str, Callable[[Results], str]]:

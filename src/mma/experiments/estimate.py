@@ -52,9 +52,9 @@ class Cost:
 def kind(config: Config) -> str:
     """Name what the speed of a run depends on."""
     algorithm = f"{config.algorithm.name} {config.algorithm.views}"
-    optim = f"{config.optim.batch} {config.optim.unlabeled_ratio} {config.optim.precision}"
-    small = f"{config.data.small_side} {config.data.small_share}"
-    return f"{config.data.name} {config.net.model_dump_json()} {algorithm} {optim} {small}"
+    optim = f"{config.optim.rule} {config.optim.batch} {config.optim.unlabeled_ratio} {config.optim.precision}"
+    views = f"{config.data.strong_labels} {config.data.small_side} {config.data.small_share}"
+    return f"{config.data.name} {config.net.model_dump_json()} {algorithm} {optim} {views}"
 
 
 def speeds(plan: Plan, means: Means) -> dict[str, Speed]:
@@ -133,7 +133,8 @@ def cost(entry: Entry, speed: Speed, data: DataEntry) -> Cost:
     queries = sum(round.begin > entry.begin or (round.begin == entry.begin > 0) for round in rounds[1:])
     looks = 0 if config.passive else Query.parse(config.query).looks
     pool = config.data.total or data.pool
-    images = evaluations * data.test + queries * looks * pool
+    tested = config.data.validation or data.test
+    images = evaluations * tested + queries * looks * pool
     states = 2 + len([step for step in growth.kept_steps(passive=config.passive) if step >= entry.begin])
     logs = 600 * config.log.evaluations(entry.end) + 40 * growth.budget
     return Cost(entry.steps * speed.step + images * speed.image, states * speed.state + logs)

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from mma.experiments.engine import Ended
 from mma.experiments.plan import Job
-from mma.experiments.work import Means, Stoppable, finish
-
-GRACE = 30.0  # seconds for a worker to end its step and store its state
+from mma.experiments.work import GRACE, Means, Stoppable, outcome
 
 
 @dataclass
@@ -112,12 +110,3 @@ def work(pipe: Connection, means: Means) -> None:
             pipe.send(outcome(job, means, watch))
         except (EOFError, OSError):
             return
-
-
-def outcome(job: Job, means: Means, watch: Stoppable) -> str | None:
-    """Run one job and say why it failed; whatever goes wrong is the job's, not the worker's."""
-    try:
-        finish(job, means, watch)
-    except Exception as error:
-        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    return "stopped before its end" if watch.stop else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mma.config import Config, change, from_json
@@ -76,13 +76,7 @@ def from_axes(name: str, texts: Sequence[str], settings: Sequence[str] = (), see
     if seeds and SEED in axes:
         raise ValueError("--seeds and --axis seed=... say the same thing. Give one of them.")
     methods = rows(axes)
-    totals = whole_numbers(TOTAL, axes[TOTAL]) if TOTAL in axes else (None,)
-    request = Request(
-        methods=tuple(methods),
-        totals=totals,
-        budgets=whole_numbers(BUDGET, axes[BUDGET]) if BUDGET in axes else (base.growth.budget,),
-        seeds=whole_numbers(SEED, axes[SEED]) if SEED in axes else seeds_of(seeds or "5"),
-    )
+    request = every_combination(tuple(methods), axes, base, seeds)
     return checked(
         Grid(
             experiment=name,
@@ -92,6 +86,18 @@ def from_axes(name: str, texts: Sequence[str], settings: Sequence[str] = (), see
             methods=methods,
             requests=(request,),
         )
+    )
+
+
+def every_combination(
+    methods: tuple[str, ...], axes: Mapping[str, Sequence[str]], base: Config, seeds: str | None
+) -> Request:
+    """Ask for all methods at all values of the axes; an axis that is not given has the preset's value, or five seeds."""
+    return Request(
+        methods=methods,
+        totals=whole_numbers(TOTAL, axes[TOTAL]) if TOTAL in axes else (None,),
+        budgets=whole_numbers(BUDGET, axes[BUDGET]) if BUDGET in axes else (base.growth.budget,),
+        seeds=whole_numbers(SEED, axes[SEED]) if SEED in axes else seeds_of(seeds or "5"),
     )
 
 

@@ -7,13 +7,15 @@ from the latest stored state. The lock of the dead process is gone with it.
 from __future__ import annotations
 
 import importlib
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mma.experiments.engine import Ended, Options
 from mma.experiments.plan import Job
-from mma.experiments.work import Means
+from mma.experiments.work import GRACE, Means, outcome
+from mma.train.watch import Watch
 
 CONFLICT = 'Another cluster may run here: choose it with --ray-address, or "auto".'
 
@@ -71,22 +73,28 @@ class OnRay:
         return found
 
     def close(self) -> None:
-        """Cancel what runs and leave the cluster; an existing cluster goes on for others."""
-        for reference in self.jobs:
+        """Cancel what waits, give what runs the time to store its state, and leave the cluster; it goes on for others."""
+        left = list(self.jobs)
+        for reference in left:
             self.ray.cancel(reference, force=False, recursive=True)
+        if left:
+            self.ray.wait(left, num_returns=len(left), timeout=GRACE)
         self.jobs = {}
         self.ray.shutdown()
 
 
 def task(job: Job, means: Means) -> str | None:
     """Run one job on some node. What is wrong with the run comes back as a sentence; a death raises."""
-    from mma.experiments.work import finish
+    watch = Watch()  # not one that looks at its parent: a node that dies has its tasks begun again, not ended
 
+    def asked(*_: object) -> None:
+        watch.stop = True
+
+    before = signal.signal(signal.SIGINT, asked)  # which is how Ray cancels a task that runs
     try:
-        finish(job, means)
-    except Exception as error:
-        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    return None
+        return outcome(job, means, watch)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def imported() -> Any:

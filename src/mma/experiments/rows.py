@@ -78,7 +78,20 @@ def lock_in(
     It is what lab presets are chosen by, so it is scored on images held out of the pool, never on the test set.
     `larger` are the settings of a larger start set, with the steps of the rounds it spares added to the first one.
     """
-    remedies = {
+    plain, tried = (*WITHOUT_REMEDY, f"data.validation={held_out}"), remedies(larger)
+    rows = [(query, name) for name in tried for query in ("random", "diff2.aug-direct")]
+    grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *tried[name])) for query, name in rows}
+    passive = {
+        f"MixMatch{name}": Method(settings=("query=passive", *plain, *tried[name]))
+        for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
+    }
+    about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
+    return Experiment(about, preset, {**passive, **grown}, (budget,), settings)
+
+
+def remedies(larger: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return what may help against lock-in, from how a row's name says it to its settings; nothing comes first."""
+    return {
         "": (),
         " + ramp again": ("growth.ramp_again=true",),
         " + larger start set": larger,
@@ -88,22 +101,6 @@ def lock_in(
         " + shrink and perturb before the tail": ("growth.refresh_final=true", "growth.shrink=0.5"),
         " + coverage start set": ("growth.start_set=coverage",),
     }
-    plain = (
-        "growth.start_set=uniform",
-        "growth.ramp_again=false",
-        "growth.refresh_final=false",
-        "growth.refresh_every=0",
-        "growth.shrink=0.0",
-        f"data.validation={held_out}",
-    )
-    rows = [(query, name) for name in remedies for query in ("random", "diff2.aug-direct")]
-    grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *remedies[name])) for query, name in rows}
-    passive = {
-        f"MixMatch{name}": Method(settings=("query=passive", *plain, *remedies[name]))
-        for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
-    }
-    about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
-    return Experiment(about, preset, {**passive, **grown}, (budget,), settings)
 
 
 def spending(preset: str, visible: int, budget: int, money: dict[int, int], settings: tuple[str, ...]) -> Experiment:
@@ -168,6 +165,13 @@ def split(growth: str, supervised: bool) -> dict[str, Method]:
     return {**rows, "Supervised": alone} if supervised else rows
 
 
+WITHOUT_REMEDY = (
+    "growth.start_set=uniform",
+    "growth.ramp_again=false",
+    "growth.refresh_final=false",
+    "growth.refresh_every=0",
+    "growth.shrink=0.0",
+)
 WEAK = ("data.strong_labels=0.0",)
 NARROW = (*WEAK, "net.filters=16")
 FAMILIES: dict[str, Callable[[int], Method]] = {

@@ -29,19 +29,25 @@ def against(found: Results, reference: str) -> Section:
     if not rows:
         return title, [], [], [f"No seed has both {reference} and another method finished."]
     heading = ["method", "labels", "n", "difference", "95 % interval", "p", "p (Holm)", "shows"]
-    lines = [
-        [
-            row.method,
-            f"{row.budget:,}",
-            str(row.n),
-            f"{row.mean:+.2f}",
-            f"{row.low:+.2f} to {row.high:+.2f}" if math.isfinite(row.low) else "-",
-            f"{row.p:.3g}",
-            f"{row.holm:.3g}",
-            row.verdict,
-        ]
-        for row in rows
+    return title, heading, [compared(row) for row in rows], how_compared(rows, reference)
+
+
+def compared(row: st.Difference) -> list[str]:
+    """Write one difference as a line of the table."""
+    return [
+        row.method,
+        f"{row.budget:,}",
+        str(row.n),
+        f"{row.mean:+.2f}",
+        f"{row.low:+.2f} to {row.high:+.2f}" if math.isfinite(row.low) else "-",
+        f"{row.p:.3g}",
+        f"{row.holm:.3g}",
+        row.verdict,
     ]
+
+
+def how_compared(rows: Sequence[st.Difference], reference: str) -> list[str]:
+    """Say how the differences were tested, and what that cannot show."""
     remarks = [
         "Points of accuracy; interval from the paired t distribution, p from the Wilcoxon signed-rank test, corrected "
         f"by Holm's method for all {len(rows)} comparisons. `not confirmed`: the interval leaves out 0, the corrected test "
@@ -50,7 +56,7 @@ def against(found: Results, reference: str) -> Section:
     ]
     if all(row.verdict == "no difference shown" for row in rows):
         remarks.append(f"No difference to {reference} is shown for any method.")
-    return title, heading, lines, remarks
+    return remarks
 
 
 def curve_areas(found: Results) -> Section:

@@ -20,6 +20,7 @@ from mma.train.oracle import Known
 from mma.train.watch import Watch
 
 PATIENCE = 60.0  # seconds to wait for a run that a dying process still holds
+GRACE = 30.0  # seconds for a worker that is asked to stop to end its step and store its state
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,15 @@ def finish(job: Job, means: Means, watch: Watch | None = None) -> None:
     train(run, Known(data.train), watch=watch, on=on, inexact=means.inexact, data=data)
     if run.status() == "waiting":
         raise ValueError(f"{data.name} has images without a label, and a grid has nobody to ask.")
+
+
+def outcome(job: Job, means: Means, watch: Watch) -> str | None:
+    """Run one job and say why it failed; whatever goes wrong is the job's, not the worker's."""
+    try:
+        finish(job, means, watch)
+    except Exception as error:
+        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return "stopped before its end" if watch.stop else None
 
 
 def prepared(job: Job) -> Run:
