@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mma.cli.train import Json
+from mma.machine import cores
 
 if TYPE_CHECKING:
     from mma.experiments.grid import Grid
@@ -27,7 +27,7 @@ METHODS = {
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Where the runs, the table and the plot go.")] = Path("demo"),
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repetitions of each method.")] = 5,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Runs at a time.")] = os.cpu_count() or 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Runs at a time.")] = cores(),
     as_json: Json = False,
 ) -> None:
     """Compare four ways to spend 60 labels on real 8x8 digits: under 5 minutes on two cores."""

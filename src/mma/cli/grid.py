@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import sys
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mma.cli.train import Device, Inexact, Json, Settings
+from mma.machine import cores
 
 if TYPE_CHECKING:
     from mma.experiments.engine import Options
@@ -57,7 +57,7 @@ def grid(
     out: Out = None,
     dry_run: DryRun = False,
     engine: EngineName = "local",
-    workers: Workers = os.cpu_count() or 1,
+    workers: Workers = cores(),
     device: Device = None,
     threads: Threads = 1,
     inexact: Inexact = False,
