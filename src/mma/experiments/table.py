@@ -192,7 +192,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
                     "fast without strong labels": (18_000,),
                     "fast with 16 filters": (1_200, 24_000),
                     "fast by Adam": (1_800, 15_000),
-                    "WRN-28-2 MixMatch": (50, 362, 1_060),
+                    "WRN-28-2 MixMatch": (50, 362, 621, 1_060),
                 }
             ),
             (500,),
