@@ -16,7 +16,7 @@ import torch
 
 from bench.duel import ROOT, environment
 from bench.machine import gigabytes
-from bench.share import processor_seconds
+from bench.share import in_turns
 from bench.worker import CASES, Case, network
 from mma.data import Images
 from mma.query import Candidates, Query, names
@@ -65,8 +65,8 @@ def scored(case: Case, count: int, threads: int, device: torch.device) -> Iterat
     for name in ("diff2-direct", "diff2.aug-kmeans"):
         query = Query.parse(name)
         forwards = (2 if query.aug else 1) + (query.aug and query.needs_features)
-        whole = processor_seconds(partial(candidates, net, on, index, query, 1, 1), 3)
-        alone = processor_seconds(partial(bare_forwards, net, ready, forwards * count // BATCH), 3)
+        looking = partial(candidates, net, on, index, query, 1, 1)
+        whole, alone = in_turns([looking, partial(bare_forwards, net, ready, forwards * count // BATCH)], 5)
         yield (
             f"| {case.about} | {name} | {count / whole * working:,.0f} | {count / alone * working:,.0f} | "
             f"**{alone / whole:.2f}** |"

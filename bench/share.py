@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,13 +38,20 @@ LAYERS = ((32, 32), (64, 16), (128, 8))  # channels and sides of its three stage
 
 def processor_seconds(action: Callable[[], object], repeats: int = 7) -> float:
     """Return the median of a few runs, after one that warms up."""
+    return in_turns([action], repeats)[0]
+
+
+def in_turns(actions: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """Return the median of a few runs of each action, one after the other in every round; the first round warms up."""
+    rounds = [[seconds_of(action) for action in actions] for _ in range(repeats + 1)]
+    return [statistics.median(taken) for taken in zip(*rounds[1:], strict=True)]
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    """Return the processor seconds of one run."""
+    begin = time.process_time()
     action()
-    taken = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        action()
-        taken.append(time.process_time() - begin)
-    return statistics.median(taken)
+    return time.process_time() - begin
 
 
 def section(threads: int) -> str:
