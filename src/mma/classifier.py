@@ -20,7 +20,7 @@ from mma.arrays import checked, dimensions, encoded, frame_of, positive
 from mma.config import Config, Data, Fast, Optim, Own, Small, Wrn
 from mma.data.images import UNKNOWN, no_images
 from mma.growth import Growth
-from mma.nets import NETS, Network
+from mma.nets import NETS, Network, without_embeddings
 from mma.query import Query
 from mma.rng import rng
 from mma.train.evaluate import candidates, probabilities
@@ -137,10 +137,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         query = Query.parse(strategy)
         if query.needs_probs and not isinstance(self.net_, Network):
-            raise ValueError(
-                f"'{query}' looks at embeddings, but {type(self.net_).__name__} has no features() and head. Give your "
-                "network both, so that its forward(x) is head(features(x)), or use the strategy 'random'."
-            )
+            raise ValueError(without_embeddings(self.net_, str(query)))
         pixels = self._pixels(self._samples(X_pool), self._shift())
         found = candidates(self.net_, pixels, np.arange(len(pixels.array)), query, self._seed, round=0)
         return query.select(found, checked("n", n, 0), rng(self._seed, "select"))

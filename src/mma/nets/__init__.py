@@ -8,7 +8,7 @@ from torch import nn
 
 from mma.nets.fast import FastNet
 from mma.nets.init import initialise
-from mma.nets.network import GroupedNetwork, Network
+from mma.nets.network import GroupedNetwork, Network, without_embeddings
 from mma.nets.small import SmallNet
 from mma.nets.wrn import SameConv2d, WideResNet
 
@@ -22,6 +22,7 @@ __all__ = [
     "WideResNet",
     "build",
     "initialise",
+    "without_embeddings",
 ]
 
 

@@ -28,6 +28,14 @@ class Network(Protocol):
         ...
 
 
+def without_embeddings(net: nn.Module, query: str) -> str:
+    """Say what a network of one's own lacks for a query."""
+    return (
+        f"'{query}' looks at embeddings, but {type(net).__name__} has no features() and head. Give your network both, so that "
+        "its forward(x) is head(features(x)), or use the query 'random'."
+    )
+
+
 class GroupedNetwork(nn.Module):
     """A network whose normalisation can keep batches apart that pass through it as one tensor.
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mma.algorithms import Losses
 from mma.config import Config
 from mma.data import Images
-from mma.nets import Network, build, initialise
+from mma.nets import Network, build, initialise, without_embeddings
 from mma.query import Query
 from mma.rng import rng
 from mma.train.flat import Flat
@@ -82,10 +82,7 @@ def complete(net: nn.Module, query: str) -> nn.Module:
     asked = Query.parse("random" if query == "passive" else query)
     looks = asked.needs_features or (asked.needs_probs and not asked.aug)
     if looks and not isinstance(net, Network):
-        raise ValueError(
-            f"'{query}' looks at embeddings, but {type(net).__name__} has no features() and head. Give your network both, "
-            "so that its forward(x) is head(features(x)), or train with  --set query=random"
-        )
+        raise ValueError(without_embeddings(net, query))
     return net
 
 
