@@ -90,9 +90,9 @@ def looked_at(folder: Path, threads: int) -> dict[str, float]:
     """Score the pool and select from it: seconds of both, and how much is known of the images in between."""
     from mma.nets import SmallNet
     from mma.query import Query
-    from mma.train.evaluate import candidates
-    from mma.train.host import Host
-    from mma.train.stream import pixels_of
+    from mma.training.evaluate import candidates
+    from mma.training.host import Host
+    from mma.training.stream import pixels_of
 
     device = Host(threads=threads).prepare()
     images = open_saved(NAME, folder).train

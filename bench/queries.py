@@ -21,9 +21,9 @@ from bench.worker import CASES, Case, network
 from mma.data import Images
 from mma.query import Candidates, Query, names
 from mma.rng import rng
-from mma.train.evaluate import BATCH, candidates
-from mma.train.host import Host, suited
-from mma.train.stream import pixels_of
+from mma.training.evaluate import BATCH, candidates
+from mma.training.host import Host, suited
+from mma.training.stream import pixels_of
 
 SIZES = (10_000, 50_000, 100_000, 300_000, 1_000_000)
 PICKS, WIDTH, CLASSES = 250, 128, 10

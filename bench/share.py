@@ -26,11 +26,11 @@ from mma.nets.winograd import convolve
 from mma.presets import cifar10
 from mma.rng import rng
 from mma.run import write_whole
-from mma.train.checkpoint import Identity, encode
-from mma.train.state import State
-from mma.train.stream import Stream, pixels_of
-from mma.train.update import decay, update
-from mma.train.watch import Clock
+from mma.training.checkpoint import Identity, encode
+from mma.training.state import State
+from mma.training.stream import Stream, pixels_of
+from mma.training.update import decay, update
+from mma.training.watch import Clock
 
 CASE = "wrn-28-2"
 LAYERS = ((32, 32), (64, 16), (128, 8))  # channels and sides of its three stages

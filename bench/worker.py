@@ -22,9 +22,9 @@ from mma.algorithms import Batch, MixMatch
 from mma.config import Optim
 from mma.nets import SmallNet, WideResNet, initialise
 from mma.rng import rng
-from mma.train.host import Host, suited
-from mma.train.state import State, assemble
-from mma.train.step import training_step
+from mma.training.host import Host, suited
+from mma.training.state import State, assemble
+from mma.training.step import training_step
 
 
 @dataclass(frozen=True)

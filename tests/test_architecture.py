@@ -23,7 +23,7 @@ ORDER = [
     {"algorithms"},
     {"config"},
     {"presets"},
-    {"train"},
+    {"training"},
     {"classifier", "experiments"},
     {"cli"},
 ]

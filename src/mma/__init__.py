@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from mma.query import Candidates as Candidates
     from mma.query import Query as Query
     from mma.run import Run as Run
-    from mma.train.host import Host as Host
-    from mma.train.oracle import Known as Known
-    from mma.train.oracle import Oracle as Oracle
+    from mma.training.host import Host as Host
+    from mma.training.oracle import DatasetLabels as DatasetLabels
+    from mma.training.oracle import Oracle as Oracle
 
 PUBLIC = {
     "Candidates": "mma.query",
     "Config": "mma.config",
     "DataSet": "mma.data",
     "Growth": "mma.growth",
-    "Host": "mma.train.host",
+    "Host": "mma.training.host",
     "Images": "mma.data",
-    "Known": "mma.train.oracle",
+    "DatasetLabels": "mma.training.oracle",
     "MixMatchClassifier": "mma.classifier",
-    "Oracle": "mma.train.oracle",
+    "Oracle": "mma.training.oracle",
     "Query": "mma.query",
     "Run": "mma.run",
     "change": "mma.config",

@@ -23,10 +23,10 @@ from mma.growth import Growth
 from mma.nets import NETS, Network, without_embeddings
 from mma.query import Query
 from mma.rng import rng
-from mma.train.evaluate import candidates, probabilities
-from mma.train.state import State, start
-from mma.train.step import training_step
-from mma.train.stream import Pixels, Stream
+from mma.training.evaluate import candidates, probabilities
+from mma.training.state import State, start
+from mma.training.step import training_step
+from mma.training.stream import Pixels, Stream
 
 LONGEST = 0.999  # decay per step of the teacher's average and BN's statistics, for long runs
 REPORTS = 10  # times that a fit looks at its losses

@@ -13,7 +13,7 @@ from mma.algorithms import MixMatch
 from mma.config import Optim
 from mma.nets import initialise
 from mma.rng import rng
-from mma.train.step import training_step
+from mma.training.step import training_step
 
 SMALL_WRN = Case("a small member of the paper's family", 8, 1, 32, 3, 4)
 SMALL_NET = Case("the network for digits", 8, 0, 8, 1, 4)

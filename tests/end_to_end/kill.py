@@ -20,9 +20,9 @@ import torch
 from mma.data import load
 from mma.query import Query
 from mma.run import Run
-from mma.train.host import Host
-from mma.train.loop import train
-from mma.train.oracle import Known
+from mma.training.host import Host
+from mma.training.loop import train
+from mma.training.oracle import DatasetLabels
 
 
 def die() -> None:
@@ -65,7 +65,7 @@ def child(run: Run, prepare) -> int:
     if pid == 0:
         try:
             prepare()
-            train(run, Known(DATA.train), on=Host(threads=1), data=DATA)
+            train(run, DatasetLabels(DATA.train), on=Host(threads=1), data=DATA)
         except BaseException:
             import traceback
 

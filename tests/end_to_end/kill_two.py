@@ -19,10 +19,10 @@ import torch
 
 from mma.data import load
 from mma.run import Run
-from mma.train.host import Host
-from mma.train.loop import train
-from mma.train.oracle import Known
-from mma.train.ranks import Elsewhere, joined
+from mma.training.host import Host
+from mma.training.loop import train
+from mma.training.oracle import DatasetLabels
+from mma.training.ranks import Elsewhere, joined
 
 ALONE_LEFT = 3  # how a process ends that lost the other one
 PATIENCE = 120  # seconds after which a process that should have ended hangs
@@ -39,7 +39,7 @@ def child(run: Run, rank: int, port: int, ready: int) -> int:
         with joined() as ranks:
             ranks.anyone(False)
             os.write(ready, b".")
-            train(run, Known(DATA.train), on=Host(threads=1), data=DATA, ranks=ranks)
+            train(run, DatasetLabels(DATA.train), on=Host(threads=1), data=DATA, ranks=ranks)
     except Elsewhere as error:
         os._exit(ALONE_LEFT if "lost another process" in str(error) else 1)
     except BaseException:

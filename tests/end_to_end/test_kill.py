@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mma.train.host import Host
-from mma.train.loop import train
-from mma.train.oracle import Known
+from mma.training.host import Host
+from mma.training.loop import train
+from mma.training.oracle import DatasetLabels
 
 LONGER = ("growth.first=60", "growth.every=40", "growth.final=240", "log.every=10", "log.checkpoint=6")
 KILL = Path(__file__).with_name("kill.py")
@@ -27,7 +27,7 @@ KILL = Path(__file__).with_name("kill.py")
 )
 def test_a_run_killed_again_and_again_ends_byte_equal(new_run, digits, contents, settings, mode):
     whole, run = new_run("whole", *LONGER, *settings), new_run("killed", *LONGER, *settings)
-    train(whole, Known(digits.train), on=Host(threads=1), data=digits)
+    train(whole, DatasetLabels(digits.train), on=Host(threads=1), data=digits)
     command = [sys.executable, str(KILL), str(run.folder), mode, "7"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mma.experiments import grid as grids
-from mma.experiments.engine import Options, engine, finish_all
+from mma.experiments.engines import Options, engine, finish_all
+from mma.experiments.engines.worker import Means, finish
 from mma.experiments.grid import Grid
 from mma.experiments.make import from_axes
 from mma.experiments.plan import plan
-from mma.experiments.work import Means, finish
 
 
 @pytest.fixture

@@ -6,14 +6,15 @@ from itertools import islice
 
 import pytest
 
-from mma.experiments import compute, report
 from mma.experiments import grid as grids
+from mma.experiments.engines.worker import Means, finish
 from mma.experiments.flops import flop
 from mma.experiments.make import checked, config_of, from_axes, from_experiment
+from mma.experiments.methods import Method, phases
 from mma.experiments.plan import plan
-from mma.experiments.results import Arithmetic, Result, Results, collect
-from mma.experiments.rows import Method, phases
-from mma.experiments.work import Means, finish
+from mma.experiments.report import compute
+from mma.experiments.report import write as report
+from mma.experiments.report.collect import Arithmetic, Result, Results, collect
 
 
 def results(budget: int = 9, total: int = 99, **reached: list[float]) -> Results:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from mma.experiments import grid as grids
-from mma.experiments.engine import Options, engine, finish_all, ready
-from mma.experiments.local import death
+from mma.experiments.engines import Options, engine, finish_all, ready
+from mma.experiments.engines.local import death
+from mma.experiments.engines.worker import Means, finish, prepared
 from mma.experiments.plan import Job, plan
-from mma.experiments.work import Means, finish, prepared
 from mma.run import Run
 
 AXES = ("query=passive,random", "growth.budget=15,20", "seed=1")
@@ -90,7 +90,7 @@ def test_an_unknown_engine_is_refused():
 
 def test_ray_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"pip install 'mma\[ray\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'mma-learn\[ray\]'"):
         engine("ray", Options())
 
 
@@ -106,7 +106,7 @@ def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
     folder = tmp_path / grid.cells()[0].place
     code = (
         "from pathlib import Path\nfrom mma.experiments import grid as grids\nfrom mma.experiments.plan import plan\n"
-        "from mma.experiments.engine import *\n"
+        "from mma.experiments.engines import *\n"
         "if __name__ == '__main__':\n"
         f"    folder = Path({str(tmp_path)!r})\n    grid = grids.read(folder)\n"
         "    finish_all([e.job for e in plan(grid, folder, grid.cells()).todo], engine('local', Options()))\n"

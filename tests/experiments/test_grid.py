@@ -11,8 +11,8 @@ import pytest
 
 from mma.experiments import grid as grids
 from mma.experiments.axes import read_axes, row_name, seeds_of, values_of
+from mma.experiments.catalogue import EXPERIMENTS, experiment
 from mma.experiments.make import config_of, from_axes, from_experiment
-from mma.experiments.table import EXPERIMENTS, experiment
 from mma.paper import table
 
 

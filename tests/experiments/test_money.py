@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 
 from mma.cli.cost import cost
 from mma.experiments import grid as grids
-from mma.experiments import money, report
+from mma.experiments.catalogue import EXPERIMENTS
+from mma.experiments.engines.worker import Means, finish
 from mma.experiments.make import checked, config_of, from_axes, from_experiment
+from mma.experiments.methods import Method
 from mma.experiments.plan import plan
-from mma.experiments.results import collect, from_grid
-from mma.experiments.rows import Method
-from mma.experiments.table import EXPERIMENTS
-from mma.experiments.work import Means, finish
+from mma.experiments.report import money
+from mma.experiments.report import write as report
+from mma.experiments.report.collect import collect, from_grid
 from mma.run import Run
 
 app = typer.Typer()

@@ -9,10 +9,10 @@ import pytest
 
 from mma.config import ADDED
 from mma.experiments import grid as grids
+from mma.experiments.engines.worker import Means, finish, prepared
 from mma.experiments.estimate import Speed, cost, costs, kind
 from mma.experiments.make import config_of, data_set, from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.work import Means, finish, prepared
 from mma.run import Run
 
 BUDGETS = "growth.budget=15,20,30"

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'mma[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'mma-learn[ray]'")
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
 from ray.cluster_utils import Cluster
 from mma.experiments import grid as grids
-from mma.experiments.engine import Options, engine, finish_all
+from mma.experiments.engines import Options, engine, finish_all
 from mma.experiments.plan import plan
 from mma.run import Run
 
@@ -48,7 +48,7 @@ STOPPED = """
 import sys
 from pathlib import Path
 from mma.experiments import grid as grids
-from mma.experiments.engine import Options, engine, finish_all
+from mma.experiments.engines import Options, engine, finish_all
 from mma.experiments.plan import plan
 from mma.run import Run
 

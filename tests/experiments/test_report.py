@@ -13,11 +13,12 @@ import pytest
 
 from mma.cost import open_table
 from mma.experiments import grid as grids
-from mma.experiments import report, summary, tables
+from mma.experiments.engines.worker import prepared
 from mma.experiments.make import from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.results import Result, Results, collect, from_grid
-from mma.experiments.work import prepared
+from mma.experiments.report import summary, tables
+from mma.experiments.report import write as report
+from mma.experiments.report.collect import Result, Results, collect, from_grid
 from mma.run import Run
 
 NOT_COMPARED = {"about.json", "README.md"}

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mma.experiments import statistics as ours
-from mma.experiments.results import Result, Results, RoundEnd
+from mma.experiments.report import statistics as ours
+from mma.experiments.report.collect import Result, Results, RoundEnd
 
 
 def made(cells: dict[tuple[str, int], list[float]], total: int = 1000) -> Results:

@@ -11,9 +11,9 @@ import torch
 from mma.algorithms import Batch, MixMatch
 from mma.config import Optim
 from mma.rng import rng
-from mma.train.state import State, assemble
-from mma.train.step import training_step
-from mma.train.update import decay, update
+from mma.training.state import State, assemble
+from mma.training.step import training_step
+from mma.training.update import decay, update
 
 RECORDED = MixMatch(weight=75.0, alpha=0.0, ramp=2)  # at ramp step 1 the weight is 37.5
 OPTIM = Optim(lr=0.002, weight_decay=0.02, ema_decay=0.999, batch=16)
@@ -87,8 +87,8 @@ def test_the_losses_of_three_steps_are_the_recorded_ones(parity, recorded):
 
 def test_the_flat_update_equals_the_naive_one(tiny, digits):
     """torch's own Adam per tensor, a loop for decay and average: the same numbers up to epsilon's place."""
-    from mma.train.state import start
-    from mma.train.stream import Stream, pixels_of
+    from mma.training.state import start
+    from mma.training.stream import Stream, pixels_of
 
     config = tiny()
     state = start(config, digits.train, torch.device("cpu"))

@@ -20,7 +20,7 @@ from mma.cli.live import span
 from mma.run import Run
 
 if TYPE_CHECKING:
-    from mma.experiments.engine import Options
+    from mma.experiments.engines import Options
     from mma.experiments.estimate import Cost, Speed
     from mma.experiments.grid import Cell
     from mma.experiments.plan import Entry, Plan

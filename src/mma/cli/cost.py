@@ -63,7 +63,7 @@ def _table(source: str) -> Table:
     folder = Path(source)
     if not (folder / "grid.json").is_file() or (folder / "labeled-vs-unlabeled.csv").is_file():
         return open_table(source)
-    from mma.experiments.results import collect
+    from mma.experiments.report.collect import collect
 
     found = collect(folder)
     done = [(r.budget, r.total, r.accuracy) for r in found.runs if r.status == "done" and r.accuracy is not None]

@@ -14,7 +14,7 @@ from mma.machine import cores
 
 if TYPE_CHECKING:
     from mma.experiments.grid import Grid
-    from mma.experiments.results import Results
+    from mma.experiments.report.collect import Results
 
 METHODS = {
     "Supervised": ("algorithm=supervised", "query=passive"),
@@ -33,8 +33,8 @@ def demo(
     """Compare four ways to spend 60 labels on real 8x8 digits: under 5 minutes on two cores."""
     from mma.cli.grid import carry_out, stop_on_signals
     from mma.experiments import grid as grids
-    from mma.experiments.engine import Options
-    from mma.experiments.results import from_grid
+    from mma.experiments.engines import Options
+    from mma.experiments.report.collect import from_grid
     from mma.presets import preset
 
     growth = preset("digits").growth
@@ -50,7 +50,7 @@ def demo(
 def four_ways(budget: int, seeds: int) -> Grid:
     """Return the grid of all methods at one budget."""
     from mma.experiments.make import from_definition
-    from mma.experiments.rows import Experiment, Method
+    from mma.experiments.methods import Experiment, Method
 
     methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
     definition = Experiment("four ways to spend labels", "digits", methods, (budget,), seeds=seeds)
@@ -59,8 +59,8 @@ def four_ways(budget: int, seeds: int) -> Grid:
 
 def write(found: Results, out: Path, title: str) -> list[dict[str, Any]]:
     """Write the plot and the table, and return the table."""
-    from mma.experiments.plots import learning_curves
-    from mma.experiments.report import asked
+    from mma.experiments.report.plots import learning_curves
+    from mma.experiments.report.write import asked
     from mma.run import write_whole
 
     drawn = learning_curves(found, title, asked(found))
@@ -73,7 +73,7 @@ def write(found: Results, out: Path, title: str) -> list[dict[str, Any]]:
 
 def rows(found: Results) -> list[dict[str, Any]]:
     """Return one row per method."""
-    from mma.experiments.tables import clean, table
+    from mma.experiments.report.tables import clean, table
 
     made, labels = table(found), found.budgets[0]
     entries = [(name, row[0]) for name, row in zip(made.rows, made.entries, strict=True)]

@@ -16,7 +16,7 @@ from mma.cli.train import Device, Inexact, Json, Settings
 from mma.machine import cores
 
 if TYPE_CHECKING:
-    from mma.experiments.engine import Options
+    from mma.experiments.engines import Options
     from mma.experiments.grid import Cell, Grid
     from mma.experiments.plan import Plan
 
@@ -37,7 +37,9 @@ Out = Annotated[Path | None, typer.Option("--out", help="The grid's folder. Defa
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan, with time and disk on this machine, and stop.")
 ]
-EngineName = Annotated[str, typer.Option("--engine", help="local (processes here) or ray (a cluster; needs mma[ray]).")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="local (processes here) or ray (a cluster; needs mma-learn[ray]).")
+]
 Workers = Annotated[int, typer.Option(min=1, help="Runs at a time on this machine.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each new run.")]
 Address = Annotated[str | None, typer.Option("--ray-address", help="Of a Ray cluster. Default: start one here.")]
@@ -68,8 +70,8 @@ def grid(
     as_json: Json = False,
 ) -> None:
     """Run an experiment: many runs, shared trunks, one table. The same command goes on after any interruption."""
-    from mma.experiments.engine import ENGINES, Options
-    from mma.experiments.work import Means
+    from mma.experiments.engines import ENGINES, Options
+    from mma.experiments.engines.worker import Means
 
     if engine not in ENGINES:
         raise ValueError(f"no engine '{engine}'. There are: {', '.join(ENGINES)}.")
@@ -89,7 +91,7 @@ def find_or_make(
 ) -> tuple[Grid, Path]:
     """Return the grid that the options describe, and its folder. Nothing is written yet."""
     from mma.experiments import make
-    from mma.experiments.table import EXPERIMENTS
+    from mma.experiments.catalogue import EXPERIMENTS
 
     given = [name for name, value in asked.items() if value is not None]
     seeds, methods, budgets = asked["--seeds"], asked["--methods"], asked["--budgets"]
@@ -125,9 +127,9 @@ def carry_out(new: Grid, folder: Path, name: str, options: Options) -> None:
     from mma.cli.board import Board
     from mma.data import load
     from mma.experiments import grid as grids
-    from mma.experiments.engine import engine, finish_all
+    from mma.experiments.engines import engine, finish_all
     from mma.experiments.plan import plan
-    from mma.experiments.report import remember
+    from mma.experiments.report.write import remember
 
     load(new.base["data"]["name"])  # says how to get the data, before a hundred runs fail to find it
     with grids.locked(folder):
@@ -186,9 +188,9 @@ def command() -> str:
 def finish(folder: Path, *, as_json: bool) -> None:
     """Write the report, print the table, and list what failed with the way to try again."""
     from mma.experiments import grid as grids
-    from mma.experiments import tables
-    from mma.experiments.report import LABELED_VS_UNLABELED, for_cost, write_all
-    from mma.experiments.results import from_grid
+    from mma.experiments.report import tables
+    from mma.experiments.report.collect import from_grid
+    from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost, write_all
     from mma.run import write_whole
 
     found = from_grid(folder)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mma.config import Config
     from mma.query import Query
     from mma.run import Row
-    from mma.train.job import Job
+    from mma.training.job import Job
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 # What `Run.summary` says of a run.
@@ -75,7 +75,7 @@ def flop(
 def opened(folder: Path) -> Job:
     """Bring a run's latest state into memory, changing nothing."""
     from mma.run import Run
-    from mma.train.job import look_at
+    from mma.training.job import look_at
 
     return look_at(Run.open(folder))
 
@@ -96,8 +96,8 @@ def tested(job: Job) -> dict[str, Any]:
     """Return how many test images have a label, and the accuracy on them in all and per class."""
     import numpy as np
 
-    from mma.train.evaluate import percent_correct, probabilities
-    from mma.train.stream import seen
+    from mma.training.evaluate import percent_correct, probabilities
+    from mma.training.stream import seen
 
     labels = job.data.test.labels
     known = np.flatnonzero(labels >= 0)
@@ -137,7 +137,7 @@ def query(
 def picks(job: Job, chosen: Query, n: int) -> list[dict[str, Any]]:
     """Return the images that a query would choose by now: number, score, and name where images have one."""
     from mma.rng import rng
-    from mma.train.ask import free_images, look
+    from mma.training.ask import free_images, look
 
     free = free_images(job)
     if not len(free):

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from mma.growth import Round
 from mma.run import Run
-from mma.train.watch import Watch
+from mma.training.watch import Watch
 
 WARM = 1  # steps before the clock starts: the first one allocates
 
@@ -141,7 +141,7 @@ def board(run: Run) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ValueError("--tensorboard needs TensorBoard: pip install 'mma[tensorboard]'") from None
+        raise ValueError("--tensorboard needs TensorBoard: pip install 'mma-learn[tensorboard]'") from None
     writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=0)
     for row in run.read("metrics"):
         write_row(writer, row)

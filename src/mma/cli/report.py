@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from mma.experiments.results import Results
+    from mma.experiments.report.collect import Results
 
 
 def report(
@@ -23,8 +23,8 @@ def report(
     import sys
 
     from mma.cli.grid import command
-    from mma.experiments.report import write_all
-    from mma.experiments.results import collect
+    from mma.experiments.report.collect import collect
+    from mma.experiments.report.write import write_all
     from mma.run import explained
 
     show = formats()
@@ -44,7 +44,7 @@ def report(
 
 def write_pictures(found: Results, place: Path, *, plots: bool, html: bool) -> list[Path]:
     """Write the plots, the page that has them inside, or both, and return the files."""
-    from mma.experiments.report import draw, page_of
+    from mma.experiments.report.write import draw, page_of
     from mma.run import explained, write_whole
 
     drawn = draw(found)
@@ -61,8 +61,8 @@ def write_pictures(found: Results, place: Path, *, plots: bool, html: bool) -> l
 
 def formats() -> dict[str, Callable[[Results], str]]:
     """Return what each format prints."""
-    from mma.experiments import tables
-    from mma.experiments.report import as_text
+    from mma.experiments.report import tables
+    from mma.experiments.report.write import as_text
 
     def printed(write: Callable[[tables.Table], str]) -> Callable[[Results], str]:
         return lambda found: write(tables.table(found))

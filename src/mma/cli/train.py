@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from mma.run import Run
-    from mma.train.ranks import Ranks
+    from mma.training.ranks import Ranks
 
 Target = Annotated[str, typer.Argument(help="A preset (new run) or a run folder (go on with it).")]
 Out = Annotated[
@@ -31,7 +31,7 @@ Compile = Annotated[
     bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")
 ]
 TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (needs mma[tensorboard]).")
+    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (needs mma-learn[tensorboard]).")
 ]
 Inexact = Annotated[bool, typer.Option("--inexact", help="Go on although host or versions changed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
@@ -56,9 +56,9 @@ def train(
     from mma.cli.live import Live, Stoppable
     from mma.data import load
     from mma.run import Run
-    from mma.train.host import Host
-    from mma.train.loop import train as train_run
-    from mma.train.oracle import Known
+    from mma.training.host import Host
+    from mma.training.loop import train as train_run
+    from mma.training.oracle import DatasetLabels
 
     on = Host(device, threads, compile or None)
     on.check()  # before a folder is made
@@ -67,7 +67,9 @@ def train(
         again = f" mma train {run.folder}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else Stoppable() as live:
             data = load(ranks.told(run.config)["data"]["name"])
-            train_run(run, Known(data.train), until=until, watch=live, on=on, inexact=inexact, data=data, ranks=ranks)
+            train_run(
+                run, DatasetLabels(data.train), until=until, watch=live, on=on, inexact=inexact, data=data, ranks=ranks
+            )
         if ranks.first:
             report(run, again, as_json=as_json)
 
@@ -75,7 +77,7 @@ def train(
 @contextmanager
 def together() -> Iterator[Ranks]:
     """Join the other processes of torchrun, if there are any. The first speaks; another says what it alone knows."""
-    from mma.train.ranks import Elsewhere, joined
+    from mma.training.ranks import Elsewhere, joined
 
     with joined() as ranks:
         try:
@@ -146,7 +148,7 @@ def fork(
 ) -> None:
     """Make a run with another budget out of a run's stored states: what they share is not trained again."""
     from mma.run import Run
-    from mma.train.fork import fork as fork_run
+    from mma.training.fork import fork as fork_run
 
     step = fork_run(Run.open(source), out, budget)
     print(f"{out}: starts from step {step:,} of {source}. Train it with  mma train {out}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from mma.config import parse_value
-from mma.experiments.rows import Method
+from mma.experiments.methods import Method
 
 SEED, BUDGET, TOTAL = "seed", "growth.budget", "data.total"  # these make columns and repetitions; all others make rows
 

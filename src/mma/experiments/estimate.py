@@ -13,17 +13,17 @@ import torch
 from mma.config import Config
 from mma.data import Images
 from mma.data.sources import Entry as DataEntry
+from mma.experiments.engines.worker import Means
 from mma.experiments.grid import Cell
 from mma.experiments.make import data_set
 from mma.experiments.plan import Entry, Plan
-from mma.experiments.work import Means
 from mma.query import Query
 from mma.rng import rng
-from mma.train.evaluate import probabilities
-from mma.train.host import Host
-from mma.train.state import State, start
-from mma.train.step import training_step
-from mma.train.stream import Pixels, Stream, pixels_of
+from mma.training.evaluate import probabilities
+from mma.training.host import Host
+from mma.training.state import State, start
+from mma.training.step import training_step
+from mma.training.stream import Pixels, Stream, pixels_of
 
 SMALL = 4  # images in the first, cheap step: if even that is slow, the whole batch is reckoned from it
 SLOW = 0.15  # seconds for that step from which on it stands for all

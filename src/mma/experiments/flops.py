@@ -12,8 +12,8 @@ from mma.experiments.estimate import one_step, random_images
 from mma.experiments.make import data_set
 from mma.nets.flops import counted, forward_flop
 from mma.query import Query
-from mma.train.state import start
-from mma.train.stream import pixels_of
+from mma.training.state import start
+from mma.training.stream import pixels_of
 
 FEW = 4  # labeled images in a counted step
 

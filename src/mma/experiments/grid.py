@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mma.experiments.rows import Method
-from mma.experiments.table import suggestion
+from mma.experiments.catalogue import suggestion
+from mma.experiments.methods import Method
 from mma.run import explained, write_whole
 from mma.text import printable
 

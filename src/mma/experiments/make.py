@@ -8,9 +8,9 @@ from pathlib import Path
 from mma.config import Config, change, from_json
 from mma.data.sources import Entry, catalogue
 from mma.experiments.axes import BUDGET, SEED, TOTAL, read_axes, rows, seeds_of, values_of, whole_numbers
+from mma.experiments.catalogue import EXPERIMENTS, experiment, suggestion
 from mma.experiments.grid import Cell, Grid, Request, chosen
-from mma.experiments.rows import Experiment
-from mma.experiments.table import EXPERIMENTS, experiment, suggestion
+from mma.experiments.methods import Experiment
 from mma.presets import PRESETS, preset
 from mma.text import printable
 

@@ -12,7 +12,7 @@ from mma.config import Config, from_json
 from mma.experiments.grid import Cell, Grid, differences, whole
 from mma.experiments.make import config_of
 from mma.run import Run, Status
-from mma.train.fork import shared_end, shared_states
+from mma.training.fork import shared_end, shared_states
 
 Role = Literal["alone", "trunk", "tail"]
 

@@ -1,0 +1,235 @@
+"""Every experiment there is: the paper's tables and ours, each at the scales it can be run at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Literal
+
+from mma.experiments.methods import (
+    MIXMATCH,
+    RAMP_SHARE,
+    Experiment,
+    baselines,
+    compute,
+    growing,
+    lock_in,
+    queries,
+    spending,
+    split,
+)
+from mma.query.uncertainty import UNCERTAINTY
+
+Scale = Literal["paper", "lab"]
+PAPER_QUERIES = queries("diff2", "max")
+DIFF2 = {**MIXMATCH, **growing("random", *queries("diff2"))}
+EVERY_QUERY = growing("random", *PAPER_QUERIES, *queries(*(m for m in UNCERTAINTY if m not in ("diff2", "max"))))
+FEW = growing("random", "diff2.aug-direct", "diff2.aug-kmeans", "diff2.aug-infoD")
+
+# Narrow networks and short rounds that two cores finish; everything else is the paper's preset.
+LAB_NET = ("net.filters=8", "net.blocks=1", "net.bn_decay=0.99", "optim.ema_decay=0.998")
+LAB_STEPS = ("growth.first=2048", "growth.every=512", "growth.final=3072", "log.every=128", "log.checkpoint=512")
+LAB = (*LAB_NET, *LAB_STEPS, "algorithm.ramp=1024")
+LOCK_IN_STEPS = (
+    *("net.filters=8", "algorithm.ramp=350", "optim.ema_decay=0.985"),
+    *("growth.first=350", "growth.every=90", "growth.final=700", "log.every=70", "log.last=5"),
+)
+LAB_100 = (*LAB, "data.total=20000", "growth.start=1000", "growth.add=250")
+
+EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
+    "cifar10": {
+        "paper": lambda: Experiment(
+            "the paper's full CIFAR-10 table",
+            "cifar10",
+            {**baselines(), **growing("random", *PAPER_QUERIES)},
+            (500, 1_000, 2_000, 4_000, 16_000),
+            paper="budgets-cifar10",
+            only={16_000: ("MixMatch",)},
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-10 with a narrow network",
+            "cifar10-lab",
+            {**MIXMATCH, **FEW},
+            (500,),
+            seeds=3,
+            paper="budgets-cifar10",
+        ),
+    },
+    "cifar100": {
+        "paper": lambda: Experiment(
+            "the paper's full CIFAR-100 table",
+            "cifar100",
+            DIFF2,
+            (4_000, 5_000, 8_000, 10_000),
+            paper="budgets-cifar100",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-100 with a narrow network",
+            "cifar100",
+            {**MIXMATCH, **FEW},
+            (2_000,),
+            LAB_100,
+            seeds=3,
+            paper="budgets-cifar100",
+        ),
+    },
+    "cifar100-grow100": {
+        "paper": lambda: Experiment(
+            "the paper's CIFAR-100 table with small queries",
+            "cifar100-grow100",
+            DIFF2,
+            (4_000, 5_000, 8_000, 10_000),
+            paper="budgets-cifar100-grow100",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-100 with a narrow network and small queries",
+            "cifar100-grow100",
+            {**MIXMATCH, **FEW},
+            (2_000,),
+            (*LAB_100, "growth.add=100", "growth.every=256"),
+            seeds=3,
+            paper="budgets-cifar100-grow100",
+        ),
+    },
+    "svhn": {
+        "paper": lambda: Experiment(
+            "the paper's full SVHN table", "svhn", DIFF2, (500, 1_000, 2_000, 4_000), paper="budgets-svhn"
+        ),
+        "lab": lambda: Experiment(
+            "SVHN with a narrow network",
+            "svhn",
+            {**MIXMATCH, **FEW},
+            (500,),
+            (*LAB, "data.total=20000"),
+            seeds=3,
+            paper="budgets-svhn",
+        ),
+    },
+    "labeled-vs-unlabeled-cifar10": {
+        "paper": lambda: Experiment(
+            "the paper's CIFAR-10 table by labeled and total images",
+            "cifar10",
+            split("diff2.aug-direct", supervised=False),
+            (500, 1_000, 2_000, 4_000),
+            totals=tuple(range(5_000, 50_001, 5_000)),
+            paper="labeled-vs-unlabeled-cifar10",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-10 by labeled and total images with a narrow network",
+            "cifar10-lab",
+            split("diff2.aug-direct", supervised=False),
+            (500, 1_000),
+            LAB_STEPS,
+            totals=(5_000, 20_000, 50_000),
+            seeds=3,
+            paper="labeled-vs-unlabeled-cifar10",
+        ),
+    },
+    "labeled-vs-unlabeled-cifar100": {
+        "paper": lambda: Experiment(
+            "the paper's CIFAR-100 table by labeled and total images",
+            "cifar100",
+            split("diff2.aug-kmeans", supervised=True),
+            (4_000, 5_000, 8_000, 10_000),
+            totals=(5_000, 10_000, 20_000, 50_000),
+            paper="labeled-vs-unlabeled-cifar100",
+        ),
+        "lab": lambda: Experiment(
+            "CIFAR-100 by labeled and total images with a narrow network",
+            "cifar100",
+            split("diff2.aug-kmeans", supervised=True),
+            (4_000, 5_000),
+            (*LAB, "growth.add=500"),
+            totals=(5_000, 10_000, 20_000),
+            seeds=3,
+            paper="labeled-vs-unlabeled-cifar100",
+        ),
+    },
+    "labeled-vs-unlabeled-svhn-extra": {
+        "paper": lambda: Experiment(
+            "the paper's SVHN+Extra table by labeled and total images",
+            "svhn-extra",
+            split("diff2.aug-kmeans", supervised=False),
+            (500, 1_000, 2_000, 4_000),
+            totals=(5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 604_388),
+            paper="labeled-vs-unlabeled-svhn-extra",
+        ),
+        "lab": lambda: Experiment(
+            "SVHN+Extra by labeled and total images with a narrow network",
+            "svhn-extra",
+            split("diff2.aug-kmeans", supervised=False),
+            (500, 1_000),
+            LAB,
+            totals=(5_000, 20_000, 100_000),
+            seeds=3,
+            paper="labeled-vs-unlabeled-svhn-extra",
+        ),
+    },
+    "digits": {
+        "lab": lambda: Experiment(
+            "every query and baseline on real 8x8 digits",
+            "digits",
+            {**baselines(RAMP_SHARE), **EVERY_QUERY},
+            (60,),
+            seeds=10,
+        ),
+    },
+    "fashion-mnist": {
+        "lab": lambda: Experiment(
+            "Supervised, MixMatch and growing on Fashion-MNIST",
+            "fashion-mnist",
+            {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW},
+            (300,),
+        ),
+    },
+    "compute-cifar10": {
+        "lab": lambda: Experiment(
+            "accuracy over compute: cifar10-fast against the paper's network",
+            "cifar10-fast",
+            compute(
+                {
+                    "fast": (4_500, 18_000),
+                    "fast without strong labels": (18_000,),
+                    "fast with 16 filters": (1_200, 24_000),
+                    "fast by Adam": (1_800, 15_000),
+                    "WRN-28-2 MixMatch": (50, 362, 621, 1_060),
+                }
+            ),
+            (500,),
+            seeds=3,
+        ),
+    },
+    "buyer-digits": {
+        "lab": lambda: spending("digits", 200, 120, {1: 100, 5: 250, 20: 600, 100: 1_000}, ("growth.every=75",)),
+    },
+    "buyer-fashion-mnist": {
+        "lab": lambda: spending(
+            "fashion-mnist",
+            1_000,
+            500,
+            {1: 400, 5: 1_500, 20: 4_000, 100: 9_000},
+            ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600", "growth.purchases=5"),
+        ),
+    },
+    "lock-in-digits": {"lab": lambda: lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},
+    "lock-in-fashion-mnist": {
+        # Half the preset's width and a third of its steps: 18 rows that two cores finish.
+        "lab": lambda: lock_in("fashion-mnist", 300, 5_000, ("growth.start=200", "growth.first=530"), LOCK_IN_STEPS)
+    },
+}
+
+
+def experiment(name: str, scale: str | None) -> tuple[Scale, Experiment]:
+    """Return an experiment at a scale; without one, at the paper's if it has that, else at ours."""
+    scales = EXPERIMENTS[name]
+    chosen = scale or next(iter(scales))
+    for known, make in scales.items():
+        if known == chosen:
+            return known, make()
+    raise ValueError(f"{name} has no --scale {chosen}. It can be run at: {', '.join(scales)}.")
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """Return ' Did you mean ...?' when there is something near."""
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""

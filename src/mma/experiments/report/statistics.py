@@ -1,0 +1,228 @@
+"""Honest comparisons of methods whose runs pair by seed: intervals, tests, and what so few runs can show at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from mma.experiments.report.collect import Results
+
+LEVEL = 0.95
+ALPHA = 0.05
+EXACT = 20  # runs up to which every pattern of signs is counted; scipy counts them only without ties
+REFERENCES = ("random", "MixMatch")
+Verdict = Literal["better", "worse", "higher, not confirmed", "lower, not confirmed", "no difference shown"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method against a reference at one budget and total, over the seeds both have."""
+
+    method: str
+    reference: str
+    budget: int
+    total: int
+    n: int
+    mean: float  # of the paired differences, in points of accuracy
+    low: float  # 95 % interval, paired t
+    high: float
+    p: float  # Wilcoxon signed-rank, two-sided; 1 when every difference is 0
+    holm: float = 1.0  # p corrected for all methods compared with this reference
+
+    @property
+    def verdict(self) -> Verdict:
+        """Say what this shows. The corrected test decides; an interval alone is only a hint among many comparisons."""
+        up = self.mean > 0
+        if self.holm <= ALPHA:
+            return "better" if up else "worse"
+        if self.n > 1 and (self.low > 0 or self.high < 0):
+            return "higher, not confirmed" if up else "lower, not confirmed"
+        return "no difference shown"
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> np.ndarray:
+    """Return ours - theirs for the seeds both have. (n,)"""
+    return np.array([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the mean (Student's t); open when there is only one value."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
+def wilcoxon(differences: np.ndarray) -> float:
+    """Return the exact two-sided p of the signed-rank test; zeros are ranked and then left out (Pratt)."""
+    signs = differences[differences != 0]
+    if not len(signs):
+        return 1.0
+    ranks = stats.rankdata(np.abs(differences))[differences != 0]
+    if len(ranks) > EXACT:
+        return float(stats.wilcoxon(differences, zero_method="pratt", method="approx").pvalue)
+    sums = np.zeros(1)
+    for rank in ranks:
+        sums = np.concatenate([sums, sums + rank])  # every subset of the ranks may carry the plus signs
+    middle = ranks.sum() / 2
+    seen = abs(ranks[signs > 0].sum() - middle)
+    return float(np.mean(np.abs(sums - middle) >= seen - 1e-9))
+
+
+def smallest_p(n: int) -> float:
+    """Return the smallest p that the signed-rank test can give with n pairs."""
+    return min(1.0, 2.0 * 0.5**n)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Correct p values for being many: the smallest is multiplied by their number, the next by one less, and so on."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    corrected, running = [0.0] * len(values), 0.0
+    for position, i in enumerate(order):
+        running = max(running, min(1.0, (len(values) - position) * values[i]))
+        corrected[i] = running
+    return corrected
+
+
+def differences(found: Results, reference: str) -> list[Difference]:
+    """Compare every method with the reference in every column; Holm's correction counts all of these comparisons."""
+    rows: list[Difference] = []
+    for place in dict.fromkeys((run.budget, run.total) for run in found.runs):
+        theirs = found.accuracies(reference, *place)
+        for method in found.methods:
+            # Supervised looks at fewer images, so its total differs: it is compared at the same budget.
+            ours = found.accuracies(method, place[0], place[1] if found.by_total else None)
+            values = paired(ours, theirs)
+            if method != reference and len(values):
+                low, high = interval(values)
+                mean = float(values.mean())
+                rows.append(Difference(method, reference, *place, len(values), mean, low, high, wilcoxon(values)))
+    corrected = holm([row.p for row in rows])
+    return [replace(row, holm=p) for row, p in zip(rows, corrected, strict=True)]
+
+
+def what_wilcoxon_can_show(rows: Sequence[Difference]) -> str:
+    """Say in a sentence whether the test could show anything with so few runs and so many comparisons."""
+    n, count = max(row.n for row in rows), len(rows)
+    least = smallest_p(n)
+    if least > ALPHA:
+        return (
+            f"With {n} pairs the smallest p the signed-rank test can give is {least:.3g}: it cannot show a difference at "
+            f"{ALPHA:g}, whatever the runs say. It takes 6 pairs for one comparison. Read the intervals, as hints."
+        )
+    if least * count > ALPHA:
+        return (
+            f"With {n} pairs the smallest p is {least:.3g}, and {count} comparisons are corrected for: a single method "
+            f"cannot reach {ALPHA:g} here unless most others differ as clearly. Fewer methods or more seeds would help."
+        )
+    return (
+        f"With {n} pairs the smallest p is {least:.3g}; corrected for {count} comparisons it can still reach {ALPHA:g}."
+    )
+
+
+@dataclass(frozen=True)
+class Area:
+    """Mean accuracy over the budgets, on a logarithmic axis: one number for a whole curve."""
+
+    method: str
+    n: int
+    mean: float
+    std: float
+
+
+def areas(found: Results) -> list[Area]:
+    """Return the area under each method's budget curve, divided by its width; seeds that have every budget count."""
+    budgets = [b for b in found.budgets if len([m for m in found.methods if found.accuracies(m, b)]) > 1]
+    rows = []
+    for method in found.methods if len(budgets) > 1 and not found.by_total else ():
+        each = [found.accuracies(method, budget) for budget in budgets]
+        seeds = sorted(set.intersection(*(set(one) for one in each)))
+        values = np.array([area(budgets, [one[seed] for one in each]) for seed in seeds])
+        if len(values):
+            rows.append(Area(method, len(values), float(values.mean()), spread(values)))
+    return rows
+
+
+def area(budgets: Sequence[int], accuracies: Sequence[float]) -> float:
+    """Return the mean height of a curve over log labels."""
+    x, y = np.log(budgets), np.array(accuracies)
+    return float(((y[1:] + y[:-1]) / 2 * np.diff(x)).sum() / (x[-1] - x[0]))
+
+
+def spread(values: Sequence[float] | np.ndarray) -> float:
+    """Return the standard deviation of a sample (divided by n - 1); NaN for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+def labels_needed(budgets: Sequence[int], means: Sequence[float], target: float) -> float | None:
+    """Return the first number of labels at which the mean curve reaches the target, log-linear between budgets.
+
+    None: not reached. The smallest budget is returned when it is enough already; fewer may do.
+    """
+    if means[0] >= target:
+        return float(budgets[0])
+    for (b0, m0), (b1, m1) in zip(
+        zip(budgets, means, strict=True), zip(budgets[1:], means[1:], strict=True), strict=False
+    ):
+        if m0 < target <= m1:
+            share = (target - m0) / (m1 - m0)
+            return float(math.exp(math.log(b0) + share * math.log(b1 / b0)))
+    return None
+
+
+@dataclass(frozen=True)
+class Need:
+    """Labels a method needs for a target."""
+
+    method: str
+    target: float
+    labels: float | None
+    at_most: bool  # the smallest budget is enough already
+
+
+def needs(found: Results, target: float) -> list[Need]:
+    """Return the labels each method needs to reach the target."""
+    rows = []
+    for method in found.methods if not found.by_total else ():
+        curve = {b: list(found.accuracies(method, b).values()) for b in found.budgets}
+        budgets = [b for b, values in curve.items() if values]
+        if budgets:
+            labels = labels_needed(budgets, [float(np.mean(curve[b])) for b in budgets], target)
+            rows.append(Need(method, target, labels, labels == budgets[0]))
+    return rows
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Rounds of growing in which a method's evaluation was below random's of the same seed and labels."""
+
+    method: str
+    worse: int
+    compared: int
+    last_worse: int  # of the last rounds alone
+    seeds: int
+
+
+def rounds_worse(found: Results, reference: str = "random") -> list[Rounds]:
+    """Count, over seeds and rounds after the first query, where a growing method was below `reference`."""
+    largest = max((row.budget for row in found.rounds if row.method == reference), default=0)
+    grown: dict[str, dict[tuple[int, int, int], float]] = {}
+    for row in found.rounds:
+        if row.budget == largest:
+            grown.setdefault(row.method, {})[row.total, row.seed, row.labels] = row.accuracy
+    start = min((key[2] for key in grown.get(reference, {})), default=0)
+    rows = []
+    for method, values in grown.items():
+        theirs = grown.get(reference, {})
+        shared = [key for key in values.keys() & theirs.keys() if key[2] > start]
+        if method == reference or len({key[2] for key in values}) < 2 or not shared:
+            continue
+        worse = [key for key in shared if values[key] < theirs[key]]
+        last = [key for key in worse if key[2] == largest]
+        rows.append(Rounds(method, len(worse), len(shared), len(last), len({key[:2] for key in shared})))
+    return rows

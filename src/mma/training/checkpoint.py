@@ -1,0 +1,178 @@
+"""Stored states: safetensors, whole or absent, tied to the config and the data they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from torch import Tensor
+
+from mma.run import Run, explained, write_whole
+from mma.training.state import State
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a stored state belongs to."""
+
+    config: str  # digest of the config
+    data: str  # digest of the images and labels
+
+
+class Meta(BaseModel):
+    """What a checkpoint says of itself, checked before any tensor is looked at."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    format: int
+    step: int
+    summed: int
+    config: str
+    data: str
+    tensors: str  # digest of all tensors: a flipped bit is found
+
+
+def tensors(state: State) -> Iterator[tuple[str, Tensor]]:
+    """Name every tensor that training changes."""
+    for part, flat, vector in (
+        ("student", state.weights, state.weights.vector),
+        ("teacher", state.average, state.average.vector),
+        ("moment1", state.weights, state.moment1),
+        ("moment2", state.weights, state.moment2),
+    ):
+        yield from ((f"{part}/{name}", view) for name, view in flat.views(vector))
+    yield from ((f"buffer/{name}", buffer) for name, buffer in state.student.named_buffers())
+    yield from ((f"memory/{name}", remembered) for name, remembered in state.memory.items())
+
+
+def save_state(run: Run, state: State, identity: Identity, kept: frozenset[int], scheduled: int) -> None:
+    """Store the state (once per step), then remove the stored states nobody needs."""
+    path = run.checkpoint_path(state.step)
+    if not path.exists():
+        if not bool(torch.isfinite(state.weights.vector).all()):
+            raise ValueError(diverged(run, state.step))
+        with explained(run.folder):
+            write_whole(path, encode(state, identity))
+    prune(run, state.step, kept, scheduled)
+
+
+def encode(state: State, identity: Identity) -> bytes:
+    """Return the file of a state. All metadata is one JSON string, because a map would be written in random order."""
+    everything = {**dict(tensors(state)), **{f"sum/{name}": total for name, total in state.sums.items()}}
+    arrays = {name: t.detach().cpu().contiguous().numpy() for name, t in everything.items()}
+    meta = Meta(
+        format=1,
+        step=state.step,
+        summed=state.summed,
+        config=identity.config,
+        data=identity.data,
+        tensors=digest(arrays),
+    )
+    return save(arrays, metadata={"mma": meta.model_dump_json()})
+
+
+def digest_of(state: State) -> str:
+    """Return one number for everything that training changed so far."""
+    return digest({name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors(state)})
+
+
+def digest(arrays: dict[str, np.ndarray]) -> str:
+    """Return one number for all tensors and their names."""
+    total = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        total.update(arrays[name].tobytes())
+    return total.hexdigest()
+
+
+def prune(run: Run, latest: int, kept: frozenset[int], scheduled: int) -> None:
+    """Keep the latest state, the one scheduled before it, and those that other budgets start from."""
+    before = [s for s in run.checkpoint_steps() if s < latest and s % scheduled == 0]
+    keep = {latest, *kept, *before[-1:]}
+    with explained(run.folder):
+        for step in run.checkpoint_steps():
+            if step not in keep and step < latest:
+                run.checkpoint_path(step).unlink()
+
+
+def load_latest(run: Run, state: State, identity: Identity) -> bool:
+    """Put the latest stored state into `state`. False when none is stored yet. Never goes back silently."""
+    steps = run.checkpoint_steps()
+    if steps:
+        load(run.checkpoint_path(steps[-1]), state, identity)
+    return bool(steps)
+
+
+def load(path: Path, state: State, identity: Identity | None) -> Meta:
+    """Put a stored state into `state`, after checking that it is whole and belongs here."""
+    meta, arrays = read(path)
+    if identity is not None:
+        check_identity(path, meta, identity)
+    expected = dict(tensors(state))
+    found = {name for name in arrays if not name.startswith("sum/")}
+    if found != set(expected) or any(arrays[n].shape != tuple(expected[n].shape) for n in found):
+        raise ValueError(f"{path} holds another network than this run's config describes. It was not loaded.")
+    with torch.no_grad():
+        for name, tensor in expected.items():
+            tensor.copy_(torch.from_numpy(arrays[name]))
+    state.step, state.summed = meta.step, meta.summed
+    sums = {name.removeprefix("sum/"): a for name, a in arrays.items() if name.startswith("sum/")}
+    state.sums = {name: torch.from_numpy(a).to(state.device) for name, a in sums.items()}
+    return meta
+
+
+def read(path: Path) -> tuple[Meta, dict[str, np.ndarray]]:
+    """Read a checkpoint, or say how to go on without it."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            meta = Meta.model_validate_json((file.metadata() or {}).get("mma", ""))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, ValidationError, OSError) as error:
+        reason = "its description is not one of ours" if isinstance(error, ValidationError) else error
+        raise ValueError(damaged(path, str(reason))) from error
+    if digest(arrays) != meta.tensors:
+        raise ValueError(damaged(path, "its contents do not match their digest"))
+    return meta, arrays
+
+
+def damaged(path: Path, reason: str) -> str:
+    """Say that a checkpoint cannot be used, and that deleting it goes back to the one before."""
+    run = path.parent.parent
+    earlier = [int(p.stem) for p in path.parent.glob("*.safetensors") if p.stem.isdigit() and p.stem < path.stem]
+    back = f"step {max(earlier)}" if earlier else "the beginning"
+    return (
+        f"{path} is damaged or cut short ({reason}). Restore it from a copy; or go back to {back} with  "
+        f"rm {path} && mma train {run}"
+    )
+
+
+def check_identity(path: Path, meta: Meta, identity: Identity) -> None:
+    """Refuse a state of another config or other data: going on would be a different run under the same name."""
+    run = path.parent.parent
+    if meta.config != identity.config:
+        raise ValueError(
+            f"{run}/config.json was changed after {path.name} was stored. Put the old settings back, or start a new "
+            f"run with the new ones:  mma train PRESET --set path=value --out NEW"
+        )
+    if meta.data != identity.data:
+        raise ValueError(
+            f"the data set is not the one {path.name} was trained on (its digest differs). Get the same data again "
+            f"(mma data get NAME), or start a new run."
+        )
+
+
+def diverged(run: Run, step: int) -> str:
+    """Say that training went to infinity, where the last good state is, and what to try."""
+    good = [s for s in run.checkpoint_steps() if s <= step]
+    last = f"the last good state is step {good[-1]}" if good else "no state was stored yet"
+    return (
+        f"a loss or weight is not finite by step {step}; the run stopped and {last}. Try a smaller --set optim.lr, a "
+        f"smaller --set algorithm.weight or a longer --set algorithm.ramp, in a new run."
+    )

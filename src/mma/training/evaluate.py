@@ -1,0 +1,98 @@
+"""What the teacher makes of images: probabilities, embeddings, accuracy. Batches of its own, no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mma.query import Candidates, Query
+from mma.rng import rng
+from mma.training.ranks import ALONE, Ranks
+from mma.training.stream import Pixels
+
+BATCH = 500  # images per forward; inference needs no room for gradients
+PIXELS = BATCH * 32 * 32  # of all of them: larger images come in smaller batches
+
+
+def batches(pixels: Pixels, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Cut an index into pieces for one forward each, with a number for each piece."""
+    _, height, width, _ = pixels.array.shape
+    size = max(min(BATCH, PIXELS // (height * width)), 1)
+    yield from ((number, index[begin : begin + size]) for number, begin in enumerate(range(0, len(index), size)))
+
+
+@torch.inference_mode()
+def probabilities(net: nn.Module, pixels: Pixels, index: np.ndarray) -> np.ndarray:
+    """Return the class probabilities of the plain images. (N, classes)"""
+    parts = [net(pixels.plain(part)).softmax(1) for _, part in batches(pixels, index)]
+    return torch.cat(parts).cpu().numpy()
+
+
+def accuracy(net: nn.Module, pixels: Pixels, labels: np.ndarray, ranks: Ranks = ALONE) -> float | None:
+    """Return the share of correct answers in percent; None when there is nothing to test on."""
+    known = np.flatnonzero(labels >= 0)
+    if not len(known):
+        return None
+    whole = [part for _, part in batches(pixels, known)]  # as alone
+    mine = np.concatenate([known[:0], *ranks.portion(whole)])
+    right = correct(probabilities(net, pixels, mine), labels[mine]) if len(mine) else 0
+    return percent(ranks.total(right), len(known))
+
+
+def percent_correct(probs: np.ndarray, labels: np.ndarray) -> float:
+    """Return accuracy in percent."""
+    return percent(correct(probs, labels), len(labels))
+
+
+def correct(probs: np.ndarray, labels: np.ndarray) -> int:
+    """Return how many answers are right."""
+    return int((probs.argmax(1) == labels).sum())
+
+
+def percent(right: int, of: int) -> float:
+    """Return a share in percent."""
+    return round(100.0 * (right / of), 6)
+
+
+@torch.inference_mode()
+def candidates(
+    net: nn.Module, pixels: Pixels, index: np.ndarray, query: Query, seed: int, round: int, ranks: Ranks = ALONE
+) -> Candidates:
+    """Look at every image that may be asked about (at least one), as far as the query wants to know.
+
+    Processes share the work, and the first of them has what was found.
+    """
+    if not query.needs_probs:
+        return Candidates(index)
+    mine = ranks.portion(list(batches(pixels, index)))
+    count = sum(len(part) for _, part in mine)
+    probs, features = Rows(count), Rows(count)
+    for number, part in mine:
+        embedded: Any = None if query.aug and not query.needs_features else net.features(pixels.plain(part))  # type: ignore[operator]
+        if query.needs_features:
+            features.add(embedded)
+        draws = [rng(seed, "query", round, number, k) for k in range(query.views)]
+        # A plain query reuses the embedding: the head is all that is missing.
+        logits = [net(pixels.views(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
+        probs.add(torch.stack([view.softmax(1) for view in logits]).mean(0))
+    return Candidates(index, ranks.gather(probs.array), ranks.gather(features.array) if query.needs_features else None)
+
+
+class Rows:
+    """Rows that arrive in pieces, written into one array: a pool larger than memory leaves no room for a second copy."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.filled = count, 0
+        self.array: np.ndarray | None = None  # (count, width) after the first piece
+
+    def add(self, piece: Tensor) -> None:
+        """Write the next rows."""  # (n, width)
+        rows = piece.cpu().numpy()
+        if self.array is None:
+            self.array = np.empty((self.count, rows.shape[1]), rows.dtype)
+        self.array[self.filled : self.filled + len(rows)] = rows
+        self.filled += len(rows)

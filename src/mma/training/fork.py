@@ -1,0 +1,84 @@
+"""Trunk and tail: runs that differ only in budget share their growing part, and the stored state where they part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors.numpy import save
+
+from mma.config import Config, from_json
+from mma.growth import Round
+from mma.run import Run, write_whole
+from mma.training import checkpoint
+
+
+def shared_end(a: Config, b: Config) -> int:
+    """Return the last step up to which two runs that differ only in budget are the same run."""
+    if a.passive or b.passive:
+        raise ValueError("a passive run draws its whole budget at the start, so it shares nothing with another budget.")
+    if a.growth.for_money or b.growth.for_money:
+        raise ValueError("what a run buys depends on all its money, so it shares nothing with another budget.")
+    ends = [config.growth.rounds()[-1].end for config in (a, b)]
+    if ends[0] != ends[1] and (a.optim.decay != "constant" or a.data.small_share > 0):
+        return 0  # what depends on the length of the whole run differs from the first step on
+    end = 0
+    for x, y in zip(a.growth.rounds(), b.growth.rounds(), strict=False):
+        same = (x.labels, x.begin, x.refresh) == (y.labels, y.begin, y.refresh)
+        if not same:
+            break
+        end = min(x.end, y.end)
+        if x.end != y.end:
+            break
+    return end
+
+
+def shared_states(source: Run, config: Config) -> list[int]:
+    """Return the steps of the stored states from which a run with another budget goes on as if it had come there itself.
+
+    The last step of a run is always evaluated. Where no evaluation was due, the state after it is that of no other budget.
+    """
+    old = from_json(source.config())
+    end, lasts = shared_end(old, config), {each.growth.rounds()[-1].end for each in (old, config)}
+    stored = [step for step in source.checkpoint_steps() if 0 < step <= end]
+    return [step for step in stored if step not in lasts or step % old.log.every == 0]
+
+
+def fork(trunk: Run, folder: Path, budget: int) -> int:
+    """Make the run with another budget that starts from the latest state the two share. Returns its step."""
+    old = from_json(trunk.config())
+    growth = {**old.growth.model_dump(), "budget": budget}
+    new = from_json({**old.model_dump(mode="json"), "growth": growth})
+    stored = shared_states(trunk, new)
+    if not stored and not shared_end(old, new):
+        raise ValueError(
+            f"{trunk.folder} shares no step with a budget of {budget}: its rate (optim.decay) or the size of its images "
+            "(data.small_share) depends on the length of the whole run. Train it separately."
+        )
+    if not stored:
+        raise ValueError(
+            f"{trunk.folder} has no stored state that a budget of {budget} could start from: its first steps up to "
+            f"{shared_end(old, new):,} are shared, and none of them was kept. Train it separately, or list the budget in "
+            "growth.budgets."
+        )
+    return copy(trunk, folder, new, stored[-1])
+
+
+def copy(trunk: Run, folder: Path, config: Config, step: int) -> int:
+    """Write the new run's folder as it would be had it been trained to `step` by itself."""
+    meta, arrays = checkpoint.read(trunk.checkpoint_path(step))
+    asked = rounds_begun(config.growth.rounds(), step)
+    run = Run.create(folder, config.model_dump(mode="json"))
+    meta = meta.model_copy(update={"config": config.digest()})
+    host = json.loads((trunk.folder / "host.json").read_text("utf-8"))
+    write_whole(folder / "host.json", json.dumps({**host, "config": config.digest()}, indent=2) + "\n")
+    for log in ("queries", "labels"):
+        run.append(log, [row for row in trunk.read(log) if row["round"] in asked])
+    run.append("metrics", [row for row in trunk.read("metrics") if row["step"] <= step])
+    write_whole(run.checkpoint_path(step), save(arrays, metadata={"mma": meta.model_dump_json()}))
+    return step
+
+
+def rounds_begun(rounds: tuple[Round, ...], step: int) -> set[int]:
+    """Return the rounds that were asked for before `step` was made."""
+    return {round.index for round in rounds if round.begin < step}

@@ -1,0 +1,162 @@
+"""Where a run trains. A resume on another host would not be exact, so it is refused unless asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mma import machine
+from mma.nets.flops import forward_flop
+from mma.run import Run, explained, write_whole
+from mma.training.memory import keep_memory
+
+SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
+ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
+LATER = {"processes": 1, "arithmetic": 1}  # what older files do not say
+# What the numbers depend on.
+EXACT = (
+    *("arithmetic", "torch", "numpy", "scikit-learn"),
+    *("device", "gpu", "threads", "processes", "compile", "cpu", "config", "data"),
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The device and the number of threads a run trains with. None: what the run used before, else the default."""
+
+    device: str | None = None  # the default is the CPU
+    threads: int | None = None  # of each process; the default is what suits the network
+    compile: bool | None = None  # the default is not to compile
+
+    def check(self) -> torch.device:
+        """Return the device, if it is there."""
+        device = named(self.device or "cpu")
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
+        return device
+
+    def prepare(self, local: int | None = None) -> torch.device:
+        """Make this process train here, repeatably; `local` is its number when several on this machine train one run."""
+        device = self.check()
+        torch.set_num_threads(self.threads or cores())
+        keep_memory()
+        if device.type == "cuda":
+            device = own_gpu(device, local) if local is not None else device
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
+        return device
+
+
+def named(device: str) -> torch.device:
+    """Return the device that the user means."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ValueError(f"--device {device}: there is no such device. Use cpu, cuda or cuda:N.")
+    return torch.device(device)
+
+
+def own_gpu(device: torch.device, local: int) -> torch.device:
+    """Return the GPU of one of several processes on this machine."""
+    if device.index is not None:
+        raise ValueError(f"--device {device}: each process takes a GPU of its own. Use --device cuda.")
+    if local >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        raise ValueError(
+            f"this is process {local + 1} here, but torch sees {there} GPUs. Use --nproc-per-node {there}."
+        )
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
+
+
+def cores() -> int:
+    """Return the cores there are for this process: torchrun says how many processes share this machine."""
+    return max(machine.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+
+
+def suited(net: nn.Module, shape: Sequence[int], batch: int) -> int:
+    """Return the threads for a new run on a CPU: one where a forward is over before a second thread has woken up.
+
+    It follows from the network and its images alone, so that every machine with as many cores chooses alike.
+    """
+    height, _, channels = shape
+    return 1 if batch * forward_flop(net, channels, height) < SMALL_FORWARD else cores()
+
+
+def remembered(run: Run, asked: Host) -> Host:
+    """Fill in what was not asked for from the run's own host.json, so that going on is exact by default."""
+    path = run.folder / "host.json"
+    then = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return Host(
+        asked.device or then.get("device", "cpu"),
+        asked.threads or then.get("threads"),
+        asked.compile if asked.compile is not None else then.get("compile", False),
+    )
+
+
+def describe(host: Host, config: str, data: str, processes: int = 1) -> dict[str, Any]:
+    """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
+    return {
+        "format": 1,
+        "mma": version("mma-learn"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "scikit-learn": version("scikit-learn"),
+        "arithmetic": ARITHMETIC,
+        "device": host.device,
+        "gpu": torch.cuda.get_device_name(host.device) if torch.device(host.device or "cpu").type == "cuda" else None,
+        "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "threads": torch.get_num_threads(),
+        "processes": processes,
+        "compile": host.compile,
+        "config": config,
+        "data": data,
+    }
+
+
+def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
+    """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
+    path = run.folder / "host.json"
+    if path.exists():
+        then = {**LATER, "scikit-learn": now["scikit-learn"], **json.loads(path.read_text("utf-8"))}
+        changed = [key for key in EXACT if then.get(key) != now[key]]
+        for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED)):
+            if key in changed:
+                raise ValueError(f"{run.folder}: {why}")
+        if changed and not inexact:
+            seen = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+            before, again = (command(run, host["processes"]) for host in (then, now))
+            there = f", with  {before} ," if "processes" in changed else ","
+            raise ValueError(
+                f"{run.folder} cannot be continued exactly here: {seen}. Continue it where it began{there} or accept slightly "
+                f"other numbers with  {again} --inexact"
+            )
+        if not changed:
+            return
+    with explained(run.folder):
+        write_whole(path, json.dumps(now, indent=2) + "\n")
+
+
+def command(run: Run, processes: int) -> str:
+    """Return how to train a run with that many processes."""
+    return f"{'mma' if processes == 1 else f'torchrun --nproc-per-node {processes} -m mma'} train {run.folder}"
+
+
+CONFIG_CHANGED = (
+    "config.json was changed after the run began. Put the old settings back, or start a new run with the new ones:  "
+    "mma train PRESET --set path=value --out NEW"
+)
+DATA_CHANGED = (
+    "the data set is not the one this run began with (its digest differs). Get the same data again with  "
+    "mma data get NAME  or start a new run."
+)

@@ -1,0 +1,72 @@
+"""How a gradient moves the weights: by Adam, or by Muon where they are kernels of convolutions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from mma.config import Optim
+from mma.training.state import State
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults
+ROUNDS, ODD = 5, (3.4445, -4.7750, 2.0315)  # Muon's own: a x + b x^3 + c x^5, which rises fast near zero
+
+
+@torch.no_grad()
+def update(state: State, optim: Optim, updates: int) -> None:
+    """Move the weights by the gradient, the `updates`-th time since they were drawn."""
+    gradient = state.weights.gradient
+    assert gradient is not None
+    state.moment1.lerp_(gradient, 1.0 - BETA1)
+    begin = muon(state, gradient, optim.kernel_lr) if optim.rule == "muon" else 0
+    adam(state, gradient, optim.lr, updates, begin)
+
+
+def adam(state: State, gradient: Tensor, lr: float, updates: int, begin: int) -> None:
+    """Move the weights from `begin` on."""
+    # Original: Adam in TensorFlow's form, whose epsilon stands beside the uncorrected sqrt(v).
+    gradient, square = gradient[begin:], state.moment2[begin:]
+    square.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
+    corrected = lr * math.sqrt(1.0 - BETA2**updates) / (1.0 - BETA1**updates)
+    state.weights.vector[begin:].addcdiv_(state.moment1[begin:], square.sqrt().add_(EPSILON), value=-corrected)
+
+
+def muon(state: State, gradient: Tensor, lr: float) -> int:
+    """Move the kernels of convolutions, each by `lr` times the norm of a freshly drawn one; return where the rest begins.
+
+    Every direction in a kernel's gradient moves it alike, however strong it is, so the weak ones are learned as early.
+    """
+    layout = state.weights
+    ahead = state.moment1.lerp(gradient, 1.0 - BETA1)  # Nesterov's momentum
+    for kernel, direction in zip(layout.convolved(layout.vector), layout.convolved(ahead), strict=True):
+        rows = direction.flatten(1)  # (outputs, height x width x inputs)
+        drawn = math.sqrt(2 * kernel.shape[-1])  # see nets/init.py
+        kernel.sub_(orthogonal(rows).view_as(kernel), alpha=lr * drawn / math.sqrt(min(rows.shape)))
+    return layout.convolutions
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Return the matrix with its singular values brought close to 1 (0.7 to 1.2; vanishing ones stay small).
+
+    A Newton-Schulz iteration. It runs on the small square matrix of products: polynomials of it commute, so the wide matrix
+    is multiplied only before and after.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
+        return orthogonal(matrix.T).T
+    rows = matrix / (matrix.norm() + EPSILON)  # no singular value is above 1
+    gram, factor = rows @ rows.T, torch.eye(len(rows), device=rows.device)  # (n, n)
+    a, b, c = ODD
+    for _ in range(ROUNDS):
+        polynomial = torch.addmm(b * gram, gram, gram, alpha=c)
+        polynomial.diagonal().add_(a)
+        factor, gram = polynomial @ factor, polynomial @ gram @ polynomial
+    turned: Tensor = factor @ rows
+    return turned
+
+
+@torch.no_grad()
+def decay(state: State, amount: float) -> None:
+    """Shrink the kernels (not biases, not BN), apart from the gradient."""
+    state.weights.vector[: state.weights.kernels].mul_(1.0 - amount)

@@ -1,0 +1,565 @@
+"""Training from a folder: growing, stopping, going on exactly, and stopping clearly when that cannot be exact."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mma.algorithms import ALGORITHMS
+from mma.config import from_json
+from mma.nets import winograd
+from mma.run import Run
+from mma.training.host import Host, check, describe
+from mma.training.loop import train
+from mma.training.oracle import DECLINED, DatasetLabels
+from mma.training.watch import Watch
+
+ONE = Host(threads=1)
+
+
+def go(run, data, **options):
+    train(run, DatasetLabels(data.train), on=ONE, data=data, **options)
+
+
+def test_a_run_grows_to_its_budget_and_is_done(new_run, digits):
+    run = new_run("a")
+    assert run.status() == "new"
+    go(run, digits)
+    assert run.status() == "done"
+    assert [row["labels"] for row in run.read("metrics")] == [10] * 3 + [15] * 2 + [20] * 4
+    assert [len(row["indices"]) for row in run.read("queries")] == [10, 5, 5]
+    labels = run.read("labels")
+    assert len({row["index"] for row in labels}) == 20
+    assert all(row["label"] == digits.train.labels[row["index"]] for row in labels)
+
+
+def test_a_row_of_the_metrics_says_everything(new_run, digits):
+    run = new_run("a")
+    go(run, digits)
+    row = run.read("metrics")[-1]
+    assert set(row) == {"step", "round", "labels", "accuracy", "loss", "guesses", "warnings"}
+    assert set(row["loss"]) == {"labeled", "unlabeled"}
+    assert sum(row["guesses"]) == pytest.approx(1, abs=1e-5)
+    assert 0 <= row["accuracy"] <= 100
+
+
+@pytest.mark.parametrize("until", [1, 7, 12, 13, 20, 35])
+def test_a_run_stopped_and_continued_ends_byte_equal(new_run, digits, contents, until):
+    whole, parts = new_run("whole"), new_run("parts")
+    go(whole, digits)
+    go(parts, digits, until=until)
+    assert parts.checkpoint_steps()[-1] == until
+    assert parts.status() == "training"
+    go(parts, digits)
+    assert contents(parts) == contents(whole)
+
+
+def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
+    whole, parts = new_run("whole", "algorithm=vat"), new_run("parts", "algorithm=vat")
+    go(whole, digits)
+    for step in range(1, 37):
+        go(parts, digits, until=step)
+    assert contents(parts) == contents(whole)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm=freematch", "algorithm.guesser=teacher"],
+        ["algorithm=fixmatch", "algorithm.align=labels", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
+        ["algorithm.align=uniform", "growth.refresh_every=1"],
+        ["net=fast", "net.filters=8", "optim.decay=cosine", "optim.warmup=7", "growth.refresh_every=1"],
+        ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true", "data.mirror=true"],
+        ["optim.rule=muon", "optim.warmup=7", "optim.decay=linear"],
+        ["data.strong_labels=0.5"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_what_an_algorithm_remembers_and_how_a_run_is_paced_resume_exactly(new_run, digits, contents, settings):
+    whole, parts = new_run("whole", *settings), new_run("parts", *settings)
+    go(whole, digits)
+    for step in (3, 12, 13, 19, 20, 21, 30):
+        go(parts, digits, until=step)
+    go(parts, digits)
+    assert contents(parts) == contents(whole)
+
+
+def test_a_run_whose_images_grow_resumes_exactly(new_run, digits, contents):
+    from mma.data import DataSet, Images
+
+    def doubled(images):
+        return Images(images.pixels.repeat(2, axis=1).repeat(2, axis=2), images.labels, images.classes)
+
+    large = DataSet("large", doubled(digits.train), doubled(digits.test))
+    settings = ["algorithm=freematch", "data.small_side=9", "data.small_share=0.6", "optim.decay=linear"]
+    whole, parts, full = new_run("whole", *settings), new_run("parts", *settings), new_run("full", *settings[:1])
+    go(whole, large)
+    for step in (3, 12, 21, 22, 30):  # the images grow after step 21
+        go(parts, large, until=step)
+    go(parts, large)
+    assert contents(parts) == contents(whole)
+    go(full, large)
+    assert full.read("metrics")[0]["loss"] != whole.read("metrics")[0]["loss"]
+
+
+def test_a_refresh_forgets_what_the_algorithm_remembers(new_run, digits):
+    """At decay 0.99 one step after a refresh the averages are next to those of a first step."""
+    from mma.training.checkpoint import read
+
+    run = new_run("r", "algorithm=freematch", "growth.refresh_final=true", "log.checkpoint=1")
+    go(run, digits, until=21)  # the last round begins at step 20
+    _, arrays = read(run.checkpoint_path(21))
+    fresh = new_run("fresh", "algorithm=freematch")
+    go(fresh, digits, until=20)
+    _, kept = read(fresh.checkpoint_path(20))
+    assert abs(arrays["memory/confidence"] - 0.1) < 0.01
+    assert abs(kept["memory/confidence"] - 0.1) > 0.01
+
+
+def test_a_checkpoint_of_an_algorithm_that_remembers_nothing_holds_no_memory(new_run, digits):
+    from mma.training.checkpoint import read
+
+    run = new_run("a")
+    go(run, digits, until=3)
+    _, arrays = read(run.checkpoint_path(3))
+    assert not [name for name in arrays if name.startswith("memory/")]
+
+
+def test_a_watcher_that_asks_to_stop_gets_a_stored_state(new_run, digits, contents):
+    class Impatient(Watch):
+        def stepped(self, step, labels):
+            self.stop = step >= 9
+
+    whole, parts = new_run("whole"), new_run("parts")
+    go(whole, digits)
+    go(parts, digits, watch=Impatient())
+    assert parts.checkpoint_steps()[-1] == 9
+    go(parts, digits)
+    assert contents(parts) == contents(whole)
+
+
+def test_training_a_finished_run_changes_nothing(new_run, digits, contents):
+    run = new_run("a")
+    go(run, digits)
+    before = contents(run)
+    go(run, digits)
+    assert contents(run) == before
+
+
+def test_a_network_wide_enough_for_winograd_resumes_exactly(new_run, digits, contents, monkeypatch):
+    used = []
+    convolve = winograd.convolve
+    monkeypatch.setattr("mma.nets.wrn.winograd.convolve", lambda *given: used.append(1) or convolve(*given))
+    whole, parts = new_run("whole", "net.filters=32"), new_run("parts", "net.filters=32")
+    go(whole, digits)
+    for step in (5, 22):
+        go(parts, digits, until=step)
+    go(parts, digits)
+    assert used
+    assert contents(parts) == contents(whole)
+
+
+def test_settings_against_lock_in_resume_exactly_too(new_run, digits, contents):
+    settings = ("growth.ramp_again=true", "growth.refresh_every=1", "growth.shrink=0.4", "growth.start_set=coverage")
+    whole, parts = new_run("whole", *settings), new_run("parts", *settings)
+    go(whole, digits)
+    for step in (3, 12, 13, 19, 20, 21, 30):
+        go(parts, digits, until=step)
+    go(parts, digits)
+    assert contents(parts) == contents(whole)
+
+
+def test_a_refresh_forgets_and_shrink_one_keeps(new_run, digits):
+    runs = [new_run(f"s{shrink}", "growth.refresh_final=true", f"growth.shrink={shrink}") for shrink in (0.0, 1.0)]
+    for run in runs:
+        go(run, digits)
+    losses = [run.read("metrics")[5]["loss"]["labeled"] for run in runs]  # the first row after the refresh
+    assert losses[0] > losses[1]
+
+
+def test_ramp_again_lowers_the_unlabeled_term_after_growth(new_run, digits):
+    plain, again = new_run("plain"), new_run("again", "growth.ramp_again=true")
+    for run in (plain, again):
+        go(run, digits)
+    unlabeled = [run.read("metrics")[3]["loss"]["unlabeled"] for run in (plain, again)]
+    assert unlabeled[1] < unlabeled[0] / 2
+
+
+def test_a_passive_run_draws_all_at_once_and_trains_as_long(new_run, digits):
+    run = new_run("p", "query=passive")
+    go(run, digits)
+    assert [len(row["indices"]) for row in run.read("queries")] == [20]
+    assert run.checkpoint_steps()[-1] == 36
+
+
+def test_runs_of_one_seed_share_start_set_and_first_losses_across_queries(new_run, digits):
+    runs = [new_run(name, f"query={name}") for name in ("random", "diff2.aug-kmeans", "max-infoD")]
+    for run in runs:
+        go(run, digits)
+    assert len({str(run.read("queries")[0]["indices"]) for run in runs}) == 1
+    assert len({str(run.read("metrics")[:3]) for run in runs}) == 1
+    assert len({str(run.read("queries")[1]["indices"]) for run in runs}) == 3
+
+
+def test_random_growth_ends_with_the_labels_of_the_passive_draw_of_the_same_seed(new_run, digits):
+    runs = [new_run(name, f"query={name}") for name in ("random", "passive")]
+    for run in runs:
+        go(run, digits)
+    grown, drawn = (list(run.answers()) for run in runs)
+    assert grown == drawn
+
+
+class Slow:
+    """People: they answer two at a time and decline some."""
+
+    def __init__(self, labels, declines=()):
+        self.labels, self.declines = labels, set(declines)
+
+    def ask(self, indices, round):
+        return {i: DECLINED if i in self.declines else int(self.labels[i]) for i in reversed(indices[:2])}
+
+
+def test_an_oracle_that_answers_late_and_in_part_gives_the_same_run(new_run, digits, contents):
+    whole, late = new_run("whole"), new_run("late")
+    go(whole, digits)
+    oracle, calls = Slow(digits.train.labels), 0
+    while late.status() != "done":
+        train(late, oracle, on=ONE, data=digits)
+        calls += 1
+        assert calls < 20
+        if late.status() == "waiting":
+            assert late.unanswered()
+    assert calls > 5
+    assert contents(late) == contents(whole)
+
+
+def test_declined_images_are_replaced_and_stay_unlabeled(new_run, digits):
+    run = new_run("d")
+    go(run, digits, until=1)
+    refused = run.read("queries")[0]["indices"][:3]
+    again = new_run("e")
+    while again.status() != "done":
+        train(again, Slow(digits.train.labels, refused), on=ONE, data=digits)
+    answers = again.answers()
+    assert [answers[i] for i in refused] == [DECLINED] * 3
+    assert sum(label >= 0 for label in answers.values()) == 20
+    assert again.read("metrics")[-1]["labels"] == 20
+
+
+def test_partly_labeled_data_is_asked_only_where_the_label_is_known(new_run, digits):
+    from mma.data import DataSet, Images
+
+    labels = digits.train.labels.copy()
+    labels[18:] = -1
+    partly = DataSet("partly", Images(digits.train.pixels, labels, digits.train.classes), digits.test)
+    said = []
+
+    class Listening(Watch):
+        def warn(self, message):
+            said.append(message)
+
+    run = new_run("partly")
+    go(run, partly, watch=Listening())
+    assert run.status() == "done"
+    assert sorted(run.answers()) == list(range(18))
+    assert "no more labels to be had: 18 instead of 20" in said
+
+
+def test_data_without_any_label_waits_for_people(new_run, digits):
+    from mma.data import DataSet, Images
+
+    blank = Images(digits.train.pixels, np.full(len(digits.train), -1), digits.train.classes)
+    run = new_run("blank")
+    go(run, DataSet("blank", blank, digits.test))
+    assert run.status() == "waiting"
+    assert len(run.unanswered()) == 10
+
+
+def test_training_without_any_label_is_refused(new_run, digits):
+    class Unwilling:
+        def ask(self, indices, round):
+            return dict.fromkeys(indices, DECLINED)
+
+    run = new_run("unwilling", "data.total=60")
+    with pytest.raises(ValueError, match=r"no label to train with.*declined"):
+        train(run, Unwilling(), on=ONE, data=digits)
+    assert run.checkpoint_steps() == []
+
+
+def test_an_oracle_that_answers_nonsense_is_refused(new_run, digits):
+    class Wrong:
+        def ask(self, indices, round):
+            return {indices[0]: 10}
+
+    with pytest.raises(ValueError, match="no class"):
+        train(new_run("w"), Wrong(), on=ONE, data=digits)
+
+
+def test_every_image_labeled_still_trains(new_run, digits):
+    from mma.data import DataSet
+
+    few = DataSet("few", digits.train.take(np.arange(20)), digits.test)
+    run = new_run("all")
+    go(run, few)
+    assert run.status() == "done"
+
+
+def test_data_without_a_test_set_trains_without_accuracy(new_run, digits):
+    from mma.data import DataSet
+
+    run = new_run("n")
+    go(run, DataSet("untested", digits.train, digits.test.take(np.arange(0))))
+    assert run.result() is None
+    assert run.read("metrics")[-1]["accuracy"] is None
+
+
+def test_a_start_set_that_misses_a_class_is_said(new_run, digits):
+    run = new_run("m", "growth.start=3")
+    go(run, digits, until=4)
+    assert "no label yet for" in run.read("metrics")[0]["warnings"][0]
+
+
+def test_guesses_in_one_class_are_said():
+    from mma.training.record import warnings
+
+    guesses = np.array([0.95, 0.03, 0.02])
+    assert "95% of the guesses are 'a'" in warnings(("a", "b", "c"), {0: 0, 1: 1, 2: 2}, guesses)[0]
+    assert warnings(("a", "b", "c"), {0: 0, 1: 1, 2: 2}, np.array([0.4, 0.3, 0.3])) == []
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(new_run, digits):
+    run = new_run("nan", "optim.lr=1e30")
+    with pytest.raises(ValueError, match=r"not finite.*Try a smaller --set optim.lr"):
+        go(run, digits)
+    assert all(np.isfinite(list(row["loss"].values())).all() for row in run.read("metrics"))
+
+
+def test_a_changed_config_is_refused(new_run, digits):
+    run = new_run("c")
+    go(run, digits, until=5)
+    config = run.config()
+    config["optim"]["lr"] = 0.5
+    (run.folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"config.json was changed after the run began"):
+        go(run, digits)
+
+
+def test_other_data_is_refused(new_run, digits):
+    from mma.data import DataSet
+
+    run = new_run("d")
+    go(run, digits, until=5)
+    with pytest.raises(ValueError, match="data set is not the one"):
+        go(run, DataSet("other", digits.train.take(np.arange(500)), digits.test))
+
+
+@pytest.mark.parametrize("what", ["torch", "numpy", "scikit-learn", "arithmetic"])
+def test_other_versions_are_refused_and_files_of_before_do_not_say_all(new_run, what):
+    run, now = new_run("v"), describe(ONE, "c", "d")
+    check(run, now, inexact=False)
+    with pytest.raises(ValueError, match=f"{what} was .* and is 'another'"):
+        check(run, now | {what: "another"}, inexact=False)
+    older = {key: value for key, value in now.items() if key not in ("scikit-learn", "arithmetic")}
+    (run.folder / "host.json").write_text(json.dumps(older))
+    check(run, now, inexact=False)
+
+
+def test_another_thread_count_is_refused_unless_asked_for(new_run, digits):
+    run = new_run("t")
+    go(run, digits, until=5)
+    with pytest.raises(ValueError, match=r"threads was 1 and is 2.*--inexact"):
+        train(run, DatasetLabels(digits.train), on=Host(threads=2), data=digits)
+    train(run, DatasetLabels(digits.train), on=Host(threads=2), data=digits, inexact=True)
+    assert run.status() == "done"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[: len(b) // 2], lambda b: b[:-1] + bytes([b[-1] ^ 1]), lambda b: b"", lambda b: b"pickle"]
+)
+def test_a_damaged_checkpoint_stops_with_the_way_back_and_going_back_is_exact(new_run, digits, contents, damage):
+    whole, run = new_run("whole"), new_run("cut")
+    go(whole, digits)
+    go(run, digits, until=17)
+    path = run.checkpoint_path(17)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"damaged or cut short.*go back to step 15.*rm .*000000017"):
+        go(run, digits)
+    path.unlink()
+    go(run, digits)
+    assert contents(run) == contents(whole)
+
+
+def test_a_checkpoint_of_another_network_is_refused(new_run, digits):
+    small, large = new_run("small"), new_run("large", "net.filters=8")
+    go(small, digits, until=3)
+    go(large, digits, until=3)
+    small.checkpoint_path(3).write_bytes(large.checkpoint_path(3).read_bytes())
+    with pytest.raises(ValueError, match="changed after"):
+        go(small, digits)
+
+
+def test_two_processes_cannot_train_one_run(new_run, digits):
+    run = new_run("l")
+    with run.lock(), pytest.raises(ValueError, match="being trained by another process"):
+        go(run, digits)
+
+
+def test_a_full_disk_stops_clearly_and_loses_nothing(new_run, digits, contents, monkeypatch):
+    import os
+
+    whole, run = new_run("whole"), new_run("full")
+    go(whole, digits)
+    real, calls = os.fsync, []
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) == 14:
+            raise OSError(28, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr("mma.run.os.fsync", full)
+    with pytest.raises(ValueError, match=r"No space left on device.*mma train"):
+        go(run, digits)
+    monkeypatch.undo()
+    go(run, digits)
+    assert contents(run) == contents(whole)
+
+
+def test_the_result_is_the_median_of_the_last_evaluations_at_the_final_label_count(new_run, digits):
+    run = new_run("r", "log.last=3")
+    go(run, digits)
+    last = [row["accuracy"] for row in run.read("metrics")][-3:]
+    assert run.result() == (sorted(last)[1], 3)
+
+
+def test_a_users_own_network_trains_and_resumes(new_run, digits, contents):
+    from torch import nn
+
+    class Mine(nn.Module):
+        def __init__(self, channels, classes, side):
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Flatten(), nn.Linear(channels * side * side, 16), nn.BatchNorm1d(16), nn.ReLU()
+            )
+            self.head = nn.Linear(16, classes)
+
+        def features(self, x):
+            return self.body(x)
+
+        def forward(self, x):
+            return self.head(self.features(x))
+
+    whole, parts = new_run("whole", "net=own", "query=diff2-kmeans"), new_run("parts", "net=own", "query=diff2-kmeans")
+    go(whole, digits, network=Mine)
+    go(parts, digits, network=Mine, until=14)
+    go(parts, digits, network=Mine)
+    assert contents(parts) == contents(whole)
+    with pytest.raises(ValueError, match="network of its own"):
+        go(new_run("none", "net=own"), digits)
+
+
+def test_a_network_without_embeddings_is_refused_before_it_trains(new_run, digits):
+    from torch import nn
+
+    def flat(channels, classes, side):
+        return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
+
+    for query in ("diff2-direct", "max.aug-kmeans"):
+        run = new_run(query, "net=own", f"query={query}")
+        with pytest.raises(ValueError, match=r"has no features\(\) and head"):
+            go(run, digits, network=flat)
+    for query in ("diff2.aug-direct", "random", "passive"):  # answers are all they look at
+        run = new_run(query, "net=own", f"query={query}")
+        go(run, digits, network=flat)
+        assert run.status() == "done"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_bfloat16_trains_and_resumes(new_run, digits, contents, algorithm):
+    settings = ["optim.precision=bfloat16", f"algorithm={algorithm}"]
+    whole, parts = new_run("whole", *settings), new_run("parts", *settings)
+    go(whole, digits)
+    go(parts, digits, until=7)
+    go(parts, digits)
+    assert contents(parts) == contents(whole)
+
+
+def test_a_view_that_would_move_everything_out_of_sight_is_refused(new_run, digits):
+    with pytest.raises(ValueError, match=r"data.shift=8 .* at most 7"):
+        go(new_run("far", "data.shift=8"), digits)
+
+
+def test_mirror_images_of_what_must_not_be_mirrored_are_warned_of(new_run, digits):
+    said = []
+
+    class Listening(Watch):
+        def warn(self, message):
+            said.append(message)
+
+    go(new_run("m", "data.mirror=true"), digits, watch=Listening(), until=1)
+    assert any("mirror image means something else" in message for message in said)
+    said.clear()
+    go(new_run("n"), digits, watch=Listening(), until=1)
+    assert not any("mirror" in message for message in said)
+
+
+def test_a_pool_of_fewer_images_uses_only_those(new_run, digits):
+    run = new_run("s", "data.total=100", "query=random")
+    go(run, digits)
+    from mma.data import subset
+
+    pool = set(subset(digits.train, 100, 1).tolist())
+    assert set(run.answers()) <= pool
+
+
+def test_validation_images_leave_the_pool_and_are_tested_on(new_run, digits):
+    from mma.training.job import pool_of
+
+    first, second = (new_run(f"v{seed}", "data.validation=300", f"seed={seed}") for seed in (1, 2))
+    pools = [pool_of(from_json(run.config()), digits) for run in (first, second)]
+    assert len(pools[0][0]) == len(digits.train) - 300
+    assert not set(pools[0][0]) & set(pools[0][1])
+    assert pools[0][1].tolist() == pools[1][1].tolist()
+    go(first, digits)
+    assert not set(first.answers()) & set(pools[0][1].tolist())
+    assert all(
+        (row["accuracy"] * 3) % 1 < 1e-3 or (row["accuracy"] * 3) % 1 > 1 - 1e-3 for row in first.read("metrics")
+    )
+
+
+def test_a_budget_beyond_the_pool_is_an_error_that_names_both(new_run, digits):
+    with pytest.raises(ValueError, match=r"budget is 5000.*only 1"):
+        go(new_run("b", "growth.budget=5000"), digits)
+
+
+def test_holding_out_everything_is_an_error_that_names_both(new_run, digits):
+    with pytest.raises(ValueError, match=r"data.validation is 1297, but digits has only 1297 images"):
+        go(new_run("h", "data.validation=1297"), digits)
+
+
+def test_config_survives_the_folder(new_run, tiny):
+    assert from_json(new_run("c").config()) == tiny()
+
+
+def test_a_folder_that_is_no_run_says_so(tmp_path):
+    with pytest.raises(ValueError, match="is not a run"):
+        Run.open(tmp_path)
+
+
+def test_going_on_takes_threads_and_compilation_from_the_run(new_run, digits):
+    from mma.training.host import check, describe, remembered
+
+    run = new_run("h")
+    check(run, describe(Host("cpu", 3, True), "c", "d") | {"threads": 3}, inexact=False)
+    assert remembered(run, Host()) == Host("cpu", 3, True)
+    assert remembered(run, Host(threads=1)) == Host("cpu", 1, True)
+
+
+def test_the_last_step_is_measured_also_between_evaluations(new_run, digits):
+    run = new_run("a", "log.every=7")
+    go(run, digits)
+    steps = [row["step"] for row in run.read("metrics")]
+    assert steps == [7, 14, 21, 28, 35, 36]
+    assert len(steps) == from_json(run.config()).log.evaluations(36)

@@ -1,0 +1,43 @@
+"""How many threads a new run takes by itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from mma.nets import build
+from mma.training.host import Host, cores, suited
+from mma.training.loop import train
+from mma.training.oracle import DatasetLabels
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "filters", "expected"),
+    [("small", (8, 8, 1), 32, 1), ("small", (28, 28, 1), 16, 1), ("wrn", (32, 32, 3), 16, cores())],
+)
+def test_small_networks_take_one_thread_and_large_ones_all(name, shape, filters, expected):
+    net = build(name, shape[2], 10, shape[0], filters=filters)
+    assert suited(net, shape, 64 if name == "wrn" else 32) == expected
+
+
+def test_cores_that_a_scheduler_keeps_back_are_not_ours(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert cores() == 3
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert cores() == 1
+
+
+def test_a_new_run_writes_down_its_threads_and_goes_on_with_them(new_run, digits):
+    run = new_run("r")
+    before = torch.get_num_threads()
+    try:
+        train(run, DatasetLabels(digits.train), data=digits, until=4)
+        assert json.loads((run.folder / "host.json").read_text())["threads"] == 1
+        other = new_run("s")
+        train(other, DatasetLabels(digits.train), data=digits, until=4, on=Host(threads=2))
+        train(other, DatasetLabels(digits.train), data=digits, until=8)
+        assert json.loads((other.folder / "host.json").read_text())["threads"] == 2
+    finally:
+        torch.set_num_threads(before)
