@@ -48,6 +48,10 @@ class Images:
         """Height, width and channels of one image."""
         return self.pixels.shape[1], self.pixels.shape[2], self.pixels.shape[3]
 
+    def key(self, row: int) -> str:
+        """Return the sha256 of one image."""
+        return hashlib.sha256(np.ascontiguousarray(self.pixels[row]).tobytes()).hexdigest()
+
     def digest(self) -> str:
         """Name the content by its hash: the one stored in the cache, or computed when there is none."""
         return self.stored_digest or self.computed_digest()

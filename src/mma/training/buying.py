@@ -8,12 +8,11 @@ import numpy as np
 
 from mma import cost
 from mma.cost import Moment, Prices, Purchase, Purse
+from mma.files import Row
 from mma.growth import Round
 from mma.rng import rng
-from mma.run import Row
 from mma.training.evaluate import probabilities
 from mma.training.job import Job
-from mma.training.stream import seen
 
 LEARNABLE = 10  # labels to measure by, below which trying things teaches nothing
 
@@ -22,9 +21,8 @@ def buy(job: Job, round: Round) -> None:
     """Decide what the round's money buys, unless that was decided already: what was paid for once does not change."""
     if any(row["round"] == round.index for row in job.run.read("purchases")):
         return
-    row = job.ranks.told(lambda: purchase(job, round))
-    job.run.append("purchases", [row])
-    job.watch.say(in_words(row))
+    job.run.append("purchases", lambda: [purchase(job, round)])
+    job.watch.say(describe(job.run.purchases()[-1]))
 
 
 def purchase(job: Job, round: Round) -> Row:
@@ -88,8 +86,8 @@ def measure(job: Job) -> Row | None:
         return None
     job.state.teacher.eval()
     labels = np.array(list(known.values()))
-    pixels = seen(job.pixels, job.config, job.state.step - 1)  # of the size it was trained with
-    probs = probabilities(job.state.teacher, pixels, np.array(list(known)))
+    views = job.views.at(job.state.step - 1)  # of the size it was trained with
+    probs = probabilities(job.state.teacher, views, np.array(list(known)))
     # The probability that is not on the right class moves more smoothly than the count of wrong answers. Half a miss is
     # added, as if one more image had been seen: a few images without a miss do not make an error of zero.
     missed = float((1 - probs[np.arange(len(labels)), labels].astype(np.float64)).sum())
@@ -126,7 +124,7 @@ def prices_of(job: Job) -> Prices:
     return Prices(job.config.growth.label_price, job.config.growth.image_price)
 
 
-def in_words(row: Row) -> str:
+def describe(row: Row) -> str:
     """Say a purchase in one line."""
     bought = f"{row['labels']:,} labels, {row['images']:,} images for {row['paid']:g}"
     return f"step {row['step']:,}: bought {bought}; {row['left']:g} left. {row['why']}"
