@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mma.algorithms import AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch
-from mma.algorithms.ops import align, aligned, sharpen
+from mma.algorithms.ops import align_distribution, rescale, sharpen
 from mma.rng import rng
 
 CLASSES = 3
@@ -147,12 +147,12 @@ def test_freematch_without_a_sure_guess_is_supervised():
 
 def test_aligning_brings_a_constant_bias_back_to_the_target():
     p = torch.tensor([[0.6, 0.3, 0.1]]).expand(5, 3)
-    torch.testing.assert_close(align(p, p[0], torch.full((3,), 1 / 3)), torch.full((5, 3), 1 / 3))
+    torch.testing.assert_close(rescale(p, p[0], torch.full((3,), 1 / 3)), torch.full((5, 3), 1 / 3))
 
 
 def test_alignment_survives_a_class_that_is_never_guessed():
     p = torch.tensor([[1.0, 0.0]])
-    q, _ = aligned(
+    q, _ = align_distribution(
         p, torch.tensor([1]), {"guesses": torch.tensor([1.0, 0.0]), "labels": torch.tensor([0.0, 1.0])}, "labels", 0.5
     )
     assert torch.equal(sharpen(q, 0.5), p)
