@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mma.algorithms import AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch
+from mma.algorithms.freematch import class_confidence, fairness_divergence
 from mma.algorithms.ops import align_distribution, rescale, sharpen
 from mma.rng import rng
 
@@ -125,6 +126,32 @@ def test_freematch_lets_the_bar_of_each_class_follow_its_confidence():
     running = np.array([guesses[0] / histogram[0], guesses[2] / histogram[2]])
     batch, running = batch / batch.sum(), running / running.sum()
     exactly(losses.terms["fairness"], 0.5 * (running * np.log(running / batch)).sum())
+
+
+def test_the_fairness_gradient_pulls_the_batch_towards_the_running_confidence():
+    """A step down the gradient brings the batch's confidence per class nearer to the running one."""
+    logits = torch.tensor(STRONG[:3], requires_grad=True)
+    sure = torch.ones(3, dtype=torch.float64)
+    answers = torch.tensor(one_hot(STRONG[:3].argmax(1))).sum(0)  # classes 0 and 2
+    histogram = torch.full((3,), 1 / 3, dtype=torch.float64)
+    for running in ([0.9, 0.05, 0.05], [0.05, 0.05, 0.9]):
+        guesses = torch.tensor(running, dtype=torch.float64)
+        target = guesses * (answers > 0) / (guesses * (answers > 0)).sum()
+
+        def distance(z, target=target):
+            return (class_confidence(z.softmax(1).sum(0), answers) - target).abs().sum()
+
+        divergence = fairness_divergence(logits, sure, guesses, histogram)
+        (gradient,) = torch.autograd.grad(divergence, logits)
+        assert distance(logits - 0.1 * gradient) < distance(logits)
+        assert distance(logits + 0.1 * gradient) > distance(logits)  # the way the authors' sign leads
+
+
+def test_fairness_is_zero_where_batch_and_running_confidence_agree():
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]])
+    even = torch.full((3,), 1 / 3)
+    assert fairness_divergence(logits, torch.ones(3), even, even).abs() < 1e-6
+    assert fairness_divergence(logits, torch.ones(3), torch.tensor([0.6, 0.2, 0.2]), even) > 0.01
 
 
 def test_freematch_starts_from_knowing_nothing():

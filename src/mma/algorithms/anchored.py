@@ -30,7 +30,7 @@ class AnchoredMixMatch(Algorithm, frozen=True):
     """MixMatch with two ideas of its successor (arXiv:1911.09785): distribution alignment and augmentation anchoring.
 
     The guess comes from one weak view. That view and a strong view of the same image are mixed with the labeled images
-    and fitted as in MixMatch. Unlike the successor, rotations are not predicted, and the unlabeled term is MixMatch's squared error.
+    and fitted as in MixMatch. Unlike the successor, it predicts no rotations and keeps MixMatch's squared error.
     """
 
     name: Literal["anchored-mixmatch"] = "anchored-mixmatch"
