@@ -74,7 +74,8 @@ class Log(Settings):
 CHOICES: dict[str, Mapping[str, type[Settings]]] = {"algorithm": ALGORITHMS, "net": NETS, "growth.policy": POLICIES}
 
 if TYPE_CHECKING:
-    AnyAlgorithm, AnyNet = Algorithm, Net
+    AnyAlgorithm = Algorithm
+    AnyNet = Net
 else:  # an entry that is added to a table, also by user code, is a choice from then on
     AnyAlgorithm = Annotated[SerializeAsAny[Algorithm], BeforeValidator(chosen_from(ALGORITHMS))]
     AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS))]

@@ -26,7 +26,7 @@ def chosen_from(table: Mapping[str, type[Settings]]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        name = value.get("name")
+        name = str(value.get("name"))
         if name not in table:
             raise PydanticCustomError(CHOICE, "name: {problem}", {"problem": no_entry(name, table)})
         try:
@@ -56,5 +56,7 @@ def explain_item(item: Any) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == CHOICE:
         return f"{where}.{message}" if where else message
-    given = f" (it is {json.dumps(item['input'], default=str)})" if where and not isinstance(item["input"], dict) else ""
+    given = (
+        f" (it is {json.dumps(item['input'], default=str)})" if where and not isinstance(item["input"], dict) else ""
+    )
     return f"{where}: {message}{given}" if where else message

@@ -97,15 +97,15 @@ def label_rows(answers: Mapping[int, int], asked: Sequence[int], images: Images,
     ]
 
 
-def check_answer(index: int, label: object, asked: Sequence[int], classes: Sequence[str]) -> int:
-    """Return the label as a whole number, or refuse an answer that was not asked for or is no class."""
-    whole = isinstance(label, int | np.integer) and not isinstance(label, bool | np.bool_)
-    if index not in asked or not whole or not DECLINED <= int(label) < len(classes):  # type: ignore[call-overload]
+def check_answer(index: int, label: int, asked: Sequence[int], classes: Sequence[str]) -> int:
+    """Return the label as a plain int, or refuse an answer that was not asked for or is no class."""
+    whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    if index not in asked or not whole or not DECLINED <= label < len(classes):
         raise ValueError(
             f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class from 0 to "
             f"{len(classes) - 1}, or -1 to decline. Nothing was stored."
         )
-    return int(label)  # type: ignore[call-overload]
+    return int(label)
 
 
 def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:

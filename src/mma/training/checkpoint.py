@@ -17,7 +17,6 @@ from torch import Tensor
 from mma.run import Run
 from mma.training.state import State
 
-
 CONFIG_CHANGED = (
     "config.json was changed after the run began. Put the old settings back, or start a new run with the new ones:  "
     "mma train PRESET --set path=value --out NEW"

@@ -14,7 +14,6 @@ from mma.training.ranks import ALONE, Ranks
 from mma.training.views import Views
 
 
-
 def batches(views: Views, index: np.ndarray) -> list[np.ndarray]:
     """Cut an index into pieces for one forward each."""
     return [index[begin : begin + views.chunk] for begin in range(0, len(index), views.chunk)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -42,7 +41,7 @@ class Host:
         """Return the device, if it is there."""
         device = parse_device(self.device or "cpu")
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
+            raise ValueError(f"device {self.device}: torch sees no GPU here. Use the device cpu.")
         return device
 
     def prepare(self, local: int | None = None) -> torch.device:
@@ -61,14 +60,14 @@ class Host:
 def parse_device(device: str) -> torch.device:
     """Return the device that the user means."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise ValueError(f"--device {device}: there is no such device. Use cpu, cuda or cuda:N.")
+        raise ValueError(f"device {device}: there is no such device. Use cpu, cuda or cuda:N.")
     return torch.device(device)
 
 
 def own_gpu(device: torch.device, local: int) -> torch.device:
     """Return the GPU of one of several processes on this machine."""
     if device.index is not None:
-        raise ValueError(f"--device {device}: each process takes a GPU of its own. Use --device cuda.")
+        raise ValueError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
     if local >= torch.cuda.device_count():
         there = torch.cuda.device_count()
         raise ValueError(
@@ -151,4 +150,3 @@ def explain_change(run: Run, then: dict[str, Any], now: dict[str, Any], changed:
 def command(run: Run, processes: int) -> str:
     """Return how to train a run with that many processes."""
     return f"{'mma' if processes == 1 else f'torchrun --nproc-per-node {processes} -m mma'} train {run.folder}"
-

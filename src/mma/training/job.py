@@ -124,9 +124,7 @@ def look_at(run: Run, data: DataSet | None = None) -> Job:
     return job
 
 
-def load_job(
-    run: Run, device: torch.device, watch: Watch, data: DataSet | None = None, ranks: Ranks = ALONE
-) -> Job:
+def load_job(run: Run, device: torch.device, watch: Watch, data: DataSet | None = None, ranks: Ranks = ALONE) -> Job:
     """Put together everything a run needs, before its first step."""
     config = from_json(run.config())
     data = data or load(config.data.name)

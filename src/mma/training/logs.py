@@ -12,7 +12,9 @@ def check_logs(run: Run, config: Config, step: int) -> None:
     asked = {row["round"] for row in run.read("queries")}
     bought = {row["round"] for row in run.read("purchases")} if config.growth.spending else begun
     answered = {row["index"] for row in run.read("labels")}
-    unanswered = [i for row in run.read("queries") if row["round"] in begun for i in row["indices"] if i not in answered]
+    unanswered = [
+        i for row in run.read("queries") if row["round"] in begun for i in row["indices"] if i not in answered
+    ]
     recorded = {row["step"] for row in run.read("metrics")}
     last = config.growth.steps
     due = {*range(config.log.every, step + 1, config.log.every), *([last] if step >= last else [])}

@@ -49,7 +49,9 @@ def warnings(classes: tuple[str, ...], answers: dict[int, int], guesses: np.ndar
     counts = np.bincount(list(answers.values()), minlength=len(classes))
     found = []
     if missing := [name for name, count in zip(classes, counts, strict=True) if count == 0]:
-        found.append(f"no label yet for {len(missing)} of {len(classes)} classes: {', '.join(printable(name) for name in missing[:10])}")
+        found.append(
+            f"no label yet for {len(missing)} of {len(classes)} classes: {', '.join(printable(name) for name in missing[:10])}"
+        )
     if guesses is not None and len(classes) > 1:
         top = int(guesses.argmax())
         if guesses[top] > COLLAPSE and counts[top] < COLLAPSE * counts.sum():

@@ -38,9 +38,7 @@ def steps(
         torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
         optim = at_step(config.optim, step, age, last)
         ramp = step - round.ramp_from
-        yield training_step(
-            state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks
-        )
+        yield training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
 
 
 def training_step(

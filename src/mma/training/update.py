@@ -41,7 +41,9 @@ def muon(state: State, gradient: Tensor, lr: float) -> int:
     """
     layout = state.weights
     ahead = state.moment1.lerp(gradient, 1.0 - BETA1)  # Nesterov's momentum
-    for kernel, direction in zip(layout.convolution_kernels(layout.vector), layout.convolution_kernels(ahead), strict=True):
+    for kernel, direction in zip(
+        layout.convolution_kernels(layout.vector), layout.convolution_kernels(ahead), strict=True
+    ):
         rows = direction.flatten(1)  # (outputs, height x width x inputs)
         initial_norm = math.sqrt(2 * kernel.shape[-1])  # see nets/init.py
         kernel.sub_(orthogonal(rows).view_as(kernel), alpha=lr * initial_norm / math.sqrt(min(rows.shape)))

@@ -23,7 +23,9 @@ ALL = slice(None)
 class Views(Protocol):
     """The loop, the algorithms and the queries see images through this alone. Rows are positions in the pool."""
 
-    device: torch.device
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
 
     @property
     def shape(self) -> Sequence[int]:
@@ -37,8 +39,10 @@ class Views(Protocol):
         """Return the images themselves."""
 
     def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
-        """Return one weak view of each image. All are drawn, so that a process that makes only those at `mine` sees what
-        one process would."""
+        """Return one weak view of each image.
+
+        All are drawn, so that a process that makes only those at `mine` sees what one process would.
+        """
 
     def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
         """Return one strong view of each image."""
@@ -122,8 +126,8 @@ def pixel_views(images: Images, device: torch.device, settings: ViewSettings, st
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         array = array.to(device) if array.numel() < free // 2 else array
-    small = {"small_side": settings.small_side, "small_until": settings.small_share * steps}
-    return Pixels(array, device, settings.shift, settings.mirror, **small)  # type: ignore[arg-type]
+    until = settings.small_share * steps
+    return Pixels(array, device, settings.shift, settings.mirror, small_side=settings.small_side, small_until=until)
 
 
 def smaller(images: Tensor, side: int | None) -> Tensor:
