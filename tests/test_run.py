@@ -70,17 +70,17 @@ def test_a_folder_with_other_things_is_not_taken(tmp_path, tiny):
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
-    from mma.run import write_whole
+    from mma.run import write_atomically
 
     path = tmp_path / "f"
-    write_whole(path, "old")
+    write_atomically(path, "old")
 
     def full(handle):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("mma.run.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_whole(path, "new")
+        write_atomically(path, "new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
@@ -113,7 +113,7 @@ def test_a_file_is_no_place_for_a_run(tmp_path, tiny):
 
 def test_a_run_that_never_grew_is_measured_over_the_steps_of_a_last_phase(new_run):
     """Its early evaluations have the final label count too, and would pull the median down."""
-    run = new_run("a", "query=passive", "growth.final=20", "log.last=20")
+    run = new_run("a", "growth.policy=passive", "growth.final=20", "log.last=20")
     rows = [{"step": step, "labels": 20, "accuracy": float(step)} for step in range(10, 101, 10)]
     run.append("metrics", rows)
-    assert run.result() == (95.0, 2)
+    assert run.median_accuracy() == (95.0, 2)

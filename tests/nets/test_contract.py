@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mma.nets import NETS, Network, build, initialise
+from mma.nets import NETS, Network, initialise
 from mma.rng import rng
 
 every_net = pytest.mark.parametrize("name", list(NETS))
 
 
 def make(name: str, channels: int = 3, classes: int = 5, side: int = 8, seed: int = 0) -> nn.Module:
-    net = build(name, channels, classes, side, filters=8)
+    net = NETS[name](filters=8).build((side, side, channels), classes)
     initialise(net, rng(seed, "init"))
     return net
 
@@ -109,4 +109,4 @@ def test_logits_have_a_sensible_size_at_the_start(name: str):
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"no network 'resnet'.*wrn, small"):
-        build("resnet", 3, 10, 32)
+        NETS["resnet"]().build((32, 32, 3), 10)

@@ -71,9 +71,9 @@ def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
         ["algorithm=fixmatch", "algorithm.align=labels", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
         ["algorithm.align=uniform", "growth.refresh_every=1"],
         ["net=fast", "net.filters=8", "optim.decay=cosine", "optim.warmup=7", "growth.refresh_every=1"],
-        ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true", "data.mirror=true"],
+        ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true", "views.mirror=true"],
         ["optim.rule=muon", "optim.warmup=7", "optim.decay=linear"],
-        ["data.strong_labels=0.5"],
+        ["views.strong_labels=0.5"],
     ],
     ids=lambda settings: settings[0],
 )
@@ -93,7 +93,7 @@ def test_a_run_whose_images_grow_resumes_exactly(new_run, digits, contents):
         return Images(images.pixels.repeat(2, axis=1).repeat(2, axis=2), images.labels, images.classes)
 
     large = DataSet("large", doubled(digits.train), doubled(digits.test))
-    settings = ["algorithm=freematch", "data.small_side=9", "data.small_share=0.6", "optim.decay=linear"]
+    settings = ["algorithm=freematch", "views.small_side=9", "views.small_share=0.6", "optim.decay=linear"]
     whole, parts, full = new_run("whole", *settings), new_run("parts", *settings), new_run("full", *settings[:1])
     go(whole, large)
     for step in (3, 12, 21, 22, 30):  # the images grow after step 21
@@ -188,7 +188,7 @@ def test_ramp_again_lowers_the_unlabeled_term_after_growth(new_run, digits):
 
 
 def test_a_passive_run_draws_all_at_once_and_trains_as_long(new_run, digits):
-    run = new_run("p", "query=passive")
+    run = new_run("p", "growth.policy=passive")
     go(run, digits)
     assert [len(row["indices"]) for row in run.read("queries")] == [20]
     assert run.checkpoint_steps()[-1] == 36
@@ -311,7 +311,7 @@ def test_data_without_a_test_set_trains_without_accuracy(new_run, digits):
 
     run = new_run("n")
     go(run, DataSet("untested", digits.train, digits.test.take(np.arange(0))))
-    assert run.result() is None
+    assert run.median_accuracy() is None
     assert run.read("metrics")[-1]["accuracy"] is None
 
 
@@ -431,7 +431,7 @@ def test_the_result_is_the_median_of_the_last_evaluations_at_the_final_label_cou
     run = new_run("r", "log.last=3")
     go(run, digits)
     last = [row["accuracy"] for row in run.read("metrics")][-3:]
-    assert run.result() == (sorted(last)[1], 3)
+    assert run.median_accuracy() == (sorted(last)[1], 3)
 
 
 def test_a_users_own_network_trains_and_resumes(new_run, digits, contents):
@@ -487,8 +487,8 @@ def test_bfloat16_trains_and_resumes(new_run, digits, contents, algorithm):
 
 
 def test_a_view_that_would_move_everything_out_of_sight_is_refused(new_run, digits):
-    with pytest.raises(ValueError, match=r"data.shift=8 .* at most 7"):
-        go(new_run("far", "data.shift=8"), digits)
+    with pytest.raises(ValueError, match=r"views.shift=8 .* at most 7"):
+        go(new_run("far", "views.shift=8"), digits)
 
 
 def test_mirror_images_of_what_must_not_be_mirrored_are_warned_of(new_run, digits):
@@ -498,7 +498,7 @@ def test_mirror_images_of_what_must_not_be_mirrored_are_warned_of(new_run, digit
         def warn(self, message):
             said.append(message)
 
-    go(new_run("m", "data.mirror=true"), digits, watch=Listening(), until=1)
+    go(new_run("m", "views.mirror=true"), digits, watch=Listening(), until=1)
     assert any("mirror image means something else" in message for message in said)
     said.clear()
     go(new_run("n"), digits, watch=Listening(), until=1)

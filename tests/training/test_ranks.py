@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from mma.config import ViewSettings
 from mma.run import Run
 from mma.training import checkpoint
 from mma.training.host import Host, check, describe
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.ranks import ALONE, Ranks, Team, check_share
-from mma.training.stream import Stream, pixels_of
+from mma.training.stream import Stream
+from mma.training.views import pixel_views
 
 HERE = Path(__file__).parent
 ONE = Host(threads=1)
@@ -159,9 +161,14 @@ class Third(Team):
 @pytest.mark.parametrize("ratio", [1, 3])
 @pytest.mark.parametrize("algorithm", ["mixmatch", "vat", "supervised", "anchored-mixmatch"])
 def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digits, algorithm, ratio, strong):
-    settings = ["optim.batch=12", f"optim.unlabeled_ratio={ratio}", "data.mirror=true", f"data.strong_labels={strong}"]
+    settings = [
+        "optim.batch=12",
+        f"optim.unlabeled_ratio={ratio}",
+        "views.mirror=true",
+        f"views.strong_labels={strong}",
+    ]
     config = tiny(f"algorithm={algorithm}", *settings)
-    pixels = pixels_of(digits.train, torch.device("cpu"), 2, mirror=True)
+    pixels = pixel_views(digits.train, torch.device("cpu"), ViewSettings(shift=2, mirror=True), 100)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
 
     def batch(ranks: Ranks):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mma.config import Optim
-from mma.nets import build, initialise
+from mma.nets import NETS, initialise
 from mma.rng import rng
 from mma.training.flat import Flat
 from mma.training.state import State, assemble
@@ -18,7 +18,9 @@ MUON = Optim(rule="muon", kernel_lr=0.03)
 
 
 def state() -> State:
-    net = build("small", 1, 3, 8, filters=16)  # its first kernel is a tall matrix, 16 x 9, the others are wide
+    net = NETS["small"](filters=16).build(
+        (8, 8, 1), 3
+    )  # its first kernel is a tall matrix, 16 x 9, the others are wide
     initialise(net, rng(1, "init"))
     return assemble(net, torch.device("cpu"))
 

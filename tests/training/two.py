@@ -117,7 +117,7 @@ def main(folder: Path, ranks: Ranks) -> dict[str, object]:
     stopped = Run(folder / "stopped").checkpoint_steps()
     go(folder, "stopped", ranks)
     calls = 0
-    while ranks.told(Run(folder / "late").status) != "done":
+    while ranks.from_first_rank(Run(folder / "late").status) != "done":
         go(folder, "late", ranks, oracle=Slow(ranks.rank))
         calls += 1
     return {
