@@ -92,14 +92,14 @@ def test_the_flat_update_equals_the_naive_one(tiny, digits):
     from mma.training.stream import Stream
 
     config = tiny()
-    state = start(config, digits.train, torch.device("cpu"))
+    state = start(config, digits.train.shape, 10, torch.device("cpu"))
     student, teacher = copy.deepcopy(state.student), copy.deepcopy(state.teacher)
     for parameter in student.parameters():
         parameter.grad = None
     optimizer = torch.optim.Adam(student.parameters(), lr=config.optim.lr, eps=1e-12)
     pixels = pixel_views(digits.train, torch.device("cpu"), ViewSettings(shift=1, mirror=False), 100)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
-    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0], 2)
+    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])
     for at in range(3):
         training_step(state, config.algorithm, config.optim, stream[at], age=at, ramp=at, rng=rng(1, "loss", at))
         losses = config.algorithm.loss(student, teacher, stream[at], at, rng(1, "loss", at))

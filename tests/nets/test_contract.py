@@ -107,6 +107,12 @@ def test_logits_have_a_sensible_size_at_the_start(name: str):
     assert 0.01 < net(images(32, 3, 16)).std() < 10
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"no network 'resnet'.*wrn, small"):
-        NETS["resnet"]().build((32, 32, 3), 10)
+@every_net
+def test_reset_is_a_function_of_its_generator(name: str):
+    settings = NETS[name]()
+    first, second = (settings.build((16, 16, 3), 4) for _ in range(2))
+    settings.reset(first, rng(1, "init"))
+    settings.reset(second, rng(1, "init"))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    settings.reset(second, rng(2, "init"))
+    assert not torch.equal(next(first.parameters()), next(second.parameters()))

@@ -49,7 +49,7 @@ def test_kernels_have_the_deviation_of_the_original():
 
 
 def test_batch_normalisation_starts_at_zero_mean_unit_variance():
-    net = Wrn(filters=4, blocks=1).build((32, 32, 3), 10)
+    net = Wrn(filters=8, blocks=1).build((32, 32, 3), 10)
     for p in net.parameters():
         nn.init.constant_(p, 7.0)
     net(torch.ones(2, 3, 32, 32))

@@ -13,7 +13,7 @@ from mma.nets.small import scales
     ("side", "count"), [(1, 1), (4, 1), (7, 1), (8, 2), (15, 2), (16, 3), (28, 3), (32, 3), (64, 3)]
 )
 def test_scales_follow_the_side(side: int, count: int):
-    assert scales(side) == count
+    assert scales(side, side) == count
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 5, 8, 64])

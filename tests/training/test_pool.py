@@ -49,7 +49,7 @@ def test_looking_at_a_mapped_pool_leaves_the_file_alone(digits, tmp_path):
     before = (folder / "train.npy").read_bytes()
     pixels = pixel_views(open_saved("copy", tmp_path).train, CPU, ViewSettings(shift=1, mirror=True), 100)
     pixels.plain(np.arange(50)).zero_()
-    pixels.views(np.arange(50), rng(0, "x")).zero_()
+    pixels.weak(np.arange(50), rng(0, "x")).zero_()
     assert (folder / "train.npy").read_bytes() == before
 
 
@@ -57,9 +57,7 @@ def test_looking_at_a_mapped_pool_leaves_the_file_alone(digits, tmp_path):
 def test_larger_images_are_looked_at_in_smaller_batches(shape, size):
     images = Images(np.zeros((501, *shape, 1), np.uint8), np.zeros(501, np.int64), ("a",))
     index = np.arange(501)
-    parts = [
-        part for _, part in evaluate.batches(pixel_views(images, CPU, ViewSettings(shift=0, mirror=False), 100), index)
-    ]
+    parts = evaluate.batches(pixel_views(images, CPU, ViewSettings(shift=0, mirror=False), 100), index)
     assert len(parts[0]) == size
     np.testing.assert_array_equal(np.concatenate(parts), index)
 

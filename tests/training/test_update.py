@@ -120,4 +120,4 @@ def test_convolutions_lie_before_other_kernels_and_those_before_the_rest():
     assert [len(shape) for shape in flat.shapes.values()] == [4, 4, 5, 2, 3, 1, 0]
     assert flat.convolutions == 2 * 16
     assert flat.kernels == 2 * 16 + 32 + 4 + 8
-    assert [kernel.shape for kernel in flat.convolved(flat.vector)] == [(2, 2, 2, 2)] * 2
+    assert [kernel.shape for kernel in flat.convolution_kernels(flat.vector)] == [(2, 2, 2, 2)] * 2

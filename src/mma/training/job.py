@@ -87,10 +87,10 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | N
     if on.threads is None and device.type == "cpu":
         batch = job.config.optim.batch // ranks.size
         torch.set_num_threads(host.suitable_threads(job.state.teacher, job.views.shape, batch))
-    check_share(job.config.optim.batch, ranks.size)
+    ranks.from_first_rank(lambda: check_share(job.config.optim.batch, ranks.size))
     here = host.describe(on, job.identity.config, job.identity.data, ranks.size)
     ranks.require_same(lambda: {key: here[key] for key in host.EXACT})
-    host.check(run, here, inexact=inexact)
+    ranks.from_first_rank(lambda: host.check(run, here, inexact=inexact))
     run.remove_unfinished()
     if checkpoint.load_latest(run, job.state, job.identity):
         checkpoint.prune(run, job.state.step, job.kept, job.config.log.checkpoint)  # a kill may have come before it
