@@ -136,22 +136,26 @@ def from_json(text: str | dict[str, Any]) -> Config:
 
 
 def change(config: Config, settings: Sequence[str]) -> Config:
-    """Apply `path=value` settings in order: change(config, ["growth.add=10", "algorithm=vat"]).
+    """Apply `path=value` settings: change(config, ["growth.add=10", "algorithm=vat", "algorithm.weight=0.5"]).
 
-    An algorithm that is chosen by name brings its own defaults; its ramp is cut to fit the length of the run.
+    A group that is chosen by name comes first, with its own defaults; an algorithm's ramp is cut to fit the run's length.
     """
     data = config.model_dump(mode="json")
-    given: dict[str, Any] = {}
-    for setting in settings:
-        path, equals, text = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise ValueError(f"--set {setting!r} has no '='. Write it as  --set path=value")
-        put(data, path, parse_value(text))
-        given[path] = text
+    given = [parse_setting(setting) for setting in settings]
+    for path, value in sorted(given, key=lambda item: item[0] not in CHOICES):  # stable: otherwise in order
+        put(data, path, value)
     new = from_json(data)
-    if new.algorithm.name == config.algorithm.name or "algorithm.ramp" in given:
+    if new.algorithm.name == config.algorithm.name or any(path == "algorithm.ramp" for path, _ in given):
         return new
     return new.model_copy(update={"algorithm": new.algorithm.for_length(new.growth.steps)})
+
+
+def parse_setting(setting: str) -> tuple[str, Any]:
+    """Read one `path=value`."""
+    path, equals, text = (part.strip() for part in setting.partition("="))
+    if not equals:
+        raise ValueError(f"--set {setting!r} has no '='. Write it as  --set path=value")
+    return path.removesuffix(".name") if path.removesuffix(".name") in CHOICES else path, parse_value(text)
 
 
 def parse_value(text: str) -> Any:
@@ -167,11 +171,10 @@ def put(data: dict[str, Any], path: str, value: Any) -> None:
     known = {*paths(data), *CHOICES}
     if path not in known:
         raise ValueError(unknown_setting(path, known, data["preset"]))
-    group = path.removesuffix(".name")
-    *parents, leaf = group.split(".")
+    *parents, leaf = path.split(".")
     for parent in parents:
         data = data[parent]
-    data[leaf] = entry(group, value, data[leaf]) if group in CHOICES else value
+    data[leaf] = entry(path, value, data[leaf]) if path in CHOICES else value
 
 
 def entry(group: str, value: Any, now: dict[str, Any]) -> dict[str, Any]:
@@ -196,5 +199,12 @@ def paths(data: dict[str, Any], prefix: str = "") -> Iterator[str]:
 def unknown_setting(path: str, known: set[str], preset: str) -> str:
     """Say that a setting does not exist, and which one was probably meant."""
     leaf = [name for name in sorted(known) if name.rsplit(".", 1)[-1] == path]
-    hint = f" Did you mean '{leaf[0]}'?" if leaf else did_you_mean(path, known)
+    hint = f" Did you mean '{leaf[0]}'?" if leaf else owners(path) or did_you_mean(path, known)
     return f"no setting '{path}'.{hint}   mma show {preset}  lists them all."
+
+
+def owners(path: str) -> str:
+    """Name the entries of a group that have a setting which the chosen entry has not."""
+    group, _, leaf = path.rpartition(".")
+    found = [name for name, kind in CHOICES.get(group, {}).items() if leaf in kind.model_fields]
+    return f" It belongs to {' or '.join(f'{group}={name}' for name in found)}: set that first." if found else ""

@@ -11,8 +11,8 @@ from mma.config import ViewSettings
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.evaluate import candidates
-from mma.training.stream import Pixels, Stream
-from mma.training.views import pixel_views
+from mma.training.stream import Stream
+from mma.training.views import Pixels, pixel_views
 
 INDEX = np.arange(40)
 SEED, ROUND = 3, 2
@@ -49,7 +49,7 @@ def look(net: nn.Module, pixels: Pixels, query: str, round: int = ROUND) -> Cand
 
 def view_logits(net: nn.Module, pixels: Pixels, k: int) -> Tensor:
     with torch.inference_mode():
-        return net(pixels.views(INDEX, rng(SEED, "query", ROUND, 0, k)))
+        return net(pixels.weak(INDEX, rng(SEED, "query", ROUND, 0, k)))
 
 
 def test_aug_averages_the_probabilities_of_its_views_and_not_their_logits(net, pixels):
@@ -81,7 +81,7 @@ def test_embeddings_are_those_of_the_plain_image(net, pixels, query):
 def test_both_unlabeled_views_show_the_same_images_differently(tiny, digits, pixels):
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
     config = tiny()
-    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0], 2)
+    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])
     views = torch.stack([stream[step].u for step in range(10)])  # (steps, views, B, C, H, W)
     differ = (views[:, 0] != views[:, 1]).flatten(2).any(2).float().mean()
     assert differ > 0.8  # nine shifts: one pair in nine is alike by chance
