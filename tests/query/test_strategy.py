@@ -93,7 +93,7 @@ def test_entries_of_user_code_are_queries_at_once():
     assert Query.parse("max.aug-last-rows").select(three(), 2, 0).tolist() == [30, 20]
     assert {"least.aug-kmeans", "least-last-rows"} <= set(names())
     assert len(names()) == 4 * 2 * 4 + 1
-    with pytest.raises(ValueError, match="Did you mean 'least-infoD'.* one of max, diff2, entropy, least"):
+    with pytest.raises(ValueError, match=r"Did you mean 'least-infoD'.* one of max, diff2, entropy, least"):
         Query.parse("laest-infoD")
 
 
