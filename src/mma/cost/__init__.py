@@ -2,7 +2,6 @@
 
 from mma.cost.advice import Plan, Prices, cheapest
 from mma.cost.answer import Answer, as_json, ask
-from mma.cost.buyer import Belief, Moment, Purchase, Purse, believe, buy, split
 from mma.cost.columns import ALREADY, NEVER, first_reach, isotonic, totals_needed
 from mma.cost.exchange import Exchange, Interval, Need, Ratio, Status, default_targets, exchange
 from mma.cost.sources import open_table, paper_sources
@@ -14,19 +13,15 @@ __all__ = [
     "ALREADY",
     "NEVER",
     "Answer",
-    "Belief",
     "Cell",
     "Exchange",
     "Forecast",
     "HeldOut",
     "Interval",
-    "Moment",
     "Need",
     "Next",
     "Plan",
     "Prices",
-    "Purchase",
-    "Purse",
     "Ratio",
     "Status",
     "Step",
@@ -34,8 +29,6 @@ __all__ = [
     "Table",
     "as_json",
     "ask",
-    "believe",
-    "buy",
     "cheapest",
     "default_targets",
     "exchange",
@@ -46,7 +39,6 @@ __all__ = [
     "next_step",
     "open_table",
     "paper_sources",
-    "split",
     "table_from_cells",
     "table_from_runs",
     "totals_needed",
