@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mma.cost import Answer, Exchange, Interval, Need, Next, Plan, Prices, Table
+    from mma.cost import AccuracyTable, Answer, Exchange, ImagesNeeded, Interval, Mix, Next, Prices
 
 
 def cost(
@@ -56,7 +56,7 @@ def cost(
             print(f"Drawn: {plot}")
 
 
-def _table(source: str) -> Table:
+def _table(source: str) -> AccuracyTable:
     """Read a source; a grid folder's runs as far as they are done."""
     from mma.cost import open_table, table_from_runs
 
@@ -108,8 +108,8 @@ def _show(answer: Answer) -> None:
     for k, found in enumerate(answer.targets):
         console.print()
         _show_target(console, found, answer)
-        if answer.plans:
-            _show_plans(console, answer.plans[k], answer)
+        if answer.mixes:
+            _show_mixes(console, answer.mixes[k], answer)
     if answer.next is not None:
         _show_next(console, answer.next)
 
@@ -135,7 +135,7 @@ def _show_target(console: Console, found: Exchange, answer: Answer) -> None:
         console.print(f"  {remark}", style="dim")
 
 
-def _need(need: Need) -> tuple[str, str, str]:
+def _need(need: ImagesNeeded) -> tuple[str, str, str]:
     spread = _interval(need.interval, ",.0f")
     if need.total is not None:
         return f"{need.total:,}", spread, f"{need.unlabeled:,}"
@@ -153,13 +153,13 @@ def _interval(interval: Interval | None, style: str) -> str:
     return f"{low} to {high}"
 
 
-def _show_plans(console: Console, plans: tuple[Plan, ...], answer: Answer) -> None:
+def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Answer) -> None:
     more = " more" if answer.next is not None else ""  # from a starting point only what is still to be paid counts
-    for k, plan in enumerate(plans):
+    for k, mix in enumerate(mixes):
         start = "[bold]cheapest[/]" if k == 0 else "then    "
-        sure = "" if plan.cheapest is None else f", cheapest in {plan.cheapest:.0%} of draws"
-        total = f"{'at most ' if plan.at_most else ''}{plan.total:,}"
-        console.print(f"  {start} {plan.labels:,} labels, {total} images in total: {plan.cost:,.2f}{more}{sure}")
+        sure = "" if mix.cheapest is None else f", cheapest in {mix.cheapest:.0%} of draws"
+        total = f"{'at most ' if mix.at_most else ''}{mix.total:,}"
+        console.print(f"  {start} {mix.labels:,} labels, {total} images in total: {mix.cost:,.2f}{more}{sure}")
 
 
 def _show_next(console: Console, following: Next) -> None:

@@ -15,7 +15,7 @@ from mma.cost.advice import Prices, cheapest
 from mma.cost.columns import totals_needed
 from mma.cost.exchange import DRAWS, Exchange, default_targets, exchange
 from mma.cost.sources import open_table
-from mma.cost.table import Table
+from mma.cost.table import AccuracyTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,12 @@ def paper_figure(path: str | Path, *, draws: int = DRAWS) -> None:
 
 
 def cost_figure(
-    path: str | Path, table: Table, found: Sequence[Exchange], prices: Prices | None = None, *, smooth: bool = False
+    path: str | Path,
+    table: AccuracyTable,
+    found: Sequence[Exchange],
+    prices: Prices | None = None,
+    *,
+    smooth: bool = False,
 ) -> None:
     """Two panels: the exchange rate at each target, and the mixes that reach it; with prices, lines of equal cost."""
     check_path(path)
@@ -108,7 +113,7 @@ def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
 
 
 def draw_mixes(
-    axes: Axes, table: Table, targets: Sequence[float], prices: Prices | None = None, *, smooth: bool = False
+    axes: Axes, table: AccuracyTable, targets: Sequence[float], prices: Prices | None = None, *, smooth: bool = False
 ) -> None:
     """Lines of equal accuracy over (labels, total); with prices lines of equal cost, and a star at the cheapest mix."""
     for target in set(default_targets(table)) - set(targets):  # the lie of the land, faintly
@@ -132,7 +137,7 @@ def draw_mixes(
     )
 
 
-def _line_of_accuracy(axes: Axes, table: Table, target: float, *, smooth: bool, **style: Any) -> None:
+def _line_of_accuracy(axes: Axes, table: AccuracyTable, target: float, *, smooth: bool, **style: Any) -> None:
     """All mixes that reach the target."""
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)
     known = np.isfinite(needed)
@@ -142,7 +147,7 @@ def _line_of_accuracy(axes: Axes, table: Table, target: float, *, smooth: bool, 
         axes.annotate(f"{target:g} %", end, (9, -3), textcoords="offset points", fontsize=8, color=style["color"])
 
 
-def _line_of_cost(axes: Axes, table: Table, prices: Prices, cost: float) -> None:
+def _line_of_cost(axes: Axes, table: AccuracyTable, prices: Prices, cost: float) -> None:
     """All mixes that cost the same, with the sum written at the left end."""
     if prices.image == 0:
         axes.axvline(cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
