@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,3 +67,19 @@ def contents() -> Callable[[Run], dict[str, bytes]]:
         return {str(f.relative_to(run.folder)): f.read_bytes() for f in files if f.name not in skipped}
 
     return read
+
+
+@pytest.fixture(scope="module")
+def own_nets() -> Iterator[None]:
+    """Networks of user code, in the table while a test needs them."""
+    from mma.extensions import VARIABLE, use
+    from mma.nets import NETS
+
+    before = dict(NETS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "")
+        added = use(str(Path(__file__).parent / "training" / "own_nets.py")).OWN
+        NETS.update(added)  # also when the file was imported before
+        yield
+    for name in set(NETS) - set(before):
+        del NETS[name]

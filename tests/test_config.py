@@ -93,9 +93,9 @@ def test_a_wrong_setting_is_named(setting, message):
 
 
 def test_answers_by_mirror_images_need_training_on_them():
-    with pytest.raises(ValueError, match=r"data.mirror=false trains on none.*net.mirrored=false"):
-        change(preset("cifar10-fast"), ["data.mirror=false"])
-    change(preset("cifar10-fast"), ["data.mirror=false", "net.mirrored=false"])
+    with pytest.raises(ValueError, match=r"views.mirror=false trains on none.*net.mirrored=false"):
+        change(preset("cifar10-fast"), ["views.mirror=false"])
+    change(preset("cifar10-fast"), ["views.mirror=false", "net.mirrored=false"])
 
 
 def test_an_unknown_key_in_a_file_is_an_error():
@@ -126,7 +126,7 @@ def test_runs_begun_before_a_setting_existed_keep_their_digest(name, digest):
 
 
 def test_every_added_setting_changes_the_digest_once_it_is_set():
-    base = change(preset("digits"), ["net=fast", "data.mirror=true"])
+    base = change(preset("digits"), ["net=fast", "views.mirror=true"])
     for setting in (
         "net.stem=cosines",
         "net.mirrored=true",
@@ -136,7 +136,7 @@ def test_every_added_setting_changes_the_digest_once_it_is_set():
         "optim.warmup=3",
         "optim.unlabeled_ratio=2",
         "algorithm.align=uniform",
-        "data.strong_labels=0.5",
+        "views.strong_labels=0.5",
     ):
         assert change(base, [setting]).digest() != base.digest()
     for group, added in ADDED.items():

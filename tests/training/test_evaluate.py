@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mma.config import ViewSettings
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.evaluate import candidates
-from mma.training.stream import Pixels, Stream, pixels_of
+from mma.training.stream import Pixels, Stream
+from mma.training.views import pixel_views
 
 INDEX = np.arange(40)
 SEED, ROUND = 3, 2
@@ -40,7 +42,7 @@ def net() -> Positions:
 
 @pytest.fixture
 def pixels(digits) -> Pixels:
-    return pixels_of(digits.train, torch.device("cpu"), 1, mirror=False)
+    return pixel_views(digits.train, torch.device("cpu"), ViewSettings(shift=1, mirror=False), 100)
 
 
 def look(net: nn.Module, pixels: Pixels, query: str, round: int = ROUND) -> Candidates:

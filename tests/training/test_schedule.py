@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from mma.config import Optim
+from mma.config import Optim, ViewSettings
 from mma.training.fork import shared_end
 from mma.training.host import Host
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.schedule import scheduled
-from mma.training.stream import Stream, pixels_of, seen, smaller
+from mma.training.stream import Stream, seen, smaller
+from mma.training.views import pixel_views
 
 ONE = Host(threads=1)
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ def rates(end: int = 100, **settings) -> list[float]:
 
 
 def stream(config, data):
-    pixels = pixels_of(data.train, CPU, config.data.shift, mirror=config.data.mirror)
+    pixels = pixel_views(data.train, CPU, config.views, config.growth.steps)
     answers = {i: int(data.train.labels[i]) for i in range(10)}
     return Stream(config, pixels, np.arange(len(data.train)), answers, config.growth.rounds()[0], 2)
 
@@ -88,8 +89,8 @@ def test_more_unlabeled_images_than_labeled_ones_each_once_per_epoch(tiny, digit
 
 
 def test_small_images_are_means_and_only_at_first(tiny, digits):
-    config = tiny("data.small_side=8", "data.small_share=0.5")
-    pixels = pixels_of(digits.train, CPU, 1, mirror=False)
+    config = tiny("views.small_side=8", "views.small_share=0.5")
+    pixels = pixel_views(digits.train, CPU, ViewSettings(shift=1, mirror=False), 100)
     assert [seen(pixels, config, step).side for step in (0, 17, 18, 35)] == [8, 8, None, None]
     x = torch.arange(64.0).view(1, 1, 8, 8)
     assert torch.equal(smaller(x, 4), torch.nn.functional.avg_pool2d(x, 2))
@@ -101,15 +102,15 @@ def test_small_batches_are_the_large_ones_averaged_down(tiny, digits):
     from mma.data import Images
 
     wide = Images(np.repeat(np.repeat(digits.train.pixels, 2, 1), 2, 2), digits.train.labels, digits.train.classes)
-    pixels = pixels_of(wide, CPU, 2, mirror=False)
+    pixels = pixel_views(wide, CPU, ViewSettings(shift=2, mirror=False), 100)
     full = pixels.views(np.arange(5), np.random.default_rng(0))
-    small = seen(pixels, tiny("data.small_side=8", "data.small_share=1.0"), 0).views(
+    small = seen(pixels, tiny("views.small_side=8", "views.small_share=1.0"), 0).views(
         np.arange(5), np.random.default_rng(0)
     )
     torch.testing.assert_close(small, torch.nn.functional.avg_pool2d(full, 2))
 
 
-@pytest.mark.parametrize("setting", ["data.small_side=16", "data.small_share=0.5"])
+@pytest.mark.parametrize("setting", ["views.small_side=16", "views.small_share=0.5"])
 def test_one_half_of_the_small_settings_is_an_error(tiny, setting):
     with pytest.raises(ValueError, match="go together"):
         tiny(setting)

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from mma.config import ViewSettings
 from mma.rng import rng
-from mma.training.stream import Epochs, Stream, as_input, evenly, pixels_of, shifted
+from mma.training.stream import Epochs, Stream, as_input, evenly, shifted
+from mma.training.views import pixel_views
 
 CPU = torch.device("cpu")
 
 
 def stream(config, data, views=2, labels=10, round=0):
-    pixels = pixels_of(data.train, CPU, config.data.shift, mirror=config.data.mirror)
+    pixels = pixel_views(data.train, CPU, config.views, config.growth.steps)
     answers = {i: int(data.train.labels[i]) for i in range(labels)}
     return Stream(config, pixels, np.arange(len(data.train)), answers, config.growth.rounds()[round], views)
 
@@ -38,7 +40,7 @@ def test_batches_have_the_promised_shapes_and_range(tiny, digits):
 
 
 def test_a_share_of_the_labeled_images_is_shown_distorted_and_nothing_else_changes(tiny, digits):
-    weak, half, all_ = (stream(tiny(f"data.strong_labels={share}"), digits)[3] for share in (0.0, 0.5, 1.0))
+    weak, half, all_ = (stream(tiny(f"views.strong_labels={share}"), digits)[3] for share in (0.0, 0.5, 1.0))
     assert torch.equal(half.x[::2], weak.x[::2])
     assert all(not torch.equal(a, b) for a, b in zip(half.x[1::2], weak.x[1::2], strict=True))
     assert all(not torch.equal(a, b) for a, b in zip(all_.x, weak.x, strict=True))
@@ -99,7 +101,7 @@ def test_a_shift_reflects_without_repeating_the_border():
 
 def test_views_equal_the_naive_pad_and_crop(digits):
     """One gather against the obvious way: pad by reflection, crop, mirror, image by image."""
-    pixels = pixels_of(digits.train, CPU, 2, mirror=True)
+    pixels = pixel_views(digits.train, CPU, ViewSettings(shift=2, mirror=True), 100)
     index = np.arange(40)
     draw = rng(5, "check")
     down, right = draw.integers(-2, 3, 40), draw.integers(-2, 3, 40)
@@ -116,5 +118,5 @@ def test_views_are_channels_last_in_memory(digits):
     from mma.data import Images
 
     colour = Images(np.repeat(digits.train.pixels, 3, axis=3), digits.train.labels, digits.train.classes)
-    views = pixels_of(colour, CPU, 1, mirror=False).views(np.arange(4), rng(0, "x"))
+    views = pixel_views(colour, CPU, ViewSettings(shift=1, mirror=False), 100).views(np.arange(4), rng(0, "x"))
     assert views.is_contiguous(memory_format=torch.channels_last)

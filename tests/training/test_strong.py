@@ -8,7 +8,7 @@ import torch
 
 from mma.rng import rng
 from mma.training import strong
-from mma.training.strong import COLOURS, WARPS, strengthened, visible, warped
+from mma.training.distort import COLOURS, WARPS, distort, visible, warped
 
 
 def images(count: int = 24, channels: int = 3, side: int = 12) -> torch.Tensor:
@@ -31,7 +31,7 @@ def only(warp: int, strength: float, count: int = 24) -> tuple[np.ndarray, np.nd
 @pytest.mark.parametrize("side", [8, 13])
 def test_a_strong_view_is_an_image_of_the_same_shape_and_range(channels: int, side: int):
     x = images(200, channels, side)
-    views = strengthened(x, rng(1, "strong"))
+    views = distort(x, rng(1, "strong"))
     assert views.shape == x.shape
     assert views.min() >= -1 - 1e-6
     assert views.max() <= 1 + 1e-6
@@ -42,16 +42,16 @@ def test_strong_views_follow_from_the_generator_alone_and_leave_the_images_as_th
     x = images()
     before = x.clone()
     torch.manual_seed(1)
-    first = strengthened(x, rng(1, "strong"))
+    first = distort(x, rng(1, "strong"))
     torch.manual_seed(2)
-    assert torch.equal(first, strengthened(x, rng(1, "strong")))
-    assert not torch.equal(first, strengthened(x, rng(2, "strong")))
+    assert torch.equal(first, distort(x, rng(1, "strong")))
+    assert not torch.equal(first, distort(x, rng(2, "strong")))
     assert torch.equal(x, before)
 
 
 def test_images_are_distorted_each_in_its_own_way():
     x = images(1).expand(50, -1, -1, -1)
-    views = strengthened(x, rng(3, "strong"))
+    views = distort(x, rng(3, "strong"))
     assert len({tuple(view.flatten().tolist()) for view in views}) > 40
 
 

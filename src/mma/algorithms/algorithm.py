@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import numpy as np
-from pydantic import BaseModel
 from torch import Tensor, nn
+
+from mma.settings import Settings
 
 # Original: the baselines' unlabeled weight rises over the first 0.4 of all steps.
 RAMP_SHARE = 0.4
@@ -35,7 +36,7 @@ class Losses:
     memory: Mapping[str, Tensor] = field(default_factory=dict)  # for the next step's batch; no gradient
 
 
-class Algorithm(BaseModel, frozen=True, extra="forbid"):
+class Algorithm(Settings):
     """A way to learn from labeled and unlabeled images; fields are its hyper-parameters.
 
     The loop owns everything else: forward mode, backward, optimizer, EMA, logging, checkpoints.

@@ -26,7 +26,7 @@ from mma.algorithms.ops import (
 )
 
 
-class AnchoredMixMatch(Algorithm, frozen=True):
+class AnchoredMixMatch(Algorithm):
     """MixMatch with two ideas of its successor (arXiv:1911.09785): distribution alignment and augmentation anchoring.
 
     The guess comes from one weak view. That view and a strong view of the same image are mixed with the labeled images

@@ -22,7 +22,7 @@ from mma.algorithms.ops import (
 )
 
 
-class FixMatch(Algorithm, frozen=True):
+class FixMatch(Algorithm):
     """Guess from a weak view, keep confident guesses, fit them on a strong view (arXiv:2001.07685)."""
 
     name: Literal["fixmatch"] = "fixmatch"

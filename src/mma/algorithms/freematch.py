@@ -13,7 +13,7 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import ema, joint_forward, one_hot, probabilities, uniform, weak_logits
 
 
-class FreeMatch(Algorithm, frozen=True):
+class FreeMatch(Algorithm):
     """Fit guesses above thresholds that follow the running confidence, and treat classes fairly (arXiv:2205.07246)."""
 
     name: Literal["freematch"] = "freematch"

@@ -14,7 +14,7 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import frozen_statistics, probabilities, ramp, training_mode
 
 
-class MeanTeacher(Algorithm, frozen=True):
+class MeanTeacher(Algorithm):
     """Pull the student's prediction for one view towards the EMA teacher's for another (arXiv:1703.01780)."""
 
     # Original: weight decay is 0.2 on CIFAR-10 and 0.02 on SVHN.

@@ -26,7 +26,7 @@ from mma.algorithms.ops import (
 )
 
 
-class MixMatch(Algorithm, frozen=True):
+class MixMatch(Algorithm):
     """Guess labels, sharpen them, MixUp everything, fit the mixture (arXiv:1905.02249, algorithm 1)."""
 
     name: Literal["mixmatch"] = "mixmatch"

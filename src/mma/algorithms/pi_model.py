@@ -14,7 +14,7 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import frozen_statistics, probabilities, ramp
 
 
-class PiModel(Algorithm, frozen=True):
+class PiModel(Algorithm):
     """Pull the prediction for one view towards the prediction for another (arXiv:1610.02242)."""
 
     # Original: weight decay is 0.02 on CIFAR-10 and 0.2 on SVHN.

@@ -13,7 +13,7 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import frozen_statistics, one_hot, probabilities, ramp
 
 
-class PseudoLabel(Algorithm, frozen=True):
+class PseudoLabel(Algorithm):
     """Fit the most likely class of unlabeled images whose probability is above a threshold (Lee, 2013)."""
 
     name: Literal["pseudo-label"] = "pseudo-label"

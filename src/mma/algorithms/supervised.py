@@ -12,7 +12,7 @@ from torch import nn
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
 
 
-class Supervised(Algorithm, frozen=True):
+class Supervised(Algorithm):
     """Cross-entropy on the labeled images; unlabeled ones are never looked at."""
 
     name: Literal["supervised"] = "supervised"

@@ -14,7 +14,7 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import frozen_statistics, noise_like, ramp
 
 
-class VAT(Algorithm, frozen=True):
+class VAT(Algorithm):
     """Make predictions smooth around unlabeled examples, and low in entropy (arXiv:1704.03976, with entropy term)."""
 
     name: Literal["vat"] = "vat"
