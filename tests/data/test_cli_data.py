@@ -48,7 +48,7 @@ def test_list_as_json(run, photos):
 def test_list_shows_a_damaged_data_set_as_such(run, photos, tmp_path):
     run("get", "folder", "--from", photos, "--name", "mine")
     (tmp_path / "root" / "folder" / "mine" / "meta.json").write_text("{")
-    assert "damaged: mma data get folder --from DIR --name mine" in run("list")
+    assert "cannot be used, make it again:  mma data get folder --from DIR --name mine" in run("list")
 
 
 def test_get_folder_shows_the_quarantine_and_escapes_names(run, photos):

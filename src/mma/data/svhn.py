@@ -85,7 +85,7 @@ def _check_whole(path: Path) -> None:
             tag = file.read(8)
             position += 8 + (struct.unpack(f"{order}4xI", tag)[0] if len(tag) == 8 else 0)
     if position != size or size <= HEADER:
-        raise refusal(path.name, f"is cut short: {size:,} bytes are here, and it says that it has more")
+        raise refusal(path.name, f"is cut short: it has {size:,} bytes, and its last part is not whole")
 
 
 @contextmanager
