@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from mma.data import DataSet, Images, BadFile, data_root, load, verify
+from mma.data import BadFile, DataSet, Images, data_root, load, verify
 from mma.data.cache import check_writable, is_ready, open_saved, place, read_meta
 from mma.data.images import no_images
 from mma.data.save import save

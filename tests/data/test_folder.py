@@ -1,3 +1,4 @@
+import hashlib
 import os
 import struct
 import zlib
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mma.data import FolderOptions, BadFile, get_folder, load, photos
+from mma.data import BadFile, FolderOptions, get_folder, load, photos
 from mma.data.folder import list_files, read_folder
 
 SIGNS = Path(__file__).parents[2].parent / "shared" / "data" / "signs"
@@ -83,6 +84,98 @@ def test_a_class_with_one_image_is_noted_and_keeps_it_in_the_pool(photo_folder):
 
 def test_nothing_is_held_out_when_nothing_is_asked_for(photo_folder):
     assert len(read_folder(photo_folder, FolderOptions(holdout=0.0)).test) == 0
+
+
+# keys
+
+
+def labels_by_key(data):
+    """The class of every image, by its key, in pool and test set together."""
+    return {
+        images.key(row): images.classes[label] if label >= 0 else ""
+        for images in (data.train, data.test)
+        for row, label in enumerate(images.labels)
+    }
+
+
+def test_a_key_is_the_hash_of_the_file_and_goes_with_its_name(photo_folder):
+    (photo_folder / "cat" / "00-bad.png").write_bytes(b"x")
+    data = read_folder(photo_folder, FolderOptions(side=8))
+    for images in (data.train, data.test):
+        for row, name in enumerate(images.names):
+            assert images.key(row) == hashlib.sha256((photo_folder / name).read_bytes()).hexdigest()
+
+
+def test_adding_a_photo_renumbers_rows_but_keeps_every_key_and_label(photo_folder, tmp_path):
+    before = get_folder(photo_folder, FolderOptions("x", side=8), tmp_path / "root")
+    old = labels_by_key(before)
+    first = before.train.key(0)
+    picture(photo_folder / "ape" / "new.png", seed=99)  # its class comes first, so every id moves, too
+    picture(photo_folder / "cat" / "00.png", seed=98)
+    after = get_folder(photo_folder, FolderOptions("x", side=8), tmp_path / "root")
+    new = labels_by_key(after)
+    assert len(new) == len(old) + 2
+    assert old.items() <= new.items()
+    assert after.train.classes == ("ape", "cat", "dog")
+    assert before.train.rows([first]).tolist() == [0]
+    everything = [after.train.key(row) for row in range(len(after.train))]
+    assert first not in everything[:1]
+
+
+def test_a_photo_that_is_moved_keeps_its_key(photo_folder):
+    before = set(labels_by_key(read_folder(photo_folder, FolderOptions(side=8))))
+    (photo_folder / "cat" / "0.png").rename(photo_folder / "dog" / "cat.png")
+    assert set(labels_by_key(read_folder(photo_folder, FolderOptions(side=16)))) == before
+
+
+# declared classes
+
+
+def test_declared_classes_have_the_ids_of_their_order_and_may_have_no_image(photo_folder):
+    data = read_folder(photo_folder, FolderOptions(side=8, classes=("owl", "dog", "cat")))
+    assert data.train.classes == data.test.classes == ("owl", "dog", "cat")
+    assert data.train.class_counts() == {"owl": 0, "dog": 8, "cat": 8}
+
+
+def test_a_folder_without_labels_is_a_pool_to_ask_about(tmp_path):
+    picture(tmp_path / "pool" / "a.png")
+    declared = get_folder(tmp_path / "pool", FolderOptions(classes=("cat", "dog")), tmp_path / "root")
+    assert (declared.train.classes, declared.train.labels.tolist()) == (("cat", "dog"), [-1])
+    assert "1 of 1 images in the pool have no label" in declared.notes
+    empty = get_folder(tmp_path / "pool", FolderOptions(), tmp_path / "root")
+    assert (empty.train.classes, empty.train.labels.tolist()) == ((), [-1])
+    assert "no class is known yet; name what people can answer with --classes" in empty.notes[0]
+
+
+def test_a_sub_directory_that_is_not_declared_is_refused_before_an_image_is_read(photo_folder, monkeypatch):
+    monkeypatch.setattr("mma.data.folder.decode_all", lambda *_, **__: pytest.fail("decodes"))
+    picture(photo_folder / "o\x1bwl" / "a.png")
+    with pytest.raises(ValueError, match=r"not among the declared classes: 'dog', 'o\\x1bwl'\. .*--labels FILE"):
+        read_folder(photo_folder, FolderOptions(classes=("cat",)))
+
+
+def test_sub_directories_are_no_classes_when_a_csv_of_labels_is_given(photo_folder, tmp_path):
+    (tmp_path / "none.csv").write_text("file_name,label\n")
+    data = read_folder(photo_folder, FolderOptions(labels=tmp_path / "none.csv", classes=("ape",)))
+    assert (data.train.classes, set(data.train.labels.tolist())) == (("ape",), {-1})
+
+
+@pytest.mark.parametrize("broken", ["test", "csv"])
+def test_what_is_wrong_beside_the_pool_is_found_before_an_image_is_read(photo_folder, tmp_path, monkeypatch, broken):
+    monkeypatch.setattr("mma.data.folder.decode_all", lambda *_, **__: pytest.fail("decodes"))
+    if broken == "csv":
+        picture(tmp_path / "test" / "a.png")
+        (tmp_path / "test" / "labels.csv").write_text("file_name,label\nb.png,cat\n")
+    with pytest.raises(ValueError, match="there is no"):
+        get_folder(photo_folder, FolderOptions(test=tmp_path / "test"), tmp_path / "root")
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_found_before_an_image_is_read(photo_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("mma.data.folder.decode_all", lambda *_, **__: pytest.fail("decodes"))
+    (tmp_path / "root").write_text("a file")
+    with pytest.raises(ValueError, match="is not a folder we may write to"):
+        get_folder(photo_folder, FolderOptions(), tmp_path / "root")
 
 
 # a test directory
@@ -167,6 +260,12 @@ def test_only_the_first_frame_of_an_animation_is_read(tmp_path):
     frames = [Image.new("RGB", (9, 9), colour) for colour in ("black", "white")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     assert read_folder(tmp_path, FolderOptions(name="x", side=8)).train.pixels.max() == 0
+
+
+def test_an_image_of_one_by_eight_pixels_is_an_image(tmp_path):
+    picture(tmp_path / "a.png", size=(1, 8))
+    data = read_folder(tmp_path, FolderOptions(name="x", side=4))
+    assert (data.train.shape, data.quarantine) == ((4, 4, 3), ())
 
 
 def test_grey_images_are_noted_and_can_be_stored_with_one_channel(tmp_path):
@@ -283,11 +382,14 @@ def test_an_empty_folder_and_a_missing_folder_are_errors(tmp_path):
         (FolderOptions(holdout=-0.1), "--holdout -0.1"),
         (FolderOptions(holdout=0.1, test=Path("x")), "both given"),
         (FolderOptions(name="a/b"), "cannot be the name"),
+        (FolderOptions(classes=("cat", "dog", "cat")), "listed twice: 'cat'"),
+        (FolderOptions(classes=("cat", "")), "a class needs a name"),
     ],
 )
 def test_impossible_options_are_refused_before_any_work(photo_folder, options, message):
     with pytest.raises(ValueError, match=message):
         get_folder(photo_folder, options, photo_folder.parent / "root")
+    assert not (photo_folder.parent / "root").exists()
 
 
 # saved
