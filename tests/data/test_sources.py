@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import io
+import shutil
 import struct
 import tarfile
 from dataclasses import replace
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from mma.data import SOURCES, catalogue, get, load, originals
+from mma.data import SOURCES, Images, Source, catalogue, get, load, originals
 from mma.data.cifar import CIFAR10, CIFAR100, CIFAR100_CLASSES, read_release
 from mma.data.fashion import CONTENT, PACKAGE_FOLDERS
+from mma.data.images import no_images
 from mma.data.originals import Original, read_members, unzip
 
 
@@ -91,6 +93,20 @@ def test_every_download_has_a_hash_a_size_and_an_address(name):
 
 def test_mirroring_is_for_pictures_that_can_be_mirrored():
     assert {name for name, source in SOURCES.items() if source.mirror} == {"cifar10", "cifar100", "fashion-mnist"}
+
+
+def test_an_own_source_is_one_entry_of_the_table(tmp_path, monkeypatch):
+    def read(directory, *, accept):
+        pixels = np.fromfile(directory / "pixels.raw", np.uint8).reshape(-1, 2, 2, 1)
+        return Images(pixels, np.zeros(len(pixels), np.int64), ["a"]), no_images((2, 2, 1), ("a",)), True
+
+    monkeypatch.setitem(SOURCES, "mine", Source("squares", 3, 0, (2, 2, 1), 1, mirror=True, read=read))
+    (tmp_path / "pixels.raw").write_bytes(bytes(12))
+    assert get("mine", tmp_path, directory=tmp_path).notes == ()
+    assert load("mine", tmp_path).train.pixels.shape == (3, 2, 2, 1)
+    shutil.rmtree(tmp_path / "mine")
+    with pytest.raises(ValueError, match="mine has no download.*mma data get mine --from DIR"):
+        get("mine", tmp_path)
 
 
 # CIFAR
