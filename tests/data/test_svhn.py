@@ -43,7 +43,7 @@ def test_a_matlab_file_of_another_kind_is_refused(tmp_path, accepted):
     with pytest.raises(ValueError, match=r"should hold X, uint8 of shape \(32, 32, 3, N\)"):
         accepted("svhn", files, tmp_path)
     (files / "train_32x32.mat").write_bytes(b"no matlab file, but long enough to have a header" * 10)
-    with pytest.raises(ValueError, match=r"train_32x32\.mat is not a MATLAB file of version 5"):
+    with pytest.raises(ValueError, match=r"train_32x32\.mat is not a little-endian MATLAB file of version 5"):
         accepted("svhn", files, tmp_path)
     (files / "train_32x32.mat").unlink()
     with pytest.raises(ValueError, match=r"has no train_32x32\.mat"):
@@ -70,6 +70,24 @@ def test_a_matlab_file_that_ends_after_its_first_part_is_refused(tmp_path, accep
     (files / "train_32x32.mat").write_bytes(content[: 136 + length])
     with pytest.raises(ValueError, match=r"should hold X.*and y"):
         accepted("svhn", files, tmp_path)
+
+
+@pytest.mark.parametrize("header", [b"MATLAB 7.3 MAT-file", b"MATLAB 5.0".ljust(126) + b"MI"])
+def test_a_matlab_file_of_another_version_is_refused_as_such(tmp_path, accepted, header):
+    files = tmp_path / "files"
+    write_svhn(files, {"train": 12, "test": 5})
+    content = (files / "train_32x32.mat").read_bytes()
+    (files / "train_32x32.mat").write_bytes(header + content[len(header) :])
+    with pytest.raises(ValueError, match="is not a little-endian MATLAB file of version 5"):
+        accepted("svhn", files, tmp_path)
+
+
+def test_images_of_another_type_are_refused_before_they_are_loaded(tmp_path, accepted):
+    write_svhn(tmp_path / "files", {"train": 12, "test": 5})
+    content = {"X": np.zeros((32, 32, 3, 4)), "y": np.ones((4, 1), np.uint8)}
+    savemat(tmp_path / "files" / "train_32x32.mat", content)
+    with pytest.raises(ValueError, match="should hold X, uint8 of shape"):
+        accepted("svhn", tmp_path / "files", tmp_path)
 
 
 def test_a_damaged_matlab_file_is_refused_as_damaged(tmp_path, accepted):
