@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mma.cli import registered
+from mma.cli import commands
 
 TINY = (
     "net.filters=4 optim.batch=8 growth.start=10 growth.add=5 growth.budget=20 growth.first=12 growth.every=8 growth.final=16 "
@@ -28,7 +28,7 @@ SETTINGS = [part for setting in TINY.split() for part in ("--set", setting)]
 def mma(*words: object, cwd: Path, ok: bool = True) -> Any:
     """Run a command in this process: importing torch anew for each would take most of the time."""
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(registered(), [str(word) for word in words], prog_name="mma")
+        done = CliRunner().invoke(commands(), [str(word) for word in words], prog_name="mma")
     assert (done.exit_code == 0) == ok, done.output
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
