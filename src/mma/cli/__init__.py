@@ -124,4 +124,4 @@ def main() -> None:
     quiet_threads()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a class name that the encoding lacks must not end a report
-    commands()(prog_name="mma", terminal_width=None if sys.stdout.isatty() else WIDE)
+    commands()(prog_name="mma", terminal_width=None if sys.stdout.isatty() else WIDE, max_content_width=120)
