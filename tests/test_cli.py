@@ -229,15 +229,23 @@ def test_a_signal_stores_the_state_prints_the_command_to_go_on_and_has_its_code(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_ctrl_c_while_nothing_is_trained_ends_with_130_and_one_line(tmp_path):
-    os.mkfifo(tmp_path / "table.csv")
-    command = [sys.executable, "-m", "mma", "cost", "table.csv"]
+    pipe = tmp_path / "run" / "config.json"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "mma", "runs", "."]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with (tmp_path / "table.csv").open("w"):  # waits until the command reads
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    writer = None
+    while writer is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # until the command reads
+            writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err.splitlines() == ["mma cost: stopped at once. The same command goes on from what is stored."]
+    assert err.splitlines() == ["mma runs: stopped at once. The same command goes on from what is stored."]
+    assert writer is not None
+    os.close(writer)
 
 
 def test_a_run_that_waits_for_labels_ends_with_3(new_run, tmp_path):
