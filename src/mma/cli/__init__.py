@@ -56,9 +56,12 @@ app = typer.Typer(
 def print_version(value: bool) -> None:
     """Print the version and end."""
     if value:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"mma {version('mma-learn')}")
+        try:
+            print(f"mma {version('mma-learn')}")
+        except PackageNotFoundError:
+            print("mma, run from its source without being installed")
         raise typer.Exit
 
 
