@@ -13,8 +13,8 @@ from mma.config import ViewSettings
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.evaluate import candidates
-from mma.training.stream import Pixels, Stream
-from mma.training.views import pixel_views
+from mma.training.stream import Stream
+from mma.training.views import Pixels, pixel_views
 
 INDEX = np.arange(40)
 SEED, ROUND = 3, 2
@@ -83,7 +83,7 @@ def test_embeddings_are_those_of_the_plain_image(net, pixels, query):
 def unlabeled_views(config, digits, pixels: Pixels) -> Tensor:
     """The unlabeled part of ten batches. (views, images, C, H, W)"""
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
-    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0], 2)
+    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])
     return torch.cat([stream[step].u for step in range(10)], dim=1)
 
 
