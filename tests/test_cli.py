@@ -286,8 +286,8 @@ def test_training_photos_without_labels_waits_with_code_3(tmp_path):
             check=False,
         )
 
-    # INTEGRATE: name the classes here once they are declared
-    assert separate("data", "get", "folder", "--from", "photos", "--name", "mine", "--side", 8).returncode == 0
+    made = separate("data", "get", "folder", "--from", "photos", "--name", "mine", "--side", 8, "--classes", "cat,dog")
+    assert made.returncode == 0, made.stderr
     done = separate("train", "folder", "--out", "run", *SETTINGS, "--set", "data.name=folder:mine")
     assert done.returncode == 3, done.stderr
     assert "waiting for 10 labels. Then go on with  mma train run" in done.stdout
@@ -333,7 +333,6 @@ def test_the_completion_script_is_shown(tmp_path):
 
 
 def test_use_imports_a_file_before_the_command(tmp_path):
-    pytest.importorskip("mma.extensions", reason="mma.extensions is not there")  # INTEGRATE: drop this line
     (tmp_path / "mine.py").write_text("print('imported')\n")
     command = [sys.executable, "-m", "mma", "--use", "mine.py", "show", "digits"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

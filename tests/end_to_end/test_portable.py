@@ -40,9 +40,6 @@ for module in pkgutil.walk_packages(mma.__path__, "mma."):
 """
 TRAIN = "from mma.cli import main; main()"
 
-# INTEGRATE: remove this mark when run.py and grid.py no longer import fcntl
-until_files_are_portable = pytest.mark.xfail(strict=False, reason="run.py and experiments/grid.py import fcntl")
-
 
 def python(code: str, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -55,13 +52,11 @@ def python(code: str, *words: object, cwd: Path) -> subprocess.CompletedProcess[
     )
 
 
-@until_files_are_portable
 def test_every_module_imports_where_unix_modules_are_missing(tmp_path):
     done = python(BLOCK + IMPORT_ALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-@until_files_are_portable
 @pytest.mark.parametrize("missing", [BLOCK, BLOCK + LIKE_WINDOWS], ids=["no Unix modules", "files as on Windows"])
 def test_a_run_trains_stops_and_goes_on_where_unix_calls_are_missing(tmp_path, tiny_settings, missing):
     settings = [part for setting in tiny_settings for part in ("--set", setting)]

@@ -76,10 +76,11 @@ def prepare(
     ] = False,
 ) -> None:
     """Import what the user adds: own algorithms, queries, networks, data sources."""
-    for name in use or []:
-        # INTEGRATE: drop the ignore when mma.extensions is there
-        from mma.extensions import use as use_module  # type: ignore[import-not-found]
+    from mma.extensions import use as use_module
+    from mma.extensions import use_inherited
 
+    use_inherited()
+    for name in use or []:
         use_module(name)
 
 

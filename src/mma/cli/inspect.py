@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mma.cli.terminal import print_table, talk
-from mma.cli.train import Json, Settings, outcome
+from mma.cli.train import Json, Settings
 from mma.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mma.config import Config
-    from mma.run import Row, Run
-    from mma.training.job import Job
+    from mma.run import Row
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 # What `Run.summary` says of a run.
@@ -73,9 +72,9 @@ def flop(
 
 def evaluate(folder: RunFolder, as_json: Json = False) -> None:
     """Test a run's latest model: accuracy in all and per class."""
-    from mma.run import Run
+    from mma.training.inspect import evaluate as test
 
-    found = {"run": str(folder), **evaluation(Run.open(folder))}
+    found = test(folder)
     if as_json:
         print(json.dumps(found))
         return
@@ -93,9 +92,10 @@ def query(
 ) -> None:
     """Print which unlabeled images the run's latest model would ask about, and their scores."""
     from mma.run import Run
+    from mma.training.inspect import suggest
 
     run = Run.open(folder)
-    picks = suggestions(run, n, strategy)
+    picks = suggest(run, n, strategy)
     if as_json:
         chosen = strategy or run.config()["query"]
         print(json.dumps({"run": str(folder), "step": run.checkpoint_steps()[-1], "strategy": chosen, "picks": picks}))
@@ -104,62 +104,6 @@ def query(
     print("index\tscore" + ("\tname" if named else ""))
     for pick in picks:
         print(f"{pick['index']}\t{pick['score']:.6g}" + (f"\t{printable(pick['name'])}" if named else ""))
-
-
-# INTEGRATE: delete evaluation, suggestions and job_of, and import in their place
-#   from mma.training.inspect import evaluate as evaluation, suggest as suggestions   (inside the two commands)
-
-
-def evaluation(run: Run) -> dict[str, Any]:
-    """Return step, number of labeled test images, and accuracy in all and per class, of a run's latest model."""
-    import numpy as np
-
-    from mma.training.evaluate import percent_correct, probabilities
-    from mma.training.stream import seen
-
-    job = job_of(run)
-    labels = job.data.test.labels
-    known = np.flatnonzero(labels >= 0)
-    if not len(known):
-        raise ValueError(f"{job.data.name} has no labeled test images, so there is nothing to test on.")
-    test = seen(job.test, job.config, job.state.step - 1)  # of the size it was trained with
-    probs, truth = probabilities(job.state.teacher, test, known), labels[known]
-    each = {
-        c: percent_correct(probs[truth == k], truth[truth == k])
-        for k, c in enumerate(job.data.test.classes)
-        if (truth == k).any()
-    }
-    accuracy = percent_correct(probs, truth)
-    return {"step": job.state.step, "images": len(known), "accuracy": accuracy, "per_class": each}
-
-
-def suggestions(run: Run, n: int, strategy: str | None = None) -> list[dict[str, Any]]:
-    """Return the images that a query would choose by now: index, score, and name where images have one."""
-    from mma.query import Query
-    from mma.rng import rng
-    from mma.training.ask import free_images, look
-
-    job = job_of(run)
-    chosen = Query.parse(strategy or ("random" if job.config.passive else job.config.query))
-    free = free_images(job)
-    if not len(free):
-        raise ValueError(
-            f"every image of {job.data.name} has a label or was asked about, so there is nothing to choose from."
-        )
-    found = look(job, free, chosen, job.state.step)
-    picked = chosen.selection(found, n, rng(job.config.seed, "look", job.state.step))
-    names = job.data.train.names
-    return [
-        {"index": int(i), "score": float(s), **({"name": names[i]} if names else {})}
-        for i, s in zip(picked.index, picked.scores, strict=True)
-    ]
-
-
-def job_of(run: Run) -> Job:
-    """Load a run's latest state, changing nothing."""
-    from mma.training.job import look_at
-
-    return look_at(run)
 
 
 def runs(
@@ -193,7 +137,7 @@ def summary_of(place: Path) -> Row:
     from mma.run import Run
 
     try:
-        return outcome(Run.open(place))
+        return Run.open(place).summary()
     except Exception as error:  # whatever is wrong with one run, the others are listed
         why = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
         talk(f"unreadable: {place}: {' '.join(why.split())}")

@@ -14,7 +14,6 @@ import typer
 from mma.text import printable
 
 if TYPE_CHECKING:
-    from mma.config import Config
     from mma.data import DataSet
     from mma.run import Row, Run
     from mma.training.ranks import Ranks
@@ -74,10 +73,10 @@ def train(
     if tensorboard:
         require_tensorboard()
     with team() as ranks:
-        run = Run(Path(ranks.told(lambda: str(open_or_create(target, out, settings or []).folder))))
+        run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, settings or []).folder))))
         again = f" mma train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
-            data = load(ranks.told(run.config)["data"]["name"])
+            data = load(ranks.from_first_rank(run.config)["data"]["name"])
             train_run(
                 run, DatasetLabels(data.train), until=until, watch=watch, on=on, inexact=inexact, data=data, ranks=ranks
             )
@@ -110,6 +109,7 @@ def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
     from mma.config import change, from_json
     from mma.presets import PRESETS, preset
     from mma.run import Run
+    from mma.training.begin import new_run
 
     if target not in PRESETS and Path(target).exists():
         run = Run.open(Path(target))
@@ -119,7 +119,8 @@ def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
             )
         return run
     config = change(preset(target), settings)
-    folder = out or Path("runs") / f"{config.preset}-{config.algorithm.name}-{config.query}-seed{config.seed}"
+    asks = config.query if config.growth.policy.name == "count" else config.growth.policy.name
+    folder = out or Path("runs") / f"{config.preset}-{config.algorithm.name}-{asks}-seed{config.seed}"
     if (folder / "config.json").exists():
         run = Run.open(folder)
         if from_json(run.config()) != config:
@@ -130,20 +131,9 @@ def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
     return new_run(config, folder)
 
 
-def new_run(config: Config, folder: Path) -> Run:
-    """Create a run after its data and budget were checked: a command that fails leaves nothing behind."""
-    # INTEGRATE: delete this function; in open_or_create  from mma.training.begin import new_run
-    from mma.data import load
-    from mma.run import Run
-    from mma.training.job import pool_of
-
-    pool_of(config, load(config.data.name))
-    return Run.create(folder, config.model_dump(mode="json"))
-
-
 def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:
     """Say on stdout how things stand, and how to go on."""
-    summary = outcome(run)
+    summary = run.summary()
     if as_json:
         print(json.dumps(summary))
         return
@@ -169,15 +159,6 @@ def result(summary: Row, images: int) -> str:
 def count_test_images(run: Run, data: DataSet) -> int:
     """Return the number of images that accuracy is measured on."""
     return int(run.config()["data"]["validation"] or (data.test.labels >= 0).sum())
-
-
-def outcome(run: Run) -> Row:
-    """Return what `train` and `runs` say of a run: its accuracy is that of its latest evaluation."""
-    # INTEGRATE: delete this function, call run.summary() in `report` and in inspect.summary_of
-    rows = [row["accuracy"] for row in run.read("metrics") if row["accuracy"] is not None]
-    median = run.result()
-    latest = {"accuracy": rows[-1] if rows else None, "median_accuracy": median[0] if median else None}
-    return {**run.summary(), **latest}
 
 
 def exit_code(run: Run, signal: int | None) -> int:
