@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Literal
 
@@ -219,17 +219,16 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
 }
 
 
-def experiment(name: str, scale: str | None) -> tuple[Scale, Experiment]:
-    """Return an experiment at a scale; without one, at the paper's if it has that, else at ours."""
+def experiment(name: str, scale: str | None = None) -> tuple[Scale, Experiment]:
+    """Return an experiment at a scale; without one, at the paper's if it has that, else at lab scale."""
     scales = EXPERIMENTS[name]
-    chosen = scale or next(iter(scales))
     for known, make in scales.items():
-        if known == chosen:
+        if scale in (None, known):
             return known, make()
-    raise ValueError(f"{name} has no --scale {chosen}. It can be run at: {', '.join(scales)}.")
+    raise ValueError(f"{name} has no --scale {scale}. It can be run at: {', '.join(scales)}.")
 
 
-def suggestion(name: str, known: list[str]) -> str:
-    """Return ' Did you mean ...?' when there is something near."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:  # INTEGRATE: mma.text.did_you_mean
+    """Return ' Did you mean ...?' when there is something near, else nothing."""
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f" Did you mean '{near[0]}'?" if near else ""

@@ -9,7 +9,7 @@ import torch
 
 from mma.config import Config
 from mma.experiments.estimate import one_step, random_images
-from mma.experiments.make import data_set
+from mma.experiments.make import data_set, grows
 from mma.nets.flops import counted, forward_flop
 from mma.query import Query
 from mma.training.state import start
@@ -50,7 +50,7 @@ def flop(config: Config) -> Flop:
     share = config.data.small_share
     few, more = (share * step_at(0, batch) + (1 - share) * step_at(end - 1, batch) for batch in (FEW, 2 * FEW))
     step = few + (more - few) * (config.optim.batch / FEW - 1)  # updates cost the same with every batch
-    looks = 0 if config.passive else Query.parse(config.query).looks
+    looks = 0 if not grows(config) else Query.parse(config.query).looks
     asked = (len(rounds) - 1) * looks * (config.data.total or entry.pool)
     tested = config.log.evaluations(end) * (config.data.validation or entry.test)
     return Flop(image, step, step * end, float(image * tested), float(image * asked))

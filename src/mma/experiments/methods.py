@@ -10,23 +10,27 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mma.query.diversity import DIVERSITY
 
+PASSIVE = "query=passive"  # INTEGRATE: "growth.policy=passive"
 RAMP_SHARE = 0.4  # Original: the baselines' unlabeled weight rises over the first 0.4 of all steps.
 
 
-class Method(BaseModel):
-    """One row of a table: what it changes in the base config."""
+class Closed(BaseModel):
+    """A frozen value: strict about types, closed to unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Method(Closed):
+    """One row of a table: what it changes in the base config."""
 
     settings: tuple[str, ...] = ()  # path=value, as for --set
     ramp: float | None = Field(default=None, gt=0, le=1)  # algorithm.ramp as a share of the run's own steps
     where: Literal["always", "unlabeled", "labeled"] = "always"  # only cells with (without) unlabeled images
-
-    @property
-    def grows(self) -> bool:
-        """Whether the labeled set grows, so that budgets can share a trunk."""
-        chosen = [setting for setting in self.settings if setting.startswith("query=")]
-        return not chosen or chosen[-1] != "query=passive"
+    family: str | None = None  # what rows have in common that differ in length or in prices
+    steps: int | None = None  # length of a row that is compared over compute
+    # Read from the config when the grid is made, so that a report needs no torch:
+    grows: bool = True  # the labeled set grows, so that budgets can share a trunk
+    supervised: bool = False  # unlabeled images are never used
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ def baselines(ramp: float | None = None) -> dict[str, Method]:
         "PseudoLabel": "pseudo-label",
     }
     return {
-        "Supervised": Method(settings=("algorithm=supervised", "query=passive")),
-        **{row: Method(settings=(f"algorithm={name}", "query=passive"), ramp=ramp) for row, name in names.items()},
+        "Supervised": Method(settings=("algorithm=supervised", PASSIVE)),
+        **{row: Method(settings=(f"algorithm={name}", PASSIVE), ramp=ramp) for row, name in names.items()},
         **MIXMATCH,
     }
 
@@ -82,7 +86,7 @@ def lock_in(
     rows = [(query, name) for name in tried for query in ("random", "diff2.aug-direct")]
     grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *tried[name])) for query, name in rows}
     passive = {
-        f"MixMatch{name}": Method(settings=("query=passive", *plain, *tried[name]))
+        f"MixMatch{name}": Method(settings=(PASSIVE, *plain, *tried[name]))
         for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
     }
     about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
@@ -113,16 +117,22 @@ def spending(preset: str, visible: int, budget: int, money: dict[int, int], sett
         prices = (f"growth.label_price={price}", "growth.image_price=1")
         deal = (f"growth.money={sum_}", *prices, f"growth.visible={visible}")
         for name, share in (("labels only", 1.0), ("images only", 0.0), ("half and half", 0.5)):
-            rows[f"{price}:1 {name}"] = Method(settings=("growth.policy=split", *deal, f"growth.share={share}"))
+            settings_of_split = ("growth.policy=split", *deal, f"growth.share={share}")
+            rows[f"{price}:1 {name}"] = Method(settings=settings_of_split, family=name)
         check = f"growth.check={sum_ // price // 10}"
-        rows[f"{price}:1 buyer"] = Method(settings=("growth.policy=buyer", *deal, check))
+        rows[f"{price}:1 buyer"] = Method(settings=("growth.policy=buyer", *deal, check), family="buyer")
     about = f"labels or images for the same money on {preset}, with {visible:,} images at the start"
     return Experiment(about, preset, rows, (budget,), settings)
 
 
 def compute(lengths: Mapping[str, Iterable[int]]) -> dict[str, Method]:
     """Return families at several lengths in steps: `cifar10-fast`, what it was before, and the paper's network."""
-    return {f"{family} @ {n} steps": FAMILIES[family](n) for family, steps in lengths.items() for n in steps}
+    rows: dict[str, Method] = {}
+    for family, steps in lengths.items():
+        for n in steps:
+            made = FAMILIES[family](n)
+            rows[f"{family} @ {n} steps"] = made.model_copy(update={"family": family, "steps": n})
+    return rows
 
 
 def fast(*earlier: str) -> Callable[[int], Method]:
@@ -161,7 +171,7 @@ def phases(steps: int, evaluate: int) -> tuple[str, ...]:
 def split(growth: str, supervised: bool) -> dict[str, Method]:
     """Return the methods of a labeled-vs-unlabeled table: one that grows, and Supervised where everything is labeled."""
     rows = {growth: Method(settings=(f"query={growth}",), where="unlabeled")}
-    alone = Method(settings=("algorithm=supervised", "query=passive"), where="labeled")
+    alone = Method(settings=("algorithm=supervised", PASSIVE), where="labeled")
     return {**rows, "Supervised": alone} if supervised else rows
 
 
@@ -182,4 +192,4 @@ FAMILIES: dict[str, Callable[[int], Method]] = {
     "WRN-28-2 MixMatch": lambda steps: Method(settings=papers(steps)),
 }
 
-MIXMATCH = {"MixMatch": Method(settings=("query=passive",))}
+MIXMATCH = {"MixMatch": Method(settings=(PASSIVE,))}
