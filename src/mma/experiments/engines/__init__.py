@@ -94,10 +94,15 @@ def ray(options: EngineOptions) -> Engine:
     return OnRay(options)
 
 
-def engine(name: str, options: EngineOptions) -> Engine:
-    """Return the engine called `name`."""
+def check_engine(name: str) -> None:
+    """Refuse an engine that does not exist."""
     if name not in ENGINES:
         raise ValueError(f"no engine '{name}'. There are: {', '.join(ENGINES)}.")
+
+
+def create_engine(name: str, options: EngineOptions) -> Engine:
+    """Return the engine called `name`."""
+    check_engine(name)
     return ENGINES[name](options)
 
 

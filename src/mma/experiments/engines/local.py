@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import ModuleType
 
 from mma.experiments.engines import Ended
 from mma.experiments.engines.worker import GRACE, StopWithParent, TrainingOptions, failure_of
@@ -51,7 +54,8 @@ class Local:
         """Start another process."""
         here, there = self.context.Pipe()
         process = self.context.Process(target=work, args=(there, self.options), daemon=True)
-        process.start()
+        with hidden_main():
+            process.start()
         there.close()
         self.workers.append(Worker(process, here))
         return self.workers[-1]
@@ -61,7 +65,11 @@ class Local:
         busy = {worker.pipe: worker for worker in self.workers if worker.task is not None}
         if not busy:
             time.sleep(seconds)
-        return [self.read_answer(busy[pipe]) for pipe in connection.wait(list(busy), seconds) if isinstance(pipe, Connection)]
+        return [
+            self.read_answer(busy[pipe])
+            for pipe in connection.wait(list(busy), seconds)
+            if isinstance(pipe, Connection)
+        ]
 
     def read_answer(self, worker: Worker) -> Ended:
         """Return how a worker's task ended."""
@@ -86,8 +94,19 @@ class Local:
         self.workers = []
 
 
+@contextmanager
+def hidden_main() -> Iterator[None]:
+    """Keep new processes from importing the caller's script again, so that it needs no `if __name__ == "__main__"`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def describe_exit(code: int | None) -> str:
-    """Say how a worker died."""
+    """Say how a process ended."""
     if code is not None and code < 0:
         hint = " (out of memory?)" if code == -signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{hint}"

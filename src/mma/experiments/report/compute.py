@@ -88,7 +88,7 @@ def accuracy_over_compute(found: Results) -> Any | None:
     lines = lines_of(found)
     if not lines:
         return None
-    figure, (axes,) = new_figure(f"{found.title}: accuracy over compute", 5.2)
+    figure, (axes,) = new_figure(f"{found.title}: accuracy over compute", 4.6)
     for line, title in names(lines).items():
         look, points = style(title), lines[line]
         for flop, reached in points:

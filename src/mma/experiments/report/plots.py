@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,8 @@ def accuracy_over_labels(found: Results) -> Any | None:
     if not curves or not any(len(curve) > 1 for curve in curves.values()):
         return None
     styles = graded_styles(list(curves)) if found.by_total else highlights(list(curves), mean_accuracies(found))
-    figure, (axes,) = new_figure(f"{found.title}: accuracy over labels", 5.4)
-    draw_curves(axes, curves, styles, log=True)
+    figure, (axes,) = new_figure(f"{found.title}: accuracy over labels", 4.6)
+    draw_curves(axes, curves, styles)
     log_ticks(axes, sorted({labels for curve in curves.values() for labels in curve}))
     seeds = seeds_text(len(values) for curve in curves.values() for values in curve.values())
     where = "At the end of each round" if growing else "At the end of each run"
@@ -60,25 +61,30 @@ def accuracy_over_labels(found: Results) -> Any | None:
     return figure
 
 
-def draw_curves(axes: Any, curves: Mapping[str, Curve], styles: Mapping[str, Style], *, log: bool) -> None:
+def draw_curves(axes: Any, curves: Mapping[str, Curve], styles: Mapping[str, Style]) -> None:
     """Draw the pale curves first, then the others side by side, so that whiskers do not hide each other."""
     for name, curve in curves.items():
         if name not in styles:
             x = sorted(curve)
             axes.plot(x, [np.mean(curve[labels]) for labels in x], ".-", color=PALE, linewidth=0.8, markersize=4)
-    if len(curves) > len(styles):
-        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{len(curves) - len(styles)} others")
     for number, (name, look) in enumerate(styles.items()):
         offset = (number - (len(styles) - 1) / 2) / max(len(styles), 1)
-        draw_curve(axes, name, curves[name], look, (lambda x, k=offset: x * (1 + 0.05 * k)) if log else float)
+        draw_curve(axes, name, curves[name], look, 1 + 0.05 * offset)
+    name_others(axes, len(curves) - len(styles))
 
 
-def draw_curve(axes: Any, name: str, curve: Curve, look: Style, shift: Any) -> None:
-    """Draw one method's means with whiskers."""
+def name_others(axes: Any, count: int) -> None:
+    """Name the pale lines in the legend, if there are any."""
+    if count:
+        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{count} others")
+
+
+def draw_curve(axes: Any, name: str, curve: Curve, look: Style, shift: float) -> None:
+    """Draw one method's means with whiskers; x is multiplied by `shift`, so that methods stand side by side."""
     x = sorted(curve)
     means = [float(np.mean(curve[at])) for at in x]
     axes.errorbar(
-        [shift(at) for at in x], means, yerr=whiskers([curve[at] for at in x]),
+        [shift * at for at in x], means, yerr=whiskers([curve[at] for at in x]),
         linestyle=look.line, label=name, elinewidth=1.0, capsize=2.5, **look.marks(),
     )  # fmt: skip
 
@@ -135,17 +141,16 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
         return None
     methods = list(dict.fromkeys(p.method for p in points))
     styles = highlights(methods, mean_accuracies(found, budget))
-    figure, (axes,) = new_figure(title or f"{found.title}: {budget:,} labels", 5.4)
+    figure, (axes,) = new_figure(title or f"{found.title}: {budget:,} labels", 4.6)
     for step in found.description.label_steps:
         axes.axvline(step, color="#999999", linewidth=0.8, linestyle=":")
     for method in sorted(methods, key=lambda m: m in styles):  # pale ones first, behind
         line = [p for p in points if p.method == method]
         draw_steps(axes, method, [p.step for p in line], [p.mean for p in line], styles.get(method))
     counts = draw_round_ends(axes, found, budget, styles)
-    if len(methods) > len(styles):
-        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{len(methods) - len(styles)} others")
+    name_others(axes, len(methods) - len(styles))
     note = "; dotted: labels are added" if found.description.label_steps else ""
-    axes.set(xlabel="step", ylabel="accuracy, %", ylim=lower_limit([p.mean for p in points]))
+    axes.set(xlabel="step", ylabel="accuracy, %", ylim=limits([p.mean for p in points if p.method in styles]))
     subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)} seeds{note}")
     legend_below(figure, axes)
     return figure
@@ -177,7 +182,7 @@ def draw_round_ends(axes: Any, found: Results, budget: int, styles: Mapping[str,
     return counts
 
 
-def lower_limit(means: Sequence[float]) -> tuple[float, float]:
+def limits(means: Sequence[float]) -> tuple[float, float]:
     """Return limits that leave out the first evaluations, which would squeeze everything into the upper edge."""
     low, high = float(np.percentile(means, 8)), max(means)
     margin = 0.12 * (high - low) + 1.0
@@ -238,6 +243,7 @@ def is_shown(row: Difference) -> bool:
 
 def name_rows(axes: Any, names: Sequence[str]) -> None:
     """Name the rows of a plot, the first on top."""
-    axes.set_yticks(range(len(names)), list(names))
+    longest = max(map(len, names))
+    axes.set_yticks(range(len(names)), [fill(name, 28) for name in names], fontsize=11 if longest <= 28 else 9)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

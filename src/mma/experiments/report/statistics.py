@@ -117,9 +117,7 @@ def difference(method: str, reference: str, place: tuple[int, int], values: np.n
     """Describe paired differences by mean, interval and test."""
     low, high = interval(values)
     ranks = float(signed_ranks(values).sum())
-    return Difference(
-        method, reference, *place, len(values), float(values.mean()), low, high, ranks, wilcoxon(values)
-    )
+    return Difference(method, reference, *place, len(values), float(values.mean()), low, high, ranks, wilcoxon(values))
 
 
 def reference_of(found: Results) -> str | None:

@@ -80,9 +80,11 @@ SHADES = {  # of an uncertainty measure, by how images are picked: a query's col
     "entropy": ("#00695c", "#2f9e8a", "#80c7b8"),
 }
 PICK_MARKERS = ("D", "^", "P", "h")
-COLOURS = ("#0072b2", "#e69f00", "#2a9d5c", "#cc79a7", "#5e3c99", "#a6761d", "#17a2b8", "#7a7a00")
+# For methods without a place above: none of these is the colour of a named method.
+COLOURS = ("#4db6e2", "#d6619f", "#a6761d", "#8a8a00", "#7b4173", "#3f7d20", "#1b3a6b", "#ff8c69")
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "p", "h", "<", ">", "*")
 LINES = ("-", "--", "-.")
+SALT = b"mma3"  # with it, no two methods of one experiment share colour and marker
 
 
 def style(method: str) -> Style:
@@ -105,11 +107,10 @@ def query_style(query: Query) -> Style:
 
 def hashed_style(name: str) -> Style:
     """Return a style that depends on the name alone, so that it is the same in every figure."""
-    number = int.from_bytes(blake2b(name.encode(), digest_size=8, salt=b"style").digest(), "big")
+    number = int.from_bytes(blake2b(name.encode(), digest_size=8, salt=SALT).digest(), "big")
     number, colour = divmod(number, len(COLOURS))
-    number, marker = divmod(number, len(MARKERS))
-    number, line = divmod(number, len(LINES))
-    return Style(COLOURS[colour], MARKERS[marker], LINES[line], hollow=bool(number % 2))
+    line, marker = divmod(number, len(MARKERS))
+    return Style(COLOURS[colour], MARKERS[marker], LINES[line % len(LINES)])
 
 
 def graded_styles(names: Sequence[str]) -> dict[str, Style]:
@@ -144,7 +145,7 @@ def new_figure(title: str, height: float, rows: int = 1, columns: int = 1) -> tu
     return figure, axes
 
 
-def subtitle(axes: Any, text: str, letters: int = 66) -> None:
+def subtitle(axes: Any, text: str, letters: int = 76) -> None:
     """Write what the marks are above the plot, in lines that fit."""
     axes.set_title(fill(text, letters))
 
@@ -153,7 +154,9 @@ def legend_below(figure: Any, axes: Any) -> None:
     """Put the legend under the plot, where it covers nothing."""
     handles, labels = axes.get_legend_handles_labels()
     longest = max(map(len, labels), default=0)
-    figure.legend(handles, labels, loc="outside lower center", ncols=3 if longest < 20 else 2 if longest < 34 else 1)
+    columns = 3 if longest < 20 else 2 if longest < 34 else 1
+    figure.set_figheight(figure.get_figheight() + 0.22 * -(-len(labels) // columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 @in_house_style

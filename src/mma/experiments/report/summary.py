@@ -72,7 +72,9 @@ def curve_areas(found: Results) -> Section:
     title = "Area under the budget curve"
     rows = st.areas(found)
     if not rows:
-        return Section(title, [], [], ["It takes at least two budgets at one total, and seeds that finished all of them."])
+        return Section(
+            title, [], [], ["It takes at least two budgets at one total, and seeds that finished all of them."]
+        )
     lines = [[row.method, str(row.n), plus_minus(row.mean, row.std)] for row in rows]
     return Section(title, ["method", "n", "mean accuracy over log labels"], lines, [])
 
