@@ -9,36 +9,58 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mma.algorithms import Algorithm as Algorithm
+    from mma.algorithms import Batch as Batch
+    from mma.algorithms import Losses as Losses
     from mma.classifier import MixMatchClassifier as MixMatchClassifier
     from mma.config import Config as Config
     from mma.config import change as change
     from mma.data import DataSet as DataSet
     from mma.data import Images as Images
     from mma.data import load as load
+    from mma.experiments import grid as grid
+    from mma.extensions import use as use
     from mma.growth import Growth as Growth
+    from mma.nets import Net as Net
     from mma.presets import preset as preset
     from mma.query import Candidates as Candidates
     from mma.query import Query as Query
     from mma.run import Run as Run
+    from mma.training.begin import new_run as new_run
     from mma.training.host import Host as Host
+    from mma.training.inspect import evaluate as evaluate
+    from mma.training.inspect import predict as predict
+    from mma.training.inspect import suggest as suggest
+    from mma.training.loop import train as train
     from mma.training.oracle import DatasetLabels as DatasetLabels
     from mma.training.oracle import Oracle as Oracle
 
 PUBLIC = {
+    "Algorithm": "mma.algorithms",
+    "Batch": "mma.algorithms",
     "Candidates": "mma.query",
     "Config": "mma.config",
     "DataSet": "mma.data",
+    "DatasetLabels": "mma.training.oracle",
     "Growth": "mma.growth",
     "Host": "mma.training.host",
     "Images": "mma.data",
-    "DatasetLabels": "mma.training.oracle",
+    "Losses": "mma.algorithms",
     "MixMatchClassifier": "mma.classifier",
+    "Net": "mma.nets",
     "Oracle": "mma.training.oracle",
     "Query": "mma.query",
     "Run": "mma.run",
     "change": "mma.config",
+    "evaluate": "mma.training.inspect",
+    "grid": "mma.experiments",
     "load": "mma.data",
+    "new_run": "mma.training.begin",
+    "predict": "mma.training.inspect",
     "preset": "mma.presets",
+    "suggest": "mma.training.inspect",
+    "train": "mma.training.loop",
+    "use": "mma.extensions",
 }
 __all__ = list(PUBLIC)
 

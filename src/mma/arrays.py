@@ -81,7 +81,7 @@ def image_of(given: tuple[int, ...], image_shape: tuple[int, ...] | None) -> tup
             )
         height, width, channels = given if len(given) == 3 else (1, 1, given[0])
         return height, width, channels
-    sides = tuple(checked("image_shape", side, 1) for side in image_shape)
+    sides = tuple(at_least("image_shape", side, 1) for side in image_shape)
     if len(sides) not in (2, 3) or np.prod(sides) != np.prod(given) or (len(given) == 3 and (*sides, 1)[:3] != given):
         raise ValueError(
             f"image_shape={image_shape} does not fit samples of shape {given}. Use (height, width) or (height, width, "
@@ -91,7 +91,7 @@ def image_of(given: tuple[int, ...], image_shape: tuple[int, ...] | None) -> tup
     return height, width, channels
 
 
-def encoded(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def encode_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, sorted, and for each sample the number of its class, -1 where it has no label."""
     texts = np.array([isinstance(label, str) for label in y.tolist()])
     if "-1" in y[texts].tolist():
@@ -107,12 +107,17 @@ def encoded(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     labels = y[labeled] if texts.any() else np.asarray(y[labeled].tolist())
     check_classification_targets(labels)
     classes, numbers = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds one class only, {classes[0]!r}, and nothing can be told apart by it. -1 means unlabeled: a problem with "
+            "the classes -1 and 1 needs other names for them, such as 0 and 1."
+        )
     codes = np.full(len(y), UNKNOWN, np.int64)
     codes[labeled] = numbers
     return classes, codes
 
 
-def checked(name: str, value: Any, least: int) -> int:
+def at_least(name: str, value: Any, least: int) -> int:
     """Return a whole number that is large enough."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")

@@ -5,32 +5,47 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 from torch import nn
 
 from mma.algorithms import ALGORITHMS, Algorithm
-from mma.arrays import checked, dimensions, encoded, frame_of, positive
-from mma.config import Config, Data, Fast, Optim, Own, Small, Wrn
-from mma.data.images import UNKNOWN, no_images
-from mma.growth import Growth
-from mma.nets import NETS, Network, without_embeddings
+from mma.arrays import at_least, dimensions, encode_labels, frame_of, positive
+from mma.config import Config, Data, Optim, ViewSettings
+from mma.data.images import UNKNOWN
+from mma.growth import Growth, Passive
+from mma.nets import NETS, Net, Network, Shape, without_embeddings
 from mma.query import Query
 from mma.rng import rng
+from mma.settings import explain
+from mma.text import did_you_mean
 from mma.training.evaluate import candidates, probabilities
+from mma.training.host import Host
 from mma.training.state import State, start
-from mma.training.step import training_step
-from mma.training.stream import Pixels, Stream
+from mma.training.step import steps
+from mma.training.stream import Stream
+from mma.training.views import Pixels
 
 LONGEST = 0.999  # decay per step of the teacher's average and BN's statistics, for long runs
 REPORTS = 10  # times that a fit looks at its losses
 GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
+
+
+class FromFunction(Net):
+    """A network that a function of the user's makes."""
+
+    name: Literal["function"] = "function"
+    make: Callable[[int, int, int], nn.Module]
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Call the function with channels, classes and the longer side."""
+        return self.make(shape[2], classes, max(shape[:2]))
 
 
 class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -43,8 +58,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    algorithm : a name in `mma.algorithms.ALGORITHMS`, or one of these algorithms with settings of your own
-    net : "small", "fast", "wrn", or a function (channels, classes, side) -> nn.Module; to query, it needs features() and head
+    algorithm : a name in `mma.algorithms.ALGORITHMS`, or an algorithm with settings of your own
+    net : a name in `mma.nets.NETS`, or a function (channels, classes, side) -> nn.Module; to query, give it features() and head
     filters : width of the network at its first scale; a network of your own knows its own
     steps : optimizer steps; the averages and the ramp of the unlabeled weight follow from them
     batch : labeled images per step, and as many unlabeled ones
@@ -101,15 +116,15 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> MixMatchClassifier:
         """Learn from the labels in `y` and from all of `X`; the samples with label -1 are the unlabeled ones."""
         X, y = self._samples_and_labels(X, y)
-        self.classes_, codes = encoded(y)
+        self.classes_, codes = encode_labels(y)
         self._frame = frame_of(X, self.image_shape)
         self.image_shape_ = self._frame.shape
         self._check_views()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._config(labels=int((codes != UNKNOWN).sum()))
-        pixels = self._pixels(X, config.data.shift)
+        pixels = self._pixels(X, config.views.shift)
         with own_randomness(self._seed):
-            self.net_ = self._trained(config, pixels, codes)
+            self.net_ = self._train(config, pixels, codes)
         guesses = probabilities(self.net_, pixels, np.arange(len(codes))).argmax(1)
         self.transduction_ = self.classes_[np.where(codes == UNKNOWN, guesses, codes)]
         return self
@@ -140,7 +155,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(without_embeddings(self.net_, str(query)))
         pixels = self._pixels(self._samples(X_pool), self._shift())
         found = candidates(self.net_, pixels, np.arange(len(pixels.array)), query, self._seed, round=0)
-        return query.select(found, checked("n", n, 0), rng(self._seed, "select"))
+        return query.select(found, at_least("n", n, 0), rng(self._seed, "select"))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "transduction_")
@@ -169,7 +184,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _shift(self) -> int:
         """Return how far a view may move."""
         side = min(self._frame.shape[:2])
-        shift = side // 8 if self.shift is None else checked("shift", self.shift, 0)
+        shift = side // 8 if self.shift is None else at_least("shift", self.shift, 0)
         if self._frame.plain_rows:
             return 0
         if shift >= side:
@@ -187,69 +202,67 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, labels: int) -> Config:
         """Return the whole description of this training."""
-        steps = checked("steps", self.steps, 1)
+        steps = at_least("steps", self.steps, 1)
         return Config(
             preset="array",
             seed=self._seed,
-            data=Data(name="array", shift=self._shift(), mirror=bool(self.mirror)),
+            data=Data(name="array"),
+            views=ViewSettings(shift=self._shift(), mirror=bool(self.mirror)),
             net=self._net(steps),
             algorithm=self._algorithm(steps),
             optim=Optim(
                 lr=positive("lr", self.lr),
                 ema_decay=decay(steps / 10),
-                batch=checked("batch", self.batch, 2),  # batch normalisation needs two
+                batch=at_least("batch", self.batch, 2),  # batch normalisation needs two
             ),
-            growth=Growth(start=labels, add=1, budget=labels, first=steps, every=1, final=1),
-            query="passive",
+            growth=Growth(start=labels, add=1, budget=labels, first=steps, every=1, final=1, policy=Passive()),
+            query="random",
         )
 
-    def _net(self, steps: int) -> Wrn | Small | Fast | Own:
+    def _net(self, steps: int) -> Net:
         """Return the settings of the network; statistics of a short training forget fast."""
         if callable(self.net):
-            return Own()
+            return FromFunction(make=self.net)
         if self.net not in NETS:
             raise ValueError(
-                f"net={self.net!r} is no network. Use one of {', '.join(map(repr, NETS))}, or a function "
-                "(channels, classes, side) -> nn.Module that makes your own."
+                f"net={self.net!r} is no network.{did_you_mean(str(self.net), NETS)} Use one of "
+                f"{', '.join(map(repr, NETS))}, or a function (channels, classes, side) -> nn.Module that makes your own."
             )
-        kinds: dict[str, type[Small | Fast | Wrn]] = {"small": Small, "fast": Fast, "wrn": Wrn}
-        kind = kinds[self.net]
-        least = 1 if kind is Small else 8
-        return kind(filters=checked("filters", self.filters, least), bn_decay=decay(steps / 50))
+        kind = NETS[self.net]
+        settings = {"filters": at_least("filters", self.filters, 1), "bn_decay": decay(steps / 50)}
+        try:
+            return kind.model_validate({name: value for name, value in settings.items() if name in kind.model_fields})
+        except ValidationError as error:
+            raise ValueError(f"net={self.net!r}: {explain(error)}.") from None
 
     def _algorithm(self, steps: int) -> Algorithm:
         """Return the algorithm; the ramp of one that came by name fits the steps."""
         if isinstance(self.algorithm, Algorithm):
             if self.weight is not None:
                 raise ValueError("algorithm comes with its own settings: set its weight there, and leave weight=None.")
-            return known(self.algorithm)
+            return self.algorithm
         if self.algorithm not in ALGORITHMS:
-            near = get_close_matches(str(self.algorithm), ALGORITHMS, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
+            hint = did_you_mean(str(self.algorithm), ALGORITHMS)
             raise ValueError(f"algorithm={self.algorithm!r} is unknown.{hint} There are: {', '.join(ALGORITHMS)}.")
         kind = ALGORITHMS[self.algorithm]
         gentle = GENTLE if self.algorithm == "mixmatch" else None
         weight = gentle if self.weight is None else positive("weight", self.weight, zero=True)
         # The unlabeled weight rises over 0.4 of the steps, as it does in the released code of all others but MixMatch.
         settings = {"weight": weight, "ramp": int(steps * 0.4)}
-        return kind(
-            **{name: value for name, value in settings.items() if name in kind.model_fields and value is not None}
+        return kind.model_validate(
+            {name: value for name, value in settings.items() if name in kind.model_fields and value is not None}
         )
 
-    def _trained(self, config: Config, pixels: Pixels, codes: np.ndarray) -> nn.Module:
+    def _train(self, config: Config, pixels: Pixels, codes: np.ndarray) -> nn.Module:
         """Train for `steps` steps and return the teacher."""
-        empty = no_images(self._frame.shape, tuple(str(name) for name in self.classes_))
-        state = start(config, empty, pixels.device, self.net if callable(self.net) else None)
+        state = start(config, self._frame.shape, len(self.classes_), pixels.device)
         answers = {int(row): int(codes[row]) for row in np.flatnonzero(codes != UNKNOWN)}
-        round = config.growth.rounds()[0]
-        stream = Stream(config, pixels, np.arange(len(codes)), answers, round, config.algorithm.views)
-        looks = {config.growth.first * part // REPORTS for part in range(1, REPORTS + 1)}
-        for step in range(config.growth.first):
-            draw = rng(config.seed, "loss", step)
-            losses = training_step(state, config.algorithm, config.optim, stream[step], age=step, ramp=step, rng=draw)
-            state.add(losses)
+        round, end = config.growth.rounds()[0], config.growth.first
+        stream = Stream(config, pixels, np.arange(len(codes)), answers, round)
+        looks = {end * part // REPORTS for part in range(1, REPORTS + 1)}
+        for _ in steps(state, config, stream, round, end):
             if state.step in looks:
-                self._look(state, config.growth.first)
+                self._look(state, end)
         return on_its_own(state.teacher)
 
     def _look(self, state: State, steps: int) -> None:
@@ -269,21 +282,9 @@ def decay(horizon: float) -> float:
     return min(max(1.0 - 1.0 / horizon, 0.0), LONGEST)
 
 
-def known(algorithm: Algorithm) -> Algorithm:
-    """Refuse an algorithm that is not in the table."""
-    if type(algorithm) not in ALGORITHMS.values():
-        raise ValueError(
-            f"{type(algorithm).__name__} is not one of the algorithms {', '.join(ALGORITHMS)}. Add it to "
-            "mma.algorithms.ALGORITHMS to train with it."
-        )
-    return algorithm
-
-
 def device_of(name: str) -> torch.device:
     """Return the device called `name`, if it is there."""
-    if str(name).startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"device={name!r}: torch sees no GPU here. Use device='cpu'.")
-    return torch.device(name)
+    return Host(device=str(name)).check()
 
 
 @contextmanager

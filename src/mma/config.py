@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import or_
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from mma.algorithms import ALGORITHMS, Algorithm
-from mma.growth import Growth
+from mma.growth import POLICIES, Growth
+from mma.nets import NETS, Net
 from mma.query import Query
-
-
-class Settings(BaseModel):
-    """A group of settings: frozen, strict about types, closed to unknown names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+from mma.settings import Settings, chosen_from, explain, no_entry
+from mma.text import did_you_mean
 
 
 class Data(Settings):
-    """Which images, how many of them, and how they are augmented."""
+    """Which images, and how many of them."""
 
     name: str  # a name from `mma data list`, or folder:NAME
     total: int | None = Field(default=None, gt=0)  # images in the pool, labeled or not; None = all
     validation: int = Field(default=0, ge=0)  # images held out of the pool and tested on instead of the test set
+
+
+class ViewSettings(Settings):
+    """How views are drawn from images."""
+
     shift: int = Field(ge=0)  # pixels a view may move
     mirror: bool  # a view may be its mirror image
     strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the labeled images that are shown distorted
@@ -36,53 +35,17 @@ class Data(Settings):
     small_share: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the run's steps that are made so small
 
     @model_validator(mode="after")
-    def _small_means_both(self) -> Data:
+    def _small_means_both(self) -> ViewSettings:
         if (self.small_side is None) != (self.small_share == 0.0):
             raise ValueError(
-                "data.small_side and data.small_share go together: how small, and for what share of the steps. "
-                "Write both:  --set data.small_side=16 --set data.small_share=0.5"
+                "views.small_side and views.small_share go together: how small, and for what share of the steps. "
+                "Write both:  --set views.small_side=16 --set views.small_share=0.5"
             )
         return self
 
 
-class Wrn(Settings):
-    """The paper's wide residual network."""
-
-    name: Literal["wrn"] = "wrn"
-    # Below 8 torch 2.13 on a CPU corrupts memory in a strided 1x1 backward.
-    filters: int = Field(default=32, ge=8)
-    blocks: int = Field(default=4, gt=0)  # residual blocks per stage: 4 makes 28 layers
-    stages: int | None = Field(default=None, gt=0)  # None = log2(side) - 2
-    bn_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the running statistics, per step
-
-
-class Small(Settings):
-    """A small network for small images and short runs."""
-
-    name: Literal["small"] = "small"
-    filters: int = Field(default=32, gt=0)
-    bn_decay: float = Field(default=0.95, ge=0.0, lt=1.0)  # short runs cannot wait for 0.999
-
-
-class Fast(Settings):
-    """A shallow, wide network that pools early: the most accuracy for an hour of a processor."""
-
-    name: Literal["fast"] = "fast"
-    filters: int = Field(default=32, ge=8)  # of a learned first layer; the last has eight times as many
-    stem: Literal["learned", "cosines"] = "learned"  # cosines = a fixed first layer that decorrelates patches
-    mirrored: bool = False  # evaluate and score the pool by an image and its mirror image: twice the work there
-    bn_decay: float = Field(default=0.98, ge=0.0, lt=1.0)
-
-
-class Own(Settings):
-    """A network of the user's, passed to `train` in code. Nothing is imported from a config file."""
-
-    name: Literal["own"] = "own"
-    description: str = ""
-
-
 class Optim(Settings):
-    """The optimizer frame that every algorithm shares."""
+    """The optimizer settings that every algorithm shares."""
 
     rule: Literal["adam", "muon"] = "adam"  # muon = for the kernels of convolutions; everything else moves by Adam
     lr: float = Field(default=0.002, gt=0.0)  # Paper: the learning rate is constant.
@@ -91,49 +54,31 @@ class Optim(Settings):
     ema_decay: float = Field(default=0.999, ge=0.0, lt=1.0)  # of the teacher's weights, per step
     batch: int = Field(default=64, ge=2)  # labeled images per step; batch normalisation needs two
     unlabeled_ratio: int = Field(default=1, gt=0)  # unlabeled images per labeled one
-    warmup: int = Field(default=0, ge=0)  # steps over which the rate rises to `lr`, again after a refresh
-    decay: Literal["constant", "linear", "cosine"] = "constant"  # how the rate falls to zero over the whole run
-    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 = autocast, for GPUs
+    warmup: int = Field(default=0, ge=0)  # steps over which the learning rate rises to `lr`, again after a refresh
+    decay: Literal["constant", "linear"] = "constant"  # how the learning rate falls to zero over the whole run
+    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 = autocast
 
 
 class Log(Settings):
-    """How often the run is measured and stored."""
+    """How often the run is evaluated and stored."""
 
     every: int = Field(default=1_024, gt=0)  # steps; and the last one. Paper: every 1,024 steps it is evaluated.
     checkpoint: int = Field(default=4_096, gt=0)  # steps between stored states (and every few minutes)
-    last: int = Field(default=20, gt=0)  # the result is the median of that many last evaluations
+    last: int = Field(default=20, gt=0)  # evaluations that the paper's median is taken over
 
     def evaluations(self, end: int) -> int:
-        """Return how often a run of `end` steps is measured."""
+        """Return how often a run of `end` steps is evaluated."""
         return -(-end // self.every)
 
 
-NETS: dict[str, type[Settings]] = {"wrn": Wrn, "small": Small, "fast": Fast, "own": Own}
-# Settings that came after the first runs were stored, and what those runs did. At this value a digest does not see them,
-# so that a run begun before they existed goes on.
-ADDED: dict[str, dict[str, Any]] = {
-    "data": {"strong_labels": 0.0, "small_side": None, "small_share": 0.0},
-    "net": {"stem": "learned", "mirrored": False},
-    "optim": {"unlabeled_ratio": 1, "warmup": 0, "decay": "constant", "rule": "adam", "kernel_lr": 0.03},
-    "algorithm": {"align": "off", "align_decay": 0.99},
-    "growth": {
-        "policy": "count",
-        "money": 0.0,
-        "label_price": 1.0,
-        "image_price": 0.05,
-        "purchases": 8,
-        "visible": None,
-        "share": 1.0,
-        "check": 0,
-        "point": 0.0,
-    },
-}
-CHOICES: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "net": NETS}  # settings that are a whole group
+CHOICES: dict[str, Mapping[str, type[Settings]]] = {"algorithm": ALGORITHMS, "net": NETS, "growth.policy": POLICIES}
 
 if TYPE_CHECKING:
     AnyAlgorithm = Algorithm
-else:  # a new entry of the table is a new choice here by itself
-    AnyAlgorithm = Annotated[reduce(or_, ALGORITHMS.values()), Field(discriminator="name")]
+    AnyNet = Net
+else:  # an entry that is added to a table, also by user code, is a choice from then on
+    AnyAlgorithm = Annotated[SerializeAsAny[Algorithm], BeforeValidator(chosen_from(ALGORITHMS))]
+    AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS))]
 
 
 class Config(Settings):
@@ -142,56 +87,42 @@ class Config(Settings):
     preset: str
     seed: int = Field(default=1, ge=0)
     data: Data
-    net: Annotated[Wrn | Small | Fast | Own, Field(discriminator="name")]
+    views: ViewSettings
+    net: AnyNet
     algorithm: AnyAlgorithm
     optim: Optim
     growth: Growth
-    query: str  # "diff2.aug-direct", "random", ...; "passive" = the whole budget at the start
+    query: str  # "diff2.aug-direct", "random", ...; without effect where growth.policy=passive
     log: Log = Log()
 
     @field_validator("query")
     @classmethod
     def _known_query(cls, name: str) -> str:
-        return name if name == "passive" else str(Query.parse(name))
+        if name == "passive":
+            raise ValueError("a passive run asks for nothing: write  --set growth.policy=passive  instead")
+        return str(Query.parse(name))
 
     @model_validator(mode="after")
     def _pool_holds_the_budget(self) -> Config:
-        if self.data.total is not None and self.growth.budget > self.data.total:
-            raise ValueError(f"growth.budget ({self.growth.budget}) is larger than data.total ({self.data.total})")
-        return self
-
-    @model_validator(mode="after")
-    def _money_is_spent_over_time(self) -> Config:
-        if self.passive and self.growth.for_money:
-            raise ValueError(
-                "query=passive draws everything at the start, so growth.policy has nothing to decide. Set a query, or "
-                "growth.policy=count"
-            )
-        if self.data.total is not None and (self.growth.visible or 0) > self.data.total:
-            raise ValueError(f"growth.visible ({self.growth.visible}) is larger than data.total ({self.data.total})")
+        total, first = self.data.total, self.growth.initial_pool or 0
+        if total is not None and self.growth.budget > total:
+            raise ValueError(f"growth.budget ({self.growth.budget}) is larger than data.total ({total})")
+        if total is not None and first > total:
+            raise ValueError(f"growth.policy.initial_pool ({first}) is larger than data.total ({total})")
         return self
 
     @model_validator(mode="after")
     def _mirror_images_are_trained_on(self) -> Config:
-        if getattr(self.net, "mirrored", False) and not self.data.mirror:
+        if getattr(self.net, "mirrored", False) and not self.views.mirror:
             raise ValueError(
-                "net.mirrored answers by mirror images too, but data.mirror=false trains on none. Write  "
+                "net.mirrored answers by mirror images too, but views.mirror=false trains on none. Write  "
                 "--set net.mirrored=false  as well"
             )
         return self
 
-    @property
-    def passive(self) -> bool:
-        """Whether the whole budget is drawn at the start."""
-        return self.query == "passive"
-
     def digest(self) -> str:
         """Return a short name of this exact config."""
-        unset = {
-            group: {name for name, default in added.items() if getattr(getattr(self, group), name, default) == default}
-            for group, added in ADDED.items()
-        }
-        return hashlib.blake2b(self.model_dump_json(exclude=unset).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16).hexdigest()
 
 
 def from_json(text: str | dict[str, Any]) -> Config:
@@ -205,14 +136,22 @@ def from_json(text: str | dict[str, Any]) -> Config:
 
 
 def change(config: Config, settings: Sequence[str]) -> Config:
-    """Apply `path=value` settings in order: change(config, ["growth.add=10", "algorithm=vat"])."""
+    """Apply `path=value` settings in order: change(config, ["growth.add=10", "algorithm=vat"]).
+
+    An algorithm that is chosen by name brings its own defaults; its ramp is cut to fit the length of the run.
+    """
     data = config.model_dump(mode="json")
+    given: dict[str, Any] = {}
     for setting in settings:
-        path, equals, text = setting.partition("=")
+        path, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise ValueError(f"--set {setting!r} has no '='. Write it as  --set path=value")
-        put(data, path.strip(), parse_value(text.strip()))
-    return from_json(data)
+        put(data, path, parse_value(text))
+        given[path] = text
+    new = from_json(data)
+    if new.algorithm.name == config.algorithm.name or "algorithm.ramp" in given:
+        return new
+    return new.model_copy(update={"algorithm": new.algorithm.for_length(new.growth.steps)})
 
 
 def parse_value(text: str) -> Any:
@@ -225,19 +164,24 @@ def parse_value(text: str) -> Any:
 
 def put(data: dict[str, Any], path: str, value: Any) -> None:
     """Set one value in a nested dict. A group takes a name: `algorithm=vat` means VAT with its own defaults."""
-    known = set(paths(data))
-    if path not in known | set(CHOICES):
-        raise ValueError(unknown(path, known | set(CHOICES), data["preset"]))
+    known = {*paths(data), *CHOICES}
+    if path not in known:
+        raise ValueError(unknown_setting(path, known, data["preset"]))
     group = path.removesuffix(".name")
-    if group in CHOICES:
-        if not isinstance(value, str) or value not in CHOICES[group]:
-            raise ValueError(f"{group}: there is no {value!r}. Choose one of: {', '.join(CHOICES[group])}.")
-        data[group] = {"name": value, **CHOICES[group][value]().model_dump(mode="json")}
-        return
-    *parents, leaf = path.split(".")
+    *parents, leaf = group.split(".")
     for parent in parents:
         data = data[parent]
-    data[leaf] = value
+    data[leaf] = entry(group, value, data[leaf]) if group in CHOICES else value
+
+
+def entry(group: str, value: Any, now: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the entry that a group is set to; the one it is already keeps its settings."""
+    table = CHOICES[group]
+    if not isinstance(value, str) or value not in table:
+        raise ValueError(f"{group}: {no_entry(value, table)}.")
+    if value == now["name"]:
+        return now
+    return {"name": value, **table[value]().model_dump(mode="json")}
 
 
 def paths(data: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -249,21 +193,8 @@ def paths(data: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def unknown(path: str, known: set[str], preset: str) -> str:
+def unknown_setting(path: str, known: set[str], preset: str) -> str:
     """Say that a setting does not exist, and which one was probably meant."""
-    near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
     leaf = [name for name in sorted(known) if name.rsplit(".", 1)[-1] == path]
-    meant = (leaf or near)[:1]
-    hint = f" Did you mean '{meant[0]}'?" if meant else ""
+    hint = f" Did you mean '{leaf[0]}'?" if leaf else did_you_mean(path, known)
     return f"no setting '{path}'.{hint}   mma show {preset}  lists them all."
-
-
-def explain(error: ValidationError) -> str:
-    """Name each wrong setting, what it holds and what it should hold."""
-    lines = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"] if part not in ALGORITHMS and part not in NETS)
-        message = item["msg"].removeprefix("Value error, ")
-        given = f" (it is {json.dumps(item['input'])})" if where and not isinstance(item["input"], dict) else ""
-        lines.append(f"{where}: {message}{given}" if where else message)
-    return "; ".join(lines)

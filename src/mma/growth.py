@@ -1,12 +1,15 @@
-"""When a run trains with how many labels: the rounds that follow from the growth settings alone."""
+"""When a run trains with how many labels: a schedule, and a policy that says what each round brings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+
+from mma.settings import Settings, chosen_from
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,107 @@ class Round:
     ramp_from: int  # the step from which the unlabeled weight ramps up
 
 
-class Growth(BaseModel):
-    """How the labeled set grows. `budget` labels in all; then training to convergence (the tail)."""
+class Policy(Settings):
+    """What each round brings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    name: str
+    grows: ClassVar[bool] = True  # whether labels are added while it trains, so that budgets can share a trunk
+
+    def sizes(self, growth: Growth) -> list[int]:
+        """Return how many labels there are in each round; for money these are limits."""
+        raise NotImplementedError
+
+    def problem(self, growth: Growth) -> str | None:
+        """Return what is wrong with these settings, if anything."""
+        return None
+
+
+class Count(Policy):
+    """Each round adds `growth.add` labels."""
+
+    name: Literal["count"] = "count"
+
+    def sizes(self, growth: Growth) -> list[int]:
+        """Return the start set, then `add` more each time, up to the budget."""
+        return [*range(growth.start, growth.budget, growth.add), growth.budget]
+
+
+class Passive(Policy):
+    """The whole budget is drawn at the start: one round, as many steps in all as growing takes."""
+
+    name: Literal["passive"] = "passive"
+    grows: ClassVar[bool] = False
+
+    def sizes(self, growth: Growth) -> list[int]:
+        """Return the budget."""
+        return [growth.budget]
+
+
+class Money(Policy):
+    """In `purchases` rounds after the start set, labels and images are bought for money; the budget limits the labels."""
+
+    grows: ClassVar[bool] = False  # what is bought depends on all the money, so budgets share nothing
+    money: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)  # for everything bought after the start set
+    label_price: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    image_price: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
+    purchases: int = Field(default=8, gt=0)  # rounds in which something may be bought
+    initial_pool: int | None = Field(default=None, gt=0)  # images in the pool before any is bought; None = all of them
+
+    def sizes(self, growth: Growth) -> list[int]:
+        """Return the start set, then the most labels that the money can buy."""
+        affordable = int(self.money / self.label_price + 1e-9) if self.label_price else growth.budget
+        return [growth.start, *[min(growth.budget, growth.start + affordable)] * self.purchases]
+
+    @property
+    def measured_by(self) -> int:
+        """Labels that are bought to measure by, not to train with."""
+        return 0
+
+    def problem(self, growth: Growth) -> str | None:
+        """Return what is wrong with the money."""
+        first = growth.start + self.measured_by
+        if not self.money:
+            return f"growth.policy={self.name} needs money to spend: set growth.policy.money"
+        if not self.label_price and not self.image_price:
+            return "growth.policy.label_price and growth.policy.image_price are both 0: there is nothing to weigh up"
+        if self.measured_by * self.label_price > self.money:
+            return f"growth.policy.held_out_labels: {self.measured_by} labels cost more than the money ({self.money:g})"
+        if first > growth.budget:
+            return f"growth.start and growth.policy.held_out_labels are more than growth.budget ({growth.budget})"
+        if self.initial_pool is not None and first > self.initial_pool:
+            return f"the first {first} labels are more than growth.policy.initial_pool ({self.initial_pool})"
+        return None
+
+
+class Split(Money):
+    """A fixed share of the money goes into labels, the rest into images."""
+
+    name: Literal["split"] = "split"
+    share: float = Field(default=1.0, ge=0.0, le=1.0)  # of the money, for labels
+
+
+class Buyer(Money):
+    """Decides by itself what to buy, from what it measures."""
+
+    name: Literal["buyer"] = "buyer"
+    held_out_labels: int = Field(default=0, ge=0)  # bought at random first, to measure by; they train in the last round
+    value_per_point: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)  # of accuracy, in money; 0 = spend all
+
+    @property
+    def measured_by(self) -> int:
+        """Labels that are bought to measure by."""
+        return self.held_out_labels
+
+
+POLICIES: dict[str, type[Policy]] = {"count": Count, "passive": Passive, "split": Split, "buyer": Buyer}
+if TYPE_CHECKING:
+    AnyPolicy = Policy
+else:
+    AnyPolicy = Annotated[SerializeAsAny[Policy], BeforeValidator(chosen_from(POLICIES))]
+
+
+class Growth(Settings):
+    """How the labeled set grows. `budget` labels in all; then training to convergence (the tail)."""
 
     start: int = Field(gt=0)  # labels before the first step
     add: int = Field(gt=0)  # labels asked for per round
@@ -33,6 +133,7 @@ class Growth(BaseModel):
     first: int = Field(gt=0)  # steps with the start set
     every: int = Field(gt=0)  # steps between two queries
     final: int = Field(gt=0)  # steps at the full budget
+    policy: AnyPolicy = Count()
     start_set: Literal["uniform", "proportional", "coverage"] = "uniform"
     budgets: tuple[int, ...] = ()  # budgets that share this trunk: the states they start from are kept
     # Against lock-in (guesses made early from too few labels that later labels cannot mend). The paper uses none of them.
@@ -40,59 +141,51 @@ class Growth(BaseModel):
     refresh_every: int = Field(default=0, ge=0)  # rounds between two refreshes of the student; 0 = never
     refresh_final: bool = False  # refresh before the tail
     shrink: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the old weights a refresh keeps; 0 = start afresh
-    # What a round brings. "count": `add` labels. For money, in `purchases` rounds after the start set: "split" spends `share`
-    # of it on labels and the rest on images, "buyer" decides by itself; `budget` still limits the labels.
-    policy: Literal["count", "split", "buyer"] = "count"
-    money: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)  # for everything bought after the start set
-    label_price: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    image_price: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
-    purchases: int = Field(default=8, gt=0)  # rounds in which something may be bought
-    visible: int | None = Field(default=None, gt=0)  # images in the pool before any is bought; None = all of them
-    share: float = Field(default=1.0, ge=0.0, le=1.0)  # of the money, for labels (split)
-    # The buyer's: labels bought at random first, to measure by, which train in the last round; what a point of accuracy is
-    # worth, 0 = spend all.
-    check: int = Field(default=0, ge=0)
-    point: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
 
     @model_validator(mode="after")
-    def _start_within_budget(self) -> Growth:
+    def _fits_the_budget(self) -> Growth:
         if self.start > self.budget:
             raise ValueError(f"growth.start ({self.start}) is larger than growth.budget ({self.budget})")
-        return self
-
-    @model_validator(mode="after")
-    def _money_fits_the_policy(self) -> Growth:
-        if problem := money_problem(self):
+        if problem := self.policy.problem(self):
             raise ValueError(problem)
         return self
 
     @property
-    def for_money(self) -> bool:
-        """Whether rounds are paid for, so that what they bring is only known when it was bought."""
-        return self.policy != "count"
+    def spending(self) -> Money | None:
+        """The policy where rounds are paid for, so that what they bring is only known when it was bought."""
+        return self.policy if isinstance(self.policy, Money) else None
 
     @property
-    def most_labels(self) -> int:
-        """Labels there can be in the end."""
-        if not self.for_money or not self.label_price:
-            return self.budget
-        return min(self.budget, self.start + int(self.money / self.label_price + 1e-9))
+    def initial_pool(self) -> int | None:
+        """Images in the pool before any is bought; None = all of them."""
+        return self.spending.initial_pool if self.spending else None
 
-    def rounds(self, *, passive: bool = False) -> tuple[Round, ...]:
-        """Every round in order. A passive run has one: the whole budget from the start, as many steps in all."""
-        sizes = [*range(self.start, self.budget, self.add), self.budget]
-        if self.for_money:  # the label counts are limits
-            sizes = [self.start, *[self.most_labels] * self.purchases]
-        steps = [self.first, *[self.every] * (len(sizes) - 2), self.final]
-        if len(sizes) == 1 or passive:
-            total = self.first + self.final if len(sizes) == 1 else sum(steps)
-            sizes, steps = [self.budget], [total]
+    @property
+    def held_out_labels(self) -> int:
+        """Labels that are bought to measure by."""
+        return self.spending.measured_by if self.spending else 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.rounds()[-1].end
+
+    def rounds(self) -> tuple[Round, ...]:
+        """Every round in order."""
+        sizes = self.policy.sizes(self)
         rounds: list[Round] = []
         begin = 0
-        for index, (labels, length) in enumerate(zip(sizes, steps, strict=True)):
+        for index, (labels, length) in enumerate(zip(sizes, self._lengths(sizes), strict=True)):
             rounds.append(self._round(index, labels, begin, length, last=index == len(sizes) - 1, before=rounds))
             begin += length
         return tuple(rounds)
+
+    def _lengths(self, sizes: Sequence[int]) -> list[int]:
+        """Return the steps of each round. A single round takes as many steps as growing to the same budget."""
+        if len(sizes) > 1:
+            return [self.first, *[self.every] * (len(sizes) - 2), self.final]
+        growing = len(Count().sizes(self))
+        return [self.first + self.every * max(growing - 2, 0) + self.final]
 
     def _round(self, index: int, labels: int, begin: int, length: int, *, last: bool, before: list[Round]) -> Round:
         every = self.refresh_every > 0 and index % self.refresh_every == 0
@@ -101,35 +194,14 @@ class Growth(BaseModel):
         ramp_from = begin if self.ramp_again else origin
         return Round(index, labels, begin, begin + length, refresh, origin, ramp_from)
 
-    def kept_steps(self, *, passive: bool = False) -> frozenset[int]:
+    def kept_steps(self) -> frozenset[int]:
         """Steps whose state other budgets may start from: the ends of the labeling intervals next to each budget."""
-        if self.for_money:
-            return frozenset()  # what is bought depends on all the money: nothing is shared
-        rounds = self.rounds(passive=passive)
+        if not self.policy.grows:
+            return frozenset()
+        rounds = self.rounds()
         wanted = {self.budget, *self.budgets}
         kept = {a.end for a, b in pairwise(rounds) if a.labels in wanted or b.labels in wanted}
         last = rounds[-1]
         if len(rounds) > 1 and not self.refresh_final and last.begin + self.every < last.end:
             kept.add(last.begin + self.every)  # where a larger budget would have asked again
         return frozenset(kept)
-
-
-def money_problem(growth: Growth) -> str | None:
-    """Return what is wrong with the settings about money, if anything."""
-    if not growth.for_money:
-        if growth.money or growth.visible is not None:
-            return "growth.money and growth.visible need a policy that buys: set growth.policy=buyer or growth.policy=split"
-        return None
-    if not growth.money:
-        return f"growth.policy={growth.policy} needs money to spend: set growth.money"
-    if not growth.label_price and not growth.image_price:
-        return "growth.label_price and growth.image_price are both 0: there is nothing to weigh up"
-    if growth.check * growth.label_price > growth.money:
-        return f"growth.check: {growth.check} labels cost more than growth.money ({growth.money:g})"
-    if growth.check and growth.policy != "buyer":
-        return "growth.check is for growth.policy=buyer: nobody else looks at it"
-    if growth.start + growth.check > growth.budget:
-        return f"growth.start + growth.check are more than growth.budget ({growth.budget})"
-    if growth.visible is not None and growth.start + growth.check > growth.visible:
-        return f"growth.start + growth.check are more than growth.visible ({growth.visible})"
-    return None

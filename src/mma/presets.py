@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from mma.algorithms import AnchoredMixMatch, MixMatch
-from mma.config import Config, Data, Fast, Log, Optim, Small, Wrn
+from mma.config import Config, Data, Log, Optim, ViewSettings
 from mma.growth import Growth
+from mma.nets import Fast, Small, Wrn
+from mma.text import did_you_mean
 
 
 def cifar10() -> Config:
     """CIFAR-10 as in the paper: 250 labels, 50 more every 32,768 steps, to 500."""
     return Config(
         preset="cifar10",
-        data=Data(name="cifar10", shift=4, mirror=True),
+        data=Data(name="cifar10"),
+        views=ViewSettings(shift=4, mirror=True),
         net=Wrn(filters=32),
         algorithm=MixMatch(weight=75.0, alpha=0.75),  # Paper: appendix table of hyper-parameters.
         optim=Optim(weight_decay=0.02),
@@ -35,7 +37,8 @@ def cifar100() -> Config:
     """CIFAR-100 as in the paper: 2,500 labels, 500 more every 32,768 steps, to 4,000."""
     return Config(
         preset="cifar100",
-        data=Data(name="cifar100", shift=4, mirror=True),
+        data=Data(name="cifar100"),
+        views=ViewSettings(shift=4, mirror=True),
         net=Wrn(filters=128),
         algorithm=MixMatch(weight=150.0, alpha=0.75),
         optim=Optim(weight_decay=0.04),
@@ -63,7 +66,8 @@ def svhn() -> Config:
     """SVHN as in the paper: 250 labels in the classes' own proportions, 50 more every 16,384 steps, to 500."""
     return Config(
         preset="svhn",
-        data=Data(name="svhn", shift=4, mirror=False),
+        data=Data(name="svhn"),
+        views=ViewSettings(shift=4, mirror=False),
         net=Wrn(filters=32),
         algorithm=MixMatch(weight=250.0, alpha=0.75),
         optim=Optim(weight_decay=0.02),
@@ -89,7 +93,7 @@ def svhn_extra() -> Config:
     return base.model_copy(
         update={
             "preset": "svhn-extra",
-            "data": Data(name="svhn-extra", shift=4, mirror=False),
+            "data": Data(name="svhn-extra"),
             "algorithm": MixMatch(weight=250.0, alpha=0.25),
             "optim": Optim(weight_decay=0.0001),
         }
@@ -105,7 +109,8 @@ def digits() -> Config:
     """
     return Config(
         preset="digits",
-        data=Data(name="digits", shift=1, mirror=False),
+        data=Data(name="digits"),
+        views=ViewSettings(shift=1, mirror=False),
         net=Small(filters=32, bn_decay=0.95),
         algorithm=MixMatch(weight=10.0, ramp=200),
         optim=Optim(lr=0.002, weight_decay=0.02, ema_decay=0.99, batch=32),
@@ -122,7 +127,8 @@ def fashion_mnist() -> Config:
     """
     return Config(
         preset="fashion-mnist",
-        data=Data(name="fashion-mnist", total=10_000, shift=2, mirror=True),
+        data=Data(name="fashion-mnist", total=10_000),
+        views=ViewSettings(shift=2, mirror=True),
         net=Small(filters=16, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),
@@ -140,7 +146,8 @@ def cifar10_lab() -> Config:
     """
     return Config(
         preset="cifar10-lab",
-        data=Data(name="cifar10", total=10_000, shift=4, mirror=True, small_side=16, small_share=0.75),
+        data=Data(name="cifar10", total=10_000),
+        views=ViewSettings(shift=4, mirror=True, small_side=16, small_share=0.75),
         net=Fast(filters=16),
         algorithm=MixMatch(weight=30.0, ramp=500),
         optim=Optim(ema_decay=0.995, batch=32),
@@ -159,7 +166,8 @@ def cifar10_fast() -> Config:
     """
     return Config(
         preset="cifar10-fast",
-        data=Data(name="cifar10", shift=4, mirror=True, strong_labels=0.5),
+        data=Data(name="cifar10"),
+        views=ViewSettings(shift=4, mirror=True, strong_labels=0.5),
         net=Fast(filters=24, stem="cosines", mirrored=True, bn_decay=0.98),
         algorithm=AnchoredMixMatch(weight=30.0, ramp=4_500),
         optim=Optim(rule="muon", lr=0.004, kernel_lr=0.03, ema_decay=0.995, batch=32, warmup=100, decay="linear"),
@@ -173,7 +181,8 @@ def folder() -> Config:
     """Photos of your own:  mma data get folder --from DIR --name NAME, then --set data.name=folder:NAME."""
     return Config(
         preset="folder",
-        data=Data(name="folder:photos", shift=4, mirror=False),
+        data=Data(name="folder:photos"),
+        views=ViewSettings(shift=4, mirror=False),
         net=Small(filters=32, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),
@@ -186,8 +195,7 @@ def folder() -> Config:
 def preset(name: str) -> Config:
     """Return the preset called `name`."""
     if name not in PRESETS:
-        near = get_close_matches(name, PRESETS, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = did_you_mean(name, PRESETS)
         raise ValueError(f"no preset or run '{name}'.{hint} Presets: {', '.join(PRESETS)}.")
     return PRESETS[name]()
 

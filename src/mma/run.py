@@ -1,29 +1,41 @@
-"""The run folder: paths, append-only files, and what state they say the run is in. One writer per file."""
+"""The run folder: paths, append-only logs, and what state they say the run is in. One writer per file."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from mma.files import (
+    Row,
+    append_lines,
+    cut_lines,
+    explain_write_errors,
+    is_locked,
+    locked,
+    read_json,
+    read_lines,
+    write_atomically,
+)
 from mma.growth import Growth
+from mma.settings import explain
 
-FORMAT = 1
-Row = dict[str, Any]
+FORMAT = 2
 Status = Literal["new", "training", "waiting", "done"]
-CHECK = "check"  # the strategy of a query for labels to measure by, not to train with
-LOGS = (
-    "queries",
-    "labels",
-    "purchases",
-    "metrics",
-)  # compared byte for byte between runs; timings go to a file of their own
+HELD_OUT = "held-out"  # the strategy of a query for labels to measure by, not to train with
+# The logs that are compared byte for byte between runs, with what every row of them must hold.
+LOGS: dict[str, dict[str, type]] = {
+    "queries": {"round": int, "step": int, "strategy": str, "indices": list, "keys": list, "scores": list},
+    "labels": {"round": int, "index": int, "key": str, "label": int},
+    "purchases": {"round": int, "step": int, "labels": int, "images": int, "had": dict},
+    "metrics": {"step": int, "round": int, "labels": int, "loss": dict},
+}
+TIMINGS: dict[str, type] = {"step": int}  # clock values, in a file of their own
 
 
 @dataclass(frozen=True)
@@ -35,19 +47,12 @@ class Run:
     @classmethod
     def create(cls, folder: Path, config: Mapping[str, Any]) -> Run:
         """Make a new run folder. It is a run from the moment config.json is there, and not before."""
-        if (folder / "config.json").exists():
-            raise ValueError(
-                f"{folder} already holds a run. Continue it with  mma train {folder}  or choose another --out."
-            )
-        left_by_a_kill = {"checkpoints", ".config.json.tmp"}
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{folder} is a file, and a run is a folder. Choose another --out.")
-        if folder.exists() and any(path.name not in left_by_a_kill for path in folder.iterdir()):
-            raise ValueError(f"{folder} is not empty and not a run. Choose another --out.")
-        with explained(folder):
+        check_vacant(folder)
+        run = cls(folder)
+        with run.explain_errors():
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-            write_whole(folder / "config.json", json.dumps({"format": FORMAT, **config}, indent=2) + "\n")
-        return cls(folder)
+            write_atomically(folder / "config.json", json.dumps({"format": FORMAT, **config}, indent=2) + "\n")
+        return run
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -64,24 +69,57 @@ class Run:
 
     def config(self) -> Row:
         """Return config.json as it is on disk; `mma.config` gives it meaning."""
-        try:
-            config: Row = json.loads((self.folder / "config.json").read_text("utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self.folder}/config.json is damaged ({error}). Restore it from a copy.") from error
-        return config
+        return read_json(self.folder / "config.json")
+
+    def host(self) -> Row | None:
+        """Return host.json: what the numbers depend on beside the config. None before the first step."""
+        path = self.folder / "host.json"
+        return read_json(path) if path.exists() else None
+
+    def write_host(self, host: Row) -> None:
+        """Write host.json."""
+        with self.explain_errors():
+            write_atomically(self.folder / "host.json", json.dumps(host, indent=2) + "\n")
 
     def growth(self) -> Growth:
         """Return the growth settings alone: enough to know the rounds without loading torch."""
-        return Growth.model_validate_json(json.dumps(self.config()["growth"]))
+        try:
+            return Growth.model_validate_json(json.dumps(self.config().get("growth")))
+        except ValidationError as error:
+            raise ValueError(f"{self.folder}/config.json: growth: {explain(error)}. Restore it from a copy.") from None
 
-    @property
-    def passive(self) -> bool:
-        """Whether the whole budget is drawn at the start."""
-        return bool(self.config().get("query") == "passive")
+    def explain_errors(self) -> Any:
+        """Return a context that turns a failed write into a sentence."""
+        return explain_write_errors(self.folder, f"mma train {self.folder}")
+
+    # Logs
 
     def path(self, log: str) -> Path:
         """Return the path of one of the append-only files."""
         return self.folder / f"{log}.jsonl"
+
+    def read(self, log: str) -> list[Row]:
+        """Return the whole rows of a log. A torn last row (killed while writing) is not a row."""
+        rows = read_lines(self.path(log))
+        for number, row in enumerate(rows, 1):
+            check_row(self.path(log), number, row, LOGS.get(log, TIMINGS))
+        return rows
+
+    def append(self, log: str, rows: Sequence[Row] | Callable[[], Sequence[Row]]) -> None:
+        """Append rows; they are on disk when this returns.
+
+        A function that makes the rows is called once, also where several processes train the run: by the one that writes.
+        """
+        with self.explain_errors():
+            append_lines(self.path(log), rows() if callable(rows) else rows)
+
+    def cut(self, log: str, keep: Callable[[Row], bool]) -> None:
+        """Drop the rows from the first that is not kept on, and a torn last one."""
+        count = next((number for number, row in enumerate(self.read(log)) if not keep(row)), None)
+        with self.explain_errors():
+            cut_lines(self.path(log), count)
+
+    # Stored states
 
     def checkpoint_path(self, step: int) -> Path:
         """Return where the state after `step` steps is stored."""
@@ -92,35 +130,25 @@ class Run:
         found = (self.folder / "checkpoints").glob("*.safetensors")
         return sorted(int(path.stem) for path in found if path.stem.isdigit())
 
-    def read(self, log: str) -> list[Row]:
-        """Return the whole rows of a log. A torn last row (killed while writing) is not a row."""
-        path = self.path(log)
-        if not path.exists():
-            return []
-        lines = path.read_bytes().split(b"\n")
-        return [parse_row(path, number, line) for number, line in enumerate(lines[:-1], 1)]
+    def store(self, step: int, encode: Callable[[], bytes]) -> None:
+        """Store the state after `step` steps, whole or not at all."""
+        with self.explain_errors():
+            write_atomically(self.checkpoint_path(step), encode())
 
-    def append(self, log: str, rows: Sequence[Row]) -> None:
-        """Append rows; they are on disk when this returns. A kill may leave a torn row, which `cut` removes."""
-        data = "".join(json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n" for row in rows)
-        with explained(self.folder), self.path(log).open("ab") as file:
-            file.write(data.encode())
-            file.flush()
-            os.fsync(file.fileno())
+    def prune(self, keep: set[int], before: int) -> None:
+        """Remove the stored states of steps before `before` that are not kept."""
+        with self.explain_errors():
+            for step in self.checkpoint_steps():
+                if step < before and step not in keep:
+                    self.checkpoint_path(step).unlink()
 
-    def cut(self, log: str, keep: Callable[[Row], bool]) -> None:
-        """Drop the rows from the first that is not kept on, and a torn last one."""
-        path = self.path(log)
-        if not path.exists():
-            return
-        rows = self.read(log)
-        count = next((i for i, row in enumerate(rows) if not keep(row)), len(rows))
-        whole = path.read_bytes()
-        end = sum(len(line) + 1 for line in whole.split(b"\n")[:count])
-        if end != len(whole):
-            with explained(self.folder), path.open("r+b") as file:
-                file.truncate(end)
-                os.fsync(file.fileno())
+    def remove_unfinished(self) -> None:
+        """Remove what a kill left of a write."""
+        with self.explain_errors():
+            for left in self.folder.rglob(".*.tmp"):
+                left.unlink()
+
+    # What the logs say
 
     def answers(self, upto: int | None = None) -> dict[int, int]:
         """Return index -> label for rounds up to `upto`, in the order they were asked for (not answered). -1 = declined."""
@@ -134,7 +162,7 @@ class Run:
 
     def held_out(self) -> set[int]:
         """Return the images whose labels were bought to measure by."""
-        return {i for row in self.read("queries") if row["strategy"] == CHECK for i in row["indices"]}
+        return {i for row in self.read("queries") if row["strategy"] == HELD_OUT for i in row["indices"]}
 
     def unanswered(self) -> list[int]:
         """Return the indices that were asked for and have no answer yet."""
@@ -144,20 +172,25 @@ class Run:
     def status(self) -> Status:
         """Derive where the run stands; nothing stores it."""
         steps = self.checkpoint_steps()
-        if steps and steps[-1] >= self.growth().rounds(passive=self.passive)[-1].end:
+        if steps and steps[-1] >= self.growth().steps:
             return "done"
         if self.unanswered():
             return "waiting"
         return "training" if self.read("labels") else "new"
 
-    def result(self) -> tuple[float, int] | None:
+    def accuracy(self) -> float | None:
+        """Return the accuracy, in percent, of the model that the run hands out: that of the last evaluation."""
+        rows = self.read("metrics")
+        return rows[-1].get("accuracy") if rows else None
+
+    def median_accuracy(self) -> tuple[float, int] | None:
         """Return the median of the last evaluations made with the final label count, and how many there were.
 
         A short run has fewer than asked for in its last phase. One that never grew is measured over as many steps, or its
         slow start would count.
         """
         # Paper: the result is the median of the last 20 evaluations, never a checkpoint selected by its test accuracy.
-        rows = [row for row in self.read("metrics") if row["accuracy"] is not None]
+        rows = [row for row in self.read("metrics") if row.get("accuracy") is not None]
         begin = rows[-1]["step"] - self.growth().final if rows else 0
         rows = [row for row in rows if row["labels"] == rows[-1]["labels"] and row["step"] > begin]
         last = sorted(row["accuracy"] for row in rows[-self.config()["log"]["last"] :])
@@ -167,93 +200,54 @@ class Run:
 
     def summary(self) -> Row:
         """Return what a table of runs shows of this one."""
-        config, steps, labels, result = self.config(), self.checkpoint_steps(), self.read("labels"), self.result()
+        config, growth, steps, median = self.config(), self.growth(), self.checkpoint_steps(), self.median_accuracy()
         return {
             "run": str(self.folder),
             "preset": config["preset"],
             "algorithm": config["algorithm"]["name"],
-            "query": config["query"],
+            "query": growth.policy.name if growth.policy.name == "passive" else config["query"],
             "seed": config["seed"],
-            "labels": sum(row["label"] >= 0 for row in labels),
+            "labels": sum(row["label"] >= 0 for row in self.read("labels")),
             "step": steps[-1] if steps else 0,
-            "steps": self.growth().rounds(passive=self.passive)[-1].end,
+            "steps": growth.steps,
             "status": self.status(),
             "busy": self.busy(),
-            "accuracy": result[0] if result else None,
+            "accuracy": self.accuracy(),
+            "median_accuracy": median[0] if median else None,
+            "median_of": median[1] if median else 0,
         }
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run for this process. The lock dies with the process, so it is never stale."""
-        with explained(self.folder):
-            file = (self.folder / "lock").open("a")
-        with file:
-            if not taken(file, fcntl.LOCK_EX):
-                raise ValueError(f"{self.folder} is being trained by another process. Wait for it, or stop it.")
+        """Hold the run for this process."""
+        busy = f"{self.folder} is being trained by another process. Wait for it, or stop it."
+        with self.explain_errors():
+            self.folder.joinpath("lock").touch()  # says why when we may not write here
+        with locked(self.folder / "lock", busy):
             yield
 
     def busy(self) -> bool:
         """Tell whether some process is training this run right now."""
-        path = self.folder / "lock"
-        if not path.exists():
-            return False
-        with path.open("r") as file:
-            return not taken(file, fcntl.LOCK_SH, tries=1)
+        return is_locked(self.folder / "lock")
 
 
-def taken(file: IO[str], kind: int, tries: int = 20) -> bool:
-    """Try to lock a file for about a second: whoever only looks (`busy`) holds it for an instant."""
-    for left in reversed(range(tries)):
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if left:
-                time.sleep(0.05)
-        else:
-            return True
-    return False
-
-
-def parse_row(path: Path, number: int, line: bytes) -> Row:
-    """Parse one line of a log, or say which line is damaged."""
-    try:
-        row: Row = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{path}: line {number} is damaged ({error}). Restore the file from a copy.") from error
-    return row
-
-
-def write_whole(path: Path, data: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn a failed write below `folder` into a sentence that says what to do. What was stored before is untouched."""
-    try:
-        yield
-    except OSError as error:
+def check_vacant(folder: Path) -> None:
+    """Refuse a place for a new run that holds something else."""
+    if (folder / "config.json").exists():
         raise ValueError(
-            f"cannot write to {folder}: {error.strerror or error}. Make room, or allow writing there; everything stored so far "
-            f"is whole. Then go on with  mma train {folder}"
-        ) from error
+            f"{folder} already holds a run. Continue it with  mma train {folder}  or choose another --out."
+        )
+    left_by_a_kill = {"checkpoints", ".config.json.tmp"}
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, and a run is a folder. Choose another --out.")
+    if folder.exists() and any(path.name not in left_by_a_kill for path in folder.iterdir()):
+        raise ValueError(f"{folder} is not empty and not a run. Choose another --out.")
+
+
+def check_row(path: Path, number: int, row: Row, columns: Mapping[str, type]) -> None:
+    """Refuse a row that lacks something or holds another type."""
+    for name, kind in columns.items():
+        if not isinstance(row.get(name), kind) or isinstance(row.get(name), bool):
+            raise ValueError(
+                f"{path}: line {number} has no {name} of type {kind.__name__}. Restore the file from a copy."
+            )

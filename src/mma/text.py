@@ -1,8 +1,10 @@
-"""Names that come from files, made safe to show in a terminal."""
+"""Names as people see them: safe to show in a terminal, and the one they probably meant."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 def printable(name: str) -> str:
@@ -15,3 +17,10 @@ def _escaped(character: str) -> str:
     if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp"):
         return character.encode("unicode_escape").decode("ascii")
     return character
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the nearest known name, or nothing; upper and lower case count as alike."""
+    spelled = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
+    return f" Did you mean '{spelled[near[0]]}'?" if near else ""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mma.algorithms import AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch
-from mma.algorithms.ops import align, aligned, sharpen
+from mma.algorithms.freematch import class_confidence, fairness_divergence
+from mma.algorithms.ops import align_distribution, rescale, sharpen
 from mma.rng import rng
 
 CLASSES = 3
@@ -127,6 +128,32 @@ def test_freematch_lets_the_bar_of_each_class_follow_its_confidence():
     exactly(losses.terms["fairness"], 0.5 * (running * np.log(running / batch)).sum())
 
 
+def test_the_fairness_gradient_pulls_the_batch_towards_the_running_confidence():
+    """A step down the gradient brings the batch's confidence per class nearer to the running one."""
+    logits = torch.tensor(STRONG[:3], requires_grad=True)
+    sure = torch.ones(3, dtype=torch.float64)
+    answers = torch.tensor(one_hot(STRONG[:3].argmax(1))).sum(0)  # classes 0 and 2
+    histogram = torch.full((3,), 1 / 3, dtype=torch.float64)
+    for running in ([0.9, 0.05, 0.05], [0.05, 0.05, 0.9]):
+        guesses = torch.tensor(running, dtype=torch.float64)
+        target = guesses * (answers > 0) / (guesses * (answers > 0)).sum()
+
+        def distance(z, target=target):
+            return (class_confidence(z.softmax(1).sum(0), answers) - target).abs().sum()
+
+        divergence = fairness_divergence(logits, sure, guesses, histogram)
+        (gradient,) = torch.autograd.grad(divergence, logits)
+        assert distance(logits - 0.1 * gradient) < distance(logits)
+        assert distance(logits + 0.1 * gradient) > distance(logits)  # the way the authors' sign leads
+
+
+def test_fairness_is_zero_where_batch_and_running_confidence_agree():
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]])
+    even = torch.full((3,), 1 / 3)
+    assert fairness_divergence(logits, torch.ones(3), even, even).abs() < 1e-6
+    assert fairness_divergence(logits, torch.ones(3), torch.tensor([0.6, 0.2, 0.2]), even) > 0.01
+
+
 def test_freematch_starts_from_knowing_nothing():
     memory = FreeMatch().memory(4)
     assert {name: value.tolist() for name, value in memory.items()} == {
@@ -147,12 +174,12 @@ def test_freematch_without_a_sure_guess_is_supervised():
 
 def test_aligning_brings_a_constant_bias_back_to_the_target():
     p = torch.tensor([[0.6, 0.3, 0.1]]).expand(5, 3)
-    torch.testing.assert_close(align(p, p[0], torch.full((3,), 1 / 3)), torch.full((5, 3), 1 / 3))
+    torch.testing.assert_close(rescale(p, p[0], torch.full((3,), 1 / 3)), torch.full((5, 3), 1 / 3))
 
 
 def test_alignment_survives_a_class_that_is_never_guessed():
     p = torch.tensor([[1.0, 0.0]])
-    q, _ = aligned(
+    q, _ = align_distribution(
         p, torch.tensor([1]), {"guesses": torch.tensor([1.0, 0.0]), "labels": torch.tensor([0.0, 1.0])}, "labels", 0.5
     )
     assert torch.equal(sharpen(q, 0.5), p)

@@ -179,3 +179,43 @@ def test_half_precision_is_survived(algorithm: Algorithm, student, teacher):
     assert all(torch.isfinite(p.grad).all() for p in student.parameters())
     torch.testing.assert_close(losses.guesses.float().sum(1), torch.ones(12))
     assert all(term.dtype == torch.float32 for term in losses.terms.values())
+
+
+def vat_parts(student: nn.Module, batch: Batch, algorithm: VAT) -> tuple[Tensor, Tensor]:
+    """Log probabilities of the clean and of the perturbed images, both with a gradient."""
+    with frozen_statistics(student):
+        clean = student(batch.u[0]).log_softmax(1)
+        d = algorithm._perturbation(student, batch.u[0], clean.detach(), rng(0, "loss"))
+        return clean, student(batch.u[0] + d).log_softmax(1)
+
+
+def kl(a: Tensor, b: Tensor) -> Tensor:
+    return (a.exp() * (a - b)).sum(1).mean()
+
+
+def test_vat_measures_from_the_perturbed_prediction_to_the_clean_one(student, teacher):
+    batch, algorithm = make_batch(1), VAT(weight=2, ramp=0)
+    clean, perturbed = vat_parts(student, batch, algorithm)
+    found = run(algorithm, student, teacher, batch, 0).terms["adversarial"]
+    torch.testing.assert_close(found, 2 * kl(perturbed, clean))
+    assert abs(found - 2 * kl(clean, perturbed)) > 0.01 * found
+
+
+def test_vat_sends_no_gradient_into_the_clean_prediction(student, teacher):
+    batch, algorithm = make_batch(1), VAT(weight=1, ramp=0)
+    parameters = list(student.head.parameters())
+    clean, perturbed = vat_parts(student, batch, algorithm)
+    expected = torch.autograd.grad(kl(perturbed, clean.detach()), parameters, retain_graph=True)
+    through_both = torch.autograd.grad(kl(perturbed, clean), parameters)
+    losses = run(algorithm, student, teacher, batch, 0)
+    found = torch.autograd.grad(losses.terms["adversarial"], parameters)
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found[0], through_both[0], rtol=0.01)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (1, 4, 4)])
+def test_vat_perturbs_examples_of_any_shape_by_its_radius(shape):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape).numel(), CLASSES))
+    u = torch.randn(6, *shape, generator=torch.Generator().manual_seed(1))
+    d = VAT(radius=2)._perturbation(net, u, net(u).log_softmax(1).detach(), rng(0, "vat"))
+    torch.testing.assert_close(d.flatten(1).norm(dim=1), torch.full((6,), 2.0))

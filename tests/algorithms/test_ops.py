@@ -55,8 +55,9 @@ def test_one_hot_has_the_type_and_width_of_its_model():
 # --- mixup
 
 
-def test_mixup_blends_images_and_targets_with_the_same_lambda():
-    images, targets = draw(20, 1, 2, 2), draw(20, 5).softmax(1)
+@pytest.mark.parametrize("shape", [(1, 2, 2), (7,), (3, 4), (1,)])
+def test_mixup_mixes_inputs_and_targets_with_the_same_lambda(shape: tuple[int, ...]):
+    images, targets = draw(20, *shape), draw(20, 5).softmax(1)
     mixed, soft = ops.mixup(images, targets, 0.75, rng(0, "mixup"))
     again = rng(0, "mixup")
     share = again.beta(0.75, 0.75, size=20)
@@ -129,6 +130,22 @@ def test_only_the_first_interleaved_forward_moves_statistics():
     net[1].reset_running_stats()
     net(ops.interleave(list(images.split(4)))[0])
     torch.testing.assert_close(net[1].running_mean, moved)
+
+
+def test_interleaved_forward_takes_feature_rows():
+    net, rows = nn.Linear(6, 3), draw(14, 6)
+    torch.testing.assert_close(ops.interleaved_forward(net, rows, [6, 4, 4]), net(rows))
+
+
+# --- running averages
+
+
+def test_ema_keeps_decay_of_the_average_and_stores_no_gradient():
+    average, value = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0], requires_grad=True)
+    after = ops.ema(average, value, 0.9)
+    torch.testing.assert_close(after, torch.tensor([0.9, 0.1]))
+    assert not after.requires_grad
+    assert average.tolist() == [1.0, 0.0]
 
 
 # --- modes

@@ -20,6 +20,8 @@ from mma.nets import SmallNet, initialise
 from mma.rng import rng
 
 CLASSES, SIDE = 4, 8
+Shape = tuple[int, ...]  # of one example
+IMAGES, ROWS = (3, SIDE, SIDE), (20,)
 RAMPED = 10**9  # a step at which every ramp has come to its end
 
 VARIANTS = {  # settings that change what an algorithm does, beside every algorithm as it is
@@ -31,14 +33,33 @@ VARIANTS = {  # settings that change what an algorithm does, beside every algori
 }
 EVERY = {name: kind() for name, kind in ALGORITHMS.items()} | VARIANTS
 every_algorithm = pytest.mark.parametrize("algorithm", list(EVERY.values()), ids=list(EVERY))
+any_shape = pytest.mark.parametrize("shape", [IMAGES, ROWS], ids=["images", "rows"])
 every_semi_supervised = pytest.mark.parametrize(
     "algorithm", [a for a in EVERY.values() if a.views], ids=[name for name, a in EVERY.items() if a.views]
 )
 
 
-def make_student(channels: int = 3, seed: int = 0) -> SmallNet:
-    student = SmallNet(channels, CLASSES, SIDE, filters=8)
-    initialise(student, rng(seed, "init"))
+class RowNet(nn.Module):
+    """A small network for feature rows, with batch normalisation."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(width, 16), nn.BatchNorm1d(16), nn.LeakyReLU(0.1))
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.trunk(x))
+
+
+def make_student(shape: Shape = IMAGES, seed: int = 0) -> nn.Module:
+    if len(shape) == 1:
+        student, draw = RowNet(*shape), torch.Generator().manual_seed(seed)
+        for layer in (student.trunk[0], student.head):
+            nn.init.normal_(layer.weight, std=0.2, generator=draw)
+            nn.init.zeros_(layer.bias)
+    else:
+        student = SmallNet(shape[0], CLASSES, SIDE, filters=8)
+        initialise(student, rng(seed, "init"))
     return student.train()
 
 
@@ -53,19 +74,21 @@ def make_teacher(student: nn.Module) -> nn.Module:
     return teacher
 
 
-def make_batch(algorithm: Algorithm, channels: int = 3, labeled: int = 12, unlabeled: int = 12, seed: int = 0) -> Batch:
-    """Each class is a pattern; images and views are the pattern with noise, more of it in the strong ones."""
+def make_batch(
+    algorithm: Algorithm, shape: Shape = IMAGES, labeled: int = 12, unlabeled: int = 12, seed: int = 0
+) -> Batch:
+    """Each class is a pattern; examples and views are the pattern with noise, more of it in the strong ones."""
     views, strong = algorithm.views, algorithm.strong
     draw = torch.Generator().manual_seed(seed)
-    patterns = torch.randn(CLASSES, channels, SIDE, SIDE, generator=draw)
+    patterns = torch.randn(CLASSES, *shape, generator=draw)
     y, hidden = torch.arange(labeled) % CLASSES, torch.arange(unlabeled) % CLASSES
-    x = patterns[y] + 0.3 * torch.randn(labeled, channels, SIDE, SIDE, generator=draw)
-    u = patterns[hidden] + 0.3 * torch.randn(views, unlabeled, channels, SIDE, SIDE, generator=draw)
-    s = patterns[hidden] + 0.6 * torch.randn(strong, unlabeled, channels, SIDE, SIDE, generator=draw)
+    x = patterns[y] + 0.3 * torch.randn(labeled, *shape, generator=draw)
+    u = patterns[hidden] + 0.3 * torch.randn(views, unlabeled, *shape, generator=draw)
+    s = patterns[hidden] + 0.6 * torch.randn(strong, unlabeled, *shape, generator=draw)
     return Batch(x, y, u, s if strong else None, algorithm.memory(CLASSES))
 
 
-def decided(student: SmallNet, batch: Batch, scale: float) -> SmallNet:
+def decided(student: nn.Module, batch: Batch, scale: float) -> nn.Module:
     """Make answers differ from image to image, the more the larger the scale."""
     with torch.no_grad(), ops.frozen_statistics(student):
         student.head.weight.mul_(scale)
@@ -90,7 +113,7 @@ class NoHostSync(TorchDispatchMode):
 
 
 def counts(student: nn.Module) -> list[int]:
-    return [int(m.num_batches_tracked) for m in student.modules() if isinstance(m, nn.BatchNorm2d)]
+    return [int(m.num_batches_tracked) for m in student.modules() if hasattr(m, "num_batches_tracked")]
 
 
 @every_algorithm
@@ -99,9 +122,10 @@ def test_an_algorithm_is_listed_under_its_own_name(algorithm: Algorithm):
 
 
 @every_algorithm
+@any_shape
 @pytest.mark.parametrize("step", [0, 7, RAMPED])
-def test_terms_are_finite_scalars_with_a_gradient_and_not_negative(algorithm: Algorithm, step: int):
-    losses = losses_of(algorithm, make_student(), make_batch(algorithm), step)
+def test_terms_are_finite_scalars_with_a_gradient_and_not_negative(algorithm: Algorithm, step: int, shape: Shape):
+    losses = losses_of(algorithm, make_student(shape), make_batch(algorithm, shape), step)
     assert losses.terms
     for name, term in losses.terms.items():
         assert term.shape == (), name
@@ -111,9 +135,10 @@ def test_terms_are_finite_scalars_with_a_gradient_and_not_negative(algorithm: Al
 
 
 @every_algorithm
-def test_every_parameter_gets_a_finite_gradient(algorithm: Algorithm):
-    student = make_student()
-    total(losses_of(algorithm, student, make_batch(algorithm))).backward()
+@any_shape
+def test_every_parameter_gets_a_finite_gradient(algorithm: Algorithm, shape: Shape):
+    student = make_student(shape)
+    total(losses_of(algorithm, student, make_batch(algorithm, shape))).backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in student.parameters())
 
 
@@ -125,8 +150,9 @@ def test_the_loss_gathers_no_gradient_by_itself(algorithm: Algorithm):
 
 
 @every_algorithm
-def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm):
-    student, batch, trace = make_student(), make_batch(algorithm, labeled=16, unlabeled=16), []
+@any_shape
+def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm, shape: Shape):
+    student, batch, trace = make_student(shape), make_batch(algorithm, shape, labeled=16, unlabeled=16), []
     optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
     for step in range(30):
         loss = total(losses_of(algorithm, student, batch, seed=step))
@@ -138,11 +164,12 @@ def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm):
 
 
 @every_algorithm
-def test_the_same_generator_gives_the_same_numbers(algorithm: Algorithm):
+@any_shape
+def test_the_same_generator_gives_the_same_numbers(algorithm: Algorithm, shape: Shape):
     torch.manual_seed(1)
-    first = losses_of(algorithm, make_student(), make_batch(algorithm))
+    first = losses_of(algorithm, make_student(shape), make_batch(algorithm, shape))
     torch.manual_seed(2)  # torch's own generator must not matter
-    second = losses_of(algorithm, make_student(), make_batch(algorithm))
+    second = losses_of(algorithm, make_student(shape), make_batch(algorithm, shape))
     assert {k: v.item() for k, v in first.terms.items()} == {k: v.item() for k, v in second.terms.items()}
 
 
@@ -155,20 +182,22 @@ def test_torchs_own_generator_is_left_alone(algorithm: Algorithm):
 
 
 @every_algorithm
-def test_exactly_one_forward_moves_the_running_statistics(algorithm: Algorithm):
-    student = make_student()
+@any_shape
+def test_exactly_one_forward_moves_the_running_statistics(algorithm: Algorithm, shape: Shape):
+    student = make_student(shape)
     before = student.trunk[1].running_mean.clone()
-    losses_of(algorithm, student, make_batch(algorithm))  # the teacher shares these buffers
+    losses_of(algorithm, student, make_batch(algorithm, shape))  # the teacher shares these buffers
     assert counts(student) == [1] * len(counts(student))
     assert not torch.equal(before, student.trunk[1].running_mean)
 
 
 @every_algorithm
-def test_networks_are_left_as_they_were(algorithm: Algorithm):
-    student = make_student()
+@any_shape
+def test_networks_are_left_as_they_were(algorithm: Algorithm, shape: Shape):
+    student = make_student(shape)
     teacher = make_teacher(student)
     weights = [p.clone() for net in (student, teacher) for p in net.parameters()]
-    algorithm.loss(student, teacher, make_batch(algorithm), RAMPED, rng(0, "loss"))
+    algorithm.loss(student, teacher, make_batch(algorithm, shape), RAMPED, rng(0, "loss"))
     assert all(map(torch.equal, weights, [p for net in (student, teacher) for p in net.parameters()]))
     assert all(p.grad is None for p in teacher.parameters())
     assert all(m.training for m in student.modules())
@@ -177,25 +206,37 @@ def test_networks_are_left_as_they_were(algorithm: Algorithm):
 
 
 @every_algorithm
-def test_the_teacher_gets_no_gradient_even_where_it_could(algorithm: Algorithm):
-    student = make_student()
+@any_shape
+def test_the_teacher_gets_no_gradient_even_where_it_could(algorithm: Algorithm, shape: Shape):
+    student = make_student(shape)
     teacher = make_teacher(student).requires_grad_(True)
-    total(algorithm.loss(student, teacher, make_batch(algorithm), RAMPED, rng(0, "loss"))).backward()
+    total(algorithm.loss(student, teacher, make_batch(algorithm, shape), RAMPED, rng(0, "loss"))).backward()
     assert all(p.grad is None for p in teacher.parameters())
 
 
 @every_algorithm
-@pytest.mark.parametrize(("channels", "labeled", "unlabeled"), [(1, 12, 12), (3, 5, 11), (3, 11, 5), (1, 2, 16)])
-def test_any_channels_and_batch_sizes(algorithm: Algorithm, channels: int, labeled: int, unlabeled: int):
-    batch = make_batch(algorithm, channels, labeled, unlabeled)
-    losses = losses_of(algorithm, make_student(channels), batch)
+@pytest.mark.parametrize(
+    ("shape", "labeled", "unlabeled"),
+    [
+        ((1, SIDE, SIDE), 12, 12),
+        (IMAGES, 5, 11),
+        (IMAGES, 11, 5),
+        ((1, SIDE, SIDE), 2, 16),
+        (ROWS, 5, 11),
+        ((1,), 9, 4),
+    ],
+)
+def test_any_width_and_batch_sizes(algorithm: Algorithm, shape: Shape, labeled: int, unlabeled: int):
+    batch = make_batch(algorithm, shape, labeled, unlabeled)
+    losses = losses_of(algorithm, make_student(shape), batch)
     assert torch.isfinite(total(losses))
     assert losses.guesses is None or losses.guesses.shape == (unlabeled, CLASSES)
 
 
 @every_algorithm
-def test_guesses_are_distributions_without_gradient(algorithm: Algorithm):
-    losses = losses_of(algorithm, make_student(), make_batch(algorithm, unlabeled=9))
+@any_shape
+def test_guesses_are_distributions_without_gradient(algorithm: Algorithm, shape: Shape):
+    losses = losses_of(algorithm, make_student(shape), make_batch(algorithm, shape, unlabeled=9))
     assert algorithm.views or losses.guesses is None
     if losses.guesses is not None:
         assert losses.guesses.shape == (9, CLASSES)
@@ -205,12 +246,13 @@ def test_guesses_are_distributions_without_gradient(algorithm: Algorithm):
 
 
 @every_algorithm
+@any_shape
 @pytest.mark.parametrize("scale", [100.0, 10_000.0])
-def test_extreme_logits_give_no_nan(algorithm: Algorithm, scale: float):
-    student = make_student()
+def test_extreme_logits_give_no_nan(algorithm: Algorithm, scale: float, shape: Shape):
+    student = make_student(shape)
     with torch.no_grad():
         student.head.weight.mul_(scale)
-    losses = losses_of(algorithm, student, make_batch(algorithm))
+    losses = losses_of(algorithm, student, make_batch(algorithm, shape))
     total(losses).backward()
     assert torch.isfinite(total(losses))
     assert all(torch.isfinite(p.grad).all() for p in student.parameters())
@@ -218,10 +260,11 @@ def test_extreme_logits_give_no_nan(algorithm: Algorithm, scale: float):
 
 
 @every_algorithm
-def test_memory_is_handed_on_and_never_changed_in_place(algorithm: Algorithm):
-    batch = make_batch(algorithm, labeled=10)  # more labels of some classes than of others
+@any_shape
+def test_memory_is_handed_on_and_never_changed_in_place(algorithm: Algorithm, shape: Shape):
+    batch = make_batch(algorithm, shape, labeled=10)  # more labels of some classes than of others
     before = {name: value.clone() for name, value in batch.memory.items()}
-    memory = losses_of(algorithm, make_student(), batch).memory
+    memory = losses_of(algorithm, make_student(shape), batch).memory
     assert set(memory) == set(before)
     for name, value in memory.items():
         assert torch.equal(batch.memory[name], before[name]), name
@@ -231,9 +274,10 @@ def test_memory_is_handed_on_and_never_changed_in_place(algorithm: Algorithm):
 
 
 @every_algorithm
-def test_what_is_remembered_counts(algorithm: Algorithm):
-    batch = make_batch(algorithm)
-    student = decided(make_student(), batch, 3)
+@any_shape
+def test_what_is_remembered_counts(algorithm: Algorithm, shape: Shape):
+    batch = make_batch(algorithm, shape)
+    student = decided(make_student(shape), batch, 3)
     first = losses_of(algorithm, student, batch)
     skewed = {name: value * torch.linspace(0.01, 2, len(value)) for name, value in batch.memory.items()}
     second = losses_of(algorithm, student, replace(batch, memory=skewed))
@@ -241,9 +285,10 @@ def test_what_is_remembered_counts(algorithm: Algorithm):
 
 
 @every_semi_supervised
-def test_every_view_counts(algorithm: Algorithm):
-    batch, other = make_batch(algorithm), make_batch(algorithm, seed=1)
-    student = decided(make_student(), batch, 100)  # sure enough for every threshold
+@any_shape
+def test_every_view_counts(algorithm: Algorithm, shape: Shape):
+    batch, other = make_batch(algorithm, shape), make_batch(algorithm, shape, seed=1)
+    student = decided(make_student(shape), batch, 100)  # sure enough for every threshold
     expected = total(losses_of(algorithm, student, batch)).item()
     for k in range(algorithm.views):
         u = batch.u.clone()
@@ -271,6 +316,19 @@ def test_a_ramp_starts_at_zero(name: str):
     assert set(start) == set(losses_of(algorithm, make_student(), batch).terms)
     assert start["labeled"] > 0
     assert any(term == 0 for term in start.values())
+
+
+@every_algorithm
+def test_a_ramp_takes_at_most_two_fifths_of_a_run(algorithm: Algorithm):
+    short = algorithm.for_length(1_200)
+    assert type(short) is type(algorithm)
+    if "ramp" not in type(algorithm).model_fields:
+        assert short is algorithm
+        return
+    assert short.ramp == 480
+    assert short.model_copy(update={"ramp": algorithm.ramp}) == algorithm  # nothing else changes
+    assert algorithm.for_length(10**9) is algorithm  # a shorter ramp stays
+    assert short.for_length(1_200) is short
 
 
 @every_algorithm
@@ -307,8 +365,9 @@ def test_an_algorithm_imports_only_what_all_share(algorithm: Algorithm):
 
 
 @every_algorithm
-def test_nothing_waits_for_the_device(algorithm: Algorithm):
-    student, batch = make_student(), make_batch(algorithm)
+@any_shape
+def test_nothing_waits_for_the_device(algorithm: Algorithm, shape: Shape):
+    student, batch = make_student(shape), make_batch(algorithm, shape)
     teacher = make_teacher(student)
     with NoHostSync():
         total(algorithm.loss(student, teacher, batch, RAMPED, rng(0, "loss"))).backward()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mma.algorithms.algorithm import Algorithm, Batch, Losses
+from mma.algorithms.algorithm import RAMP_SHARE, Algorithm, Batch, Losses
 from mma.algorithms.anchored import AnchoredMixMatch
 from mma.algorithms.fixmatch import FixMatch
 from mma.algorithms.freematch import FreeMatch
@@ -15,6 +15,7 @@ from mma.algorithms.vat import VAT
 
 __all__ = [
     "ALGORITHMS",
+    "RAMP_SHARE",
     "VAT",
     "Algorithm",
     "AnchoredMixMatch",

@@ -1,38 +1,42 @@
-"""What an algorithm is: its hyper-parameters, and a loss made of named terms."""
+"""The contract of an algorithm: hyper-parameters, and a loss made of named terms."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
-from pydantic import BaseModel
 from torch import Tensor, nn
+
+from mma.settings import Settings
+
+# Original: the baselines' unlabeled weight rises over the first 0.4 of all steps.
+RAMP_SHARE = 0.4
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees: labeled images with their labels, K weak and S strong views of unlabeled ones, and a memory."""
+    """The input of one step. Examples have any shape: images (C, H, W) or feature rows (D,)."""
 
-    x: Tensor  # (B, C, H, W)
+    x: Tensor  # (B, ...) labeled
     y: Tensor  # (B,) int64
-    u: Tensor  # (K, B, C, H, W); the number of unlabeled images may differ from that of labeled ones
-    strong: Tensor | None = None  # (S, B, C, H, W), of the same images as `u`; None when the algorithm asks for none
-    memory: Mapping[str, Tensor] = field(default_factory=dict)  # what the algorithm remembers of earlier steps
+    u: Tensor  # (K, B', ...) K weak views of B' unlabeled examples
+    strong: Tensor | None = None  # (S, B', ...) strong views of the same examples; None for S = 0
+    memory: Mapping[str, Tensor] = field(default_factory=dict)  # running averages of earlier steps, by name
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What one step minimises, and what it took the unlabeled images for."""
+    """The result of one step: terms to minimise, guessed labels, updated running averages."""
 
     terms: dict[str, Tensor]  # scalars, already weighted: their sum is minimised
     guesses: Tensor | None = None  # (B, classes), rows sum to one, no gradient; None when nothing is guessed
-    memory: Mapping[str, Tensor] = field(default_factory=dict)  # what the next step's batch will hold; no gradient
+    memory: Mapping[str, Tensor] = field(default_factory=dict)  # for the next step's batch; no gradient
 
 
-class Algorithm(BaseModel, frozen=True, extra="forbid"):
+class Algorithm(Settings):
     """A way to learn from labeled and unlabeled images; fields are its hyper-parameters.
 
     The loop owns everything else: forward mode, backward, optimizer, EMA, logging, checkpoints.
@@ -43,11 +47,18 @@ class Algorithm(BaseModel, frozen=True, extra="forbid"):
     strong: ClassVar[int] = 0  # strongly augmented views of the same images
 
     def memory(self, classes: int) -> dict[str, Tensor]:
-        """Return what the algorithm remembers before its first step: running averages, by name. Most remember nothing.
+        """Return the running averages before the first step, by name. Most algorithms have none.
 
-        A loss changes none of it: it returns what the next step will find, and the loop keeps and stores that.
+        `loss` never changes them in place: it returns new values, which the loop passes to the next step and stores.
         """
         return {}
+
+    def for_length(self, steps: int) -> Self:
+        """Return the algorithm for a run of `steps` steps: a ramp is cut to at most RAMP_SHARE of them."""
+        longest = round(RAMP_SHARE * steps)
+        if getattr(self, "ramp", 0) <= longest:
+            return self
+        return self.model_copy(update={"ramp": longest})
 
     @abstractmethod
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:

@@ -1,32 +1,36 @@
-"""MixMatch with an anchor: what a weak view is taken for, a strong view must be taken for too."""
+"""MixMatch with augmentation anchoring: the guess of a weak view is also the target of a strong view."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import (
     Alignment,
-    aligned,
+    align_distribution,
     alignment_memory,
-    blended,
     frozen_statistics,
+    interleaved_forward,
+    mixup,
+    one_hot,
     probabilities,
     ramp,
     sharpen,
-    weak_answers,
+    weak_logits,
 )
 
 
-class AnchoredMixMatch(Algorithm, frozen=True):
+class AnchoredMixMatch(Algorithm):
     """MixMatch with two ideas of its successor (arXiv:1911.09785): distribution alignment and augmentation anchoring.
 
-    The guess comes from one weak view; this view and a strong one of the same image are blended with the labeled images
-    and fitted as MixMatch does. Unlike there: no prediction of rotations, and the squared error of MixMatch.
+    The guess comes from one weak view. That view and a strong view of the same image are mixed with the labeled images
+    and fitted as in MixMatch. Unlike the successor, it predicts no rotations and keeps MixMatch's squared error.
     """
 
     name: Literal["anchored-mixmatch"] = "anchored-mixmatch"
@@ -45,12 +49,18 @@ class AnchoredMixMatch(Algorithm, frozen=True):
         return alignment_memory(self.align, classes)
 
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
-        """Return cross-entropy on the labeled part of the blend, squared error on the unlabeled one."""
+        """Return cross-entropy on the labeled part of the mixture, squared error on the unlabeled part."""
         assert batch.strong is not None
         with frozen_statistics(student):
-            p = probabilities(weak_answers(student, teacher, batch.u[0], self.guesser))  # (B, classes)
-        p, memory = aligned(p, batch.y, batch.memory, self.align, self.align_decay)
+            p = probabilities(weak_logits(student, teacher, batch.u[0], self.guesser))  # (B, classes)
+        p, memory = align_distribution(p, batch.y, batch.memory, self.align, self.align_decay)
         q = sharpen(p, self.temperature)  # (B, classes)
-        weight = self.weight * ramp(step, self.ramp)
-        terms = blended(student, (batch.x, batch.y), [batch.u[0], batch.strong[0]], q, self.alpha, weight, rng)
+        targets = torch.cat([one_hot(batch.y, q), q, q])  # (N, classes), N = B + 2 B
+        inputs, targets = mixup(torch.cat([batch.x, batch.u[0], batch.strong[0]]), targets, self.alpha, rng)
+        logits = interleaved_forward(student, inputs, [len(batch.x), len(q), len(q)])  # (N, classes)
+        x, u = slice(len(batch.x)), slice(len(batch.x), None)
+        terms = {
+            "labeled": F.cross_entropy(logits[x], targets[x]),
+            "unlabeled": self.weight * ramp(step, self.ramp) * F.mse_loss(probabilities(logits[u]), targets[u]),
+        }
         return Losses(terms, guesses=q, memory=memory)

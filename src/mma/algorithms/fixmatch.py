@@ -1,4 +1,4 @@
-"""FixMatch: what a weak view is surely taken for, a strong view must be taken for too."""
+"""FixMatch: a confident guess from a weak view is the target of a strong view."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import (
     Alignment,
-    aligned,
+    align_distribution,
     alignment_memory,
     joint_forward,
     one_hot,
     probabilities,
     sharpen,
-    weak_answers,
+    weak_logits,
 )
 
 
-class FixMatch(Algorithm, frozen=True):
-    """Guess from a weak view, keep the sure guesses, fit them on a strong view (arXiv:2001.07685)."""
+class FixMatch(Algorithm):
+    """Guess from a weak view, keep confident guesses, fit them on a strong view (arXiv:2001.07685)."""
 
     name: Literal["fixmatch"] = "fixmatch"
     views: ClassVar[int] = 1
@@ -42,18 +42,18 @@ class FixMatch(Algorithm, frozen=True):
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
         """Return cross-entropy on labels, and on sure guesses for the strong views."""
         assert batch.strong is not None
-        p = probabilities(weak_answers(student, teacher, batch.u[0], self.guesser))  # (B, classes)
-        p, memory = aligned(p, batch.y, batch.memory, self.align, self.align_decay)
+        p = probabilities(weak_logits(student, teacher, batch.u[0], self.guesser))  # (B, classes)
+        p, memory = align_distribution(p, batch.y, batch.memory, self.align, self.align_decay)
         q = self._targets(p)  # (B, classes)
         sure = (p.amax(1) >= self.threshold).to(p.dtype)  # (B,)
         x, s = joint_forward(student, batch.x, batch.strong[0], moves_statistics=self.guesser == "teacher")
-        # The mean runs over all unlabeled images, also over those that were left out: few sure guesses move little.
+        # The mean runs over all unlabeled images, also those left out: a few confident guesses have little weight.
         fit = (sure * F.cross_entropy(s, q, reduction="none")).mean()
         terms = {"labeled": F.cross_entropy(x, batch.y), "unlabeled": self.weight * fit}
         return Losses(terms, guesses=q, memory=memory)
 
     def _targets(self, p: Tensor) -> Tensor:
-        """Sharpen the guesses, at temperature 0 all the way."""
+        """Return sharpened guesses; one-hot ones at temperature 0."""
         if self.temperature > 0:
             return sharpen(p, self.temperature)
         return one_hot(p.argmax(1), p)

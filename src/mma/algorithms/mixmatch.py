@@ -1,4 +1,4 @@
-"""MixMatch: the algorithm that the paper lets grow its own labeled set."""
+"""MixMatch: guess labels for unlabeled images, mix everything with MixUp, and fit the mixture."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import (
     Alignment,
-    aligned,
+    align_distribution,
     alignment_memory,
-    blended,
     forwards,
     frozen_statistics,
+    interleaved_forward,
+    mixup,
+    one_hot,
     probabilities,
     ramp,
     sharpen,
 )
 
 
-class MixMatch(Algorithm, frozen=True):
-    """Guess labels, sharpen them, MixUp everything, fit the blend (arXiv:1905.02249, algorithm 1)."""
+class MixMatch(Algorithm):
+    """Guess labels, sharpen them, MixUp everything, fit the mixture (arXiv:1905.02249, algorithm 1)."""
 
     name: Literal["mixmatch"] = "mixmatch"
     views: ClassVar[int] = 2  # Paper: each unlabeled image is augmented K = 2 times.
@@ -41,12 +44,19 @@ class MixMatch(Algorithm, frozen=True):
         return alignment_memory(self.align, classes)
 
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
-        """Return cross-entropy on the labeled part of the blend, squared error on the unlabeled one."""
+        """Return cross-entropy on the labeled part of the mixture, squared error on the unlabeled part."""
         with torch.no_grad(), frozen_statistics(student):
             # Original: guesses come from the student's own weights with batch statistics, one forward per view.
-            p = torch.stack([probabilities(view) for view in forwards(student, list(batch.u))]).mean(0)  # (B, classes)
-        p, memory = aligned(p, batch.y, batch.memory, self.align, self.align_decay)
+            p = torch.stack([probabilities(logits) for logits in forwards(student, list(batch.u))]).mean(0)
+        p, memory = align_distribution(p, batch.y, batch.memory, self.align, self.align_decay)
         q = sharpen(p, self.temperature)  # (B, classes)
-        weight = self.weight * ramp(step, self.ramp)
-        terms = blended(student, (batch.x, batch.y), list(batch.u), q, self.alpha, weight, rng)
+        targets = torch.cat([one_hot(batch.y, q), *[q] * len(batch.u)])  # (N, classes), N = B + K B
+        inputs, targets = mixup(torch.cat([batch.x, *batch.u]), targets, self.alpha, rng)
+        logits = interleaved_forward(student, inputs, [len(batch.x), *[len(q)] * len(batch.u)])  # (N, classes)
+        x, u = slice(len(batch.x)), slice(len(batch.x), None)
+        terms = {
+            "labeled": F.cross_entropy(logits[x], targets[x]),
+            # Original: the squared error is averaged over the batch and over the classes.
+            "unlabeled": self.weight * ramp(step, self.ramp) * F.mse_loss(probabilities(logits[u]), targets[u]),
+        }
         return Losses(terms, guesses=q, memory=memory)

@@ -1,4 +1,4 @@
-"""The small operations algorithms are made of. None of them waits for the device."""
+"""The operations that algorithms share, for inputs of any shape (B, ...). None of them waits for the device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Literal, TypeGuard, TypeVar, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -16,11 +15,11 @@ from mma.nets import GroupedNetwork
 
 T = TypeVar("T")
 Alignment = Literal["off", "uniform", "labels"]  # what the mean of the guesses is brought to
-JOINED = 32_768  # pixels of a batch up to which several are forwarded as one; above, they would not fit the cache
+JOINED = 32_768  # positions (pixels, or rows) of a batch up to which several are forwarded as one; more would not fit the cache
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Softmax, in single precision where the network answers in half."""  # (B, classes)
+    """Return the softmax, in float32 where the logits are in half precision."""  # (B, classes)
     return logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -32,45 +31,50 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
 
 
 def ramp(step: int, length: int) -> float:
-    """Return how far a linear rise from 0 to 1 over `length` steps has come; no length means no ramp."""
+    """Return the height of a linear ramp from 0 to 1 over `length` steps; always 1 for length 0."""
     return min(step / length, 1.0) if length else 1.0
 
 
 def one_hot(y: Tensor, like: Tensor) -> Tensor:
-    """Return labels as rows of zeros and a one, in the width, type and place of `like`."""  # (B,) -> (B, classes)
+    """Return one-hot rows with the width, dtype and device of `like`."""  # (B,) -> (B, classes)
     # A comparison, because torch's own one_hot looks at the labels and so waits for them.
     return (y[:, None] == torch.arange(like.shape[1], device=y.device)).to(like)
 
 
-def mixup(images: Tensor, targets: Tensor, alpha: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Blend every example with another one of the batch, so that the first of the two dominates.
+def mixup(inputs: Tensor, targets: Tensor, alpha: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Mix every example with a random partner: lambda' x + (1 - lambda') partner, targets with the same lambda'.
 
-    Each example has its own lambda from Beta(alpha, alpha), lambda' = max(lambda, 1 - lambda); alpha = 0 mixes nothing.
+    Each example draws its own lambda from Beta(alpha, alpha), lambda' = max(lambda, 1 - lambda); alpha = 0 mixes nothing.
     """
     if alpha == 0:  # Beta(0, 0) is 0 or 1, so lambda' is exactly one
-        return images, targets
-    share = rng.beta(alpha, alpha, size=len(images))
-    weight = _to_device(np.maximum(share, 1 - share).astype(np.float32), images)  # (N,)
-    partner = _to_device(rng.permutation(len(images)), images)  # (N,)
-    # The gathered copy is ours alone, so the blend is written into it.
-    mixed = images[partner].lerp_(images, weight.to(images.dtype).view(-1, 1, 1, 1))
-    return mixed, targets[partner].lerp_(targets, weight.to(targets.dtype).view(-1, 1))
+        return inputs, targets
+    lam = rng.beta(alpha, alpha, size=len(inputs))
+    weight = _to_device(np.maximum(lam, 1 - lam).astype(np.float32), inputs)  # (N,)
+    partner = _to_device(rng.permutation(len(inputs)), inputs)  # (N,)
+    # The gathered copy is ours alone, so the mixture is written into it.
+    mixed = inputs[partner].lerp_(inputs, per_example(weight, inputs))
+    return mixed, targets[partner].lerp_(targets, per_example(weight, targets))
+
+
+def per_example(values: Tensor, like: Tensor) -> Tensor:
+    """Return one number per example in a shape and dtype that broadcasts against `like`."""  # (B,) -> (B, 1, ...)
+    return values.to(like.dtype).view(-1, *[1] * (like.ndim - 1))
 
 
 def uniform(classes: int) -> Tensor:
-    """Return the distribution that knows nothing: what a running average of distributions starts from."""
+    """Return the uniform distribution, which running averages of distributions start from."""
     return torch.full((classes,), 1.0 / classes)
 
 
-def moved(average: Tensor, value: Tensor, decay: float) -> Tensor:
-    """Return a running average after one more value; none of its inputs is changed."""
+def ema(average: Tensor, value: Tensor, decay: float) -> Tensor:
+    """Return decay * average + (1 - decay) * value as a new tensor without gradient."""
     return torch.lerp(value.detach().to(average.dtype), average, decay)
 
 
-def align(p: Tensor, average: Tensor, target: Tensor) -> Tensor:
+def rescale(p: Tensor, average: Tensor, target: Tensor) -> Tensor:
     """Scale guesses by target / average and normalise them again, so that their mean moves towards `target`.
 
-    A guess of nothing but classes that the target lacks stays as it is.
+    A guess that has probability only on classes with target 0 is returned unchanged.
     """
     scaled = p * (target / average.clamp_min(1e-6))  # (B, classes)
     total = scaled.sum(1, keepdim=True)
@@ -78,20 +82,23 @@ def align(p: Tensor, average: Tensor, target: Tensor) -> Tensor:
 
 
 def alignment_memory(how: Alignment, classes: int) -> dict[str, Tensor]:
-    """Return what `aligned` remembers: the running means of guesses and of labels."""
+    """Return the running means of guesses and labels before the first step; nothing when alignment is off."""
     return {} if how == "off" else {"guesses": uniform(classes), "labels": uniform(classes)}
 
 
-def aligned(
+def align_distribution(
     p: Tensor, y: Tensor, memory: Mapping[str, Tensor], how: Alignment, decay: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Align guesses with all classes alike or with the labels seen, and return what to remember (arXiv:1911.09785)."""
+    """Bring the mean guess to the uniform distribution or to that of the labels (distribution alignment, arXiv:1911.09785).
+
+    Returns the aligned guesses and the updated running means.
+    """
     if how == "off":
         return p, {}
-    guesses = moved(memory["guesses"], p.mean(0), decay)
-    labels = moved(memory["labels"], one_hot(y, p).mean(0), decay)
+    guesses = ema(memory["guesses"], p.mean(0), decay)
+    labels = ema(memory["labels"], one_hot(y, p).mean(0), decay)
     target = labels if how == "labels" else torch.full_like(labels, 1.0 / len(labels))
-    return align(p, guesses, target), {"guesses": guesses, "labels": labels}
+    return rescale(p, guesses, target), {"guesses": guesses, "labels": labels}
 
 
 def interleave(parts: Sequence[Tensor]) -> list[Tensor]:
@@ -105,36 +112,14 @@ def uninterleave(parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
     return _exchange(parts, _swap(_cuts(sizes)))
 
 
-def interleaved_forward(student: nn.Module, images: Tensor, parts: Sequence[int]) -> Tensor:
-    """Return the logits of `images`, computed in as many training-mode forwards as there are parts.
+def interleaved_forward(student: nn.Module, inputs: Tensor, parts: Sequence[int]) -> Tensor:
+    """Return the logits of `inputs`, computed in as many training-mode forwards as there are parts.
 
-    `parts` are lengths that add up to that of `images`. Each forward normalises over its own interleaved batch, and
+    `parts` are lengths that add up to that of `inputs`. Each forward normalises over its own interleaved batch, and
     only the first moves the running statistics of batch normalisation.
     """
-    mixed = interleave(torch.split(images, list(parts)))
+    mixed = interleave(torch.split(inputs, list(parts)))
     return torch.cat(uninterleave(forwards(student, mixed), parts))  # (N, classes)
-
-
-def blended(
-    student: nn.Module,
-    labeled: tuple[Tensor, Tensor],
-    views: list[Tensor],
-    q: Tensor,
-    alpha: float,
-    weight: float,
-    rng: np.random.Generator,
-) -> dict[str, Tensor]:
-    """MixUp labeled images and views of unlabeled ones that are taken for `q`, and return MixMatch's terms of the blend."""
-    x, y = labeled
-    targets = torch.cat([one_hot(y, q), *[q] * len(views)])
-    images, targets = mixup(torch.cat([x, *views]), targets, alpha, rng)
-    logits = interleaved_forward(student, images, [len(x), *[len(q)] * len(views)])
-    first, rest = slice(len(x)), slice(len(x), None)
-    return {
-        "labeled": F.cross_entropy(logits[first], targets[first]),
-        # Original: the squared error is averaged over the batch and over the classes.
-        "unlabeled": weight * F.mse_loss(probabilities(logits[rest]), targets[rest]),
-    }
 
 
 def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
@@ -149,26 +134,26 @@ def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _joinable(net: nn.Module, batches: Sequence[Tensor]) -> TypeGuard[GroupedNetwork]:
-    """Whether one tensor of all batches is faster: where they are so small that calling costs more than computing."""
+    """Whether to forward all batches as one tensor: equal shapes, and small enough that this is faster."""
     first, *others = batches
     alike = bool(others) and all(batch.shape == first.shape for batch in others)
     return isinstance(net, GroupedNetwork) and alike and first[:, 0].numel() <= JOINED
 
 
-def weak_answers(student: nn.Module, teacher: nn.Module, images: Tensor, guesser: str) -> Tensor:
-    """Return the logits that guesses are made of, with the statistics of their batch and without gradient.
+def weak_logits(student: nn.Module, teacher: nn.Module, weak: Tensor, guesser: str) -> Tensor:
+    """Return the guesser's logits for weak views: batch statistics, no gradient.
 
-    The student's own forward moves its running statistics: weak views are what the images of an evaluation look like.
+    The student's forward moves its running statistics, because weak views look like the images of an evaluation.
     """
     with torch.no_grad():
         if guesser == "student":
-            return cast(Tensor, student(images))
+            return cast(Tensor, student(weak))
         with training_mode(teacher), frozen_statistics(teacher):
-            return cast(Tensor, teacher(images))  # (B, classes)
+            return cast(Tensor, teacher(weak))  # (B, classes)
 
 
 def joint_forward(student: nn.Module, x: Tensor, s: Tensor, *, moves_statistics: bool) -> tuple[Tensor, Tensor]:
-    """Return the logits of labeled and strong images out of one forward, so that both are normalised alike."""
+    """Return the logits of labeled inputs and strong views from one forward, normalised over both together."""
     with nullcontext() if moves_statistics else frozen_statistics(student):
         logits: Tensor = student(torch.cat([x, s]))
     return logits[: len(x)], logits[len(x) :]
@@ -176,7 +161,7 @@ def joint_forward(student: nn.Module, x: Tensor, s: Tensor, *, moves_statistics:
 
 @contextmanager
 def frozen_statistics(module: nn.Module) -> Iterator[None]:
-    """Let batch normalisation use the statistics of its batch and leave its running ones (and their count) alone."""
+    """Keep running statistics (and their count) unchanged; batch normalisation uses the statistics of its batch."""
     tracking = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     for m in tracking:
         m.track_running_stats = False
@@ -189,7 +174,7 @@ def frozen_statistics(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def training_mode(module: nn.Module) -> Iterator[None]:
-    """Put `module` in training mode, and every part of it back into its own mode afterwards."""
+    """Put `module` in training mode; afterwards every submodule gets its own mode back."""
     modes = [(m, m.training) for m in module.modules()]
     module.train()
     try:
@@ -200,7 +185,7 @@ def training_mode(module: nn.Module) -> Iterator[None]:
 
 
 def noise_like(x: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return standard normal noise in the shape and place of `x`, drawn where `x` lives."""
+    """Return standard normal noise with the shape, dtype and device of `x`."""
     generator = torch.Generator(device=x.device).manual_seed(int(rng.integers(2**63)))
     return torch.empty_like(x).normal_(generator=generator)
 
@@ -224,5 +209,5 @@ def _exchange(parts: Sequence[Tensor], cuts: list[list[int]]) -> list[Tensor]:
 
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
-    """Send host numbers to where `like` lives, without waiting for their arrival."""
+    """Copy an array to the device of `like` without waiting for the copy."""
     return torch.from_numpy(array).to(like.device, non_blocking=True)

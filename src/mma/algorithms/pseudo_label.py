@@ -1,4 +1,4 @@
-"""Pseudo-Label: where the student is sure of itself, its answer is taken for the truth."""
+"""Pseudo-Label: the student's confident predictions become labels."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import frozen_statistics, one_hot, probabilities, ramp
 
 
-class PseudoLabel(Algorithm, frozen=True):
-    """Fit the most likely class of those unlabeled images that it is clear for (Lee, 2013)."""
+class PseudoLabel(Algorithm):
+    """Fit the most likely class of unlabeled images whose probability is above a threshold (Lee, 2013)."""
 
     name: Literal["pseudo-label"] = "pseudo-label"
     views: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""The yardstick: learn from the labeled images alone."""
+"""The supervised baseline: learn from the labeled images alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
 
 
-class Supervised(Algorithm, frozen=True):
+class Supervised(Algorithm):
     """Cross-entropy on the labeled images; unlabeled ones are never looked at."""
 
     name: Literal["supervised"] = "supervised"
@@ -21,5 +21,5 @@ class Supervised(Algorithm, frozen=True):
     smoothing: float = Field(0.001, ge=0, lt=1)
 
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
-        """Return the cross-entropy."""
+        """Return the cross-entropy with smoothed labels."""
         return Losses({"labeled": F.cross_entropy(student(batch.x), batch.y, label_smoothing=self.smoothing)})

@@ -1,4 +1,4 @@
-"""Virtual adversarial training: the answer must not change in the direction where it changes most easily."""
+"""Virtual adversarial training: predictions must not change under the small perturbation that changes them most."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 from mma.algorithms.ops import frozen_statistics, noise_like, ramp
 
 
-class VAT(Algorithm, frozen=True):
-    """Smooth the answers around unlabeled images and make them certain (arXiv:1704.03976, with entropy term)."""
+class VAT(Algorithm):
+    """Make predictions smooth around unlabeled examples, and low in entropy (arXiv:1704.03976, with entropy term)."""
 
     name: Literal["vat"] = "vat"
     views: ClassVar[int] = 1
@@ -29,23 +29,23 @@ class VAT(Algorithm, frozen=True):
     ramp: int = Field(419_430, ge=0)
 
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
-        """Return cross-entropy on labels, divergence under the perturbation, and entropy of the answers."""
+        """Return cross-entropy on labels, divergence under the perturbation, and entropy of the predictions."""
         logits = student(batch.x)  # Original: only the labeled forward moves the BN running statistics.
         u = batch.u[0]
         # The probe is too short for half precision, so autocast rests here.
         with frozen_statistics(student), torch.autocast(u.device.type, enabled=False):
             clean = student(u).log_softmax(1)  # (B, classes)
-            moved = student(u + self._perturbation(student, u, clean.detach(), rng)).log_softmax(1)
+            perturbed = student(u + self._perturbation(student, u, clean.detach(), rng)).log_softmax(1)
         terms = {
             "labeled": F.cross_entropy(logits, batch.y),
             # Original: the divergence is measured from the perturbed answer to the clean one, which gets no gradient.
-            "adversarial": self.weight * ramp(step, self.ramp) * _divergence(moved, clean.detach()),
+            "adversarial": self.weight * ramp(step, self.ramp) * _divergence(perturbed, clean.detach()),
             "entropy": self.entropy * -(clean.exp() * clean).sum(1).mean(),
         }
         return Losses(terms, guesses=clean.detach().exp())
 
     def _perturbation(self, student: nn.Module, u: Tensor, clean: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return, for each image, a step of length `radius` in the direction that changes the answer most."""
+        """Return, for each example, a step of length `radius` in the direction that changes the prediction most."""
         # Original: the direction comes from one power iteration that starts at normal noise.
         d = (self.probe * _unit(noise_like(u, rng))).requires_grad_()
         divergence = _divergence(clean, student(u + d).log_softmax(1))
@@ -59,6 +59,7 @@ def _divergence(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _unit(d: Tensor) -> Tensor:
-    """Scale each image to length one; the largest entry goes first, so that tiny gradients survive the squares."""
-    d = d / (d.abs().amax((1, 2, 3), keepdim=True) + 1e-12)
-    return d / (d.square().sum((1, 2, 3), keepdim=True) + 1e-6).sqrt()
+    """Scale each example to length one. Dividing by the largest entry first keeps tiny gradients from underflowing."""
+    own = tuple(range(1, d.ndim))  # all dimensions but the batch
+    d = d / (d.abs().amax(own, keepdim=True) + 1e-12)
+    return d / (d.square().sum(own, keepdim=True) + 1e-6).sqrt()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mma.text import printable
+
 if TYPE_CHECKING:
-    from mma.data import DataSet
+    from mma.data import DataSet, DataSetInfo
 
 app = typer.Typer(help="List, get and inspect data sets.", no_args_is_help=True)
 
@@ -25,24 +26,31 @@ def list_(as_json: Json = False) -> None:
     """List every data set, and whether it is ready or how to get it."""
     from mma.data import catalogue
 
-    rows = [asdict(entry) for entry in catalogue()]
+    known = catalogue()
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        typer.echo(json.dumps([asdict(info) for info in known], indent=1))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    rows = [("name", "pool", "test", "classes", "size", ""), *(_cells(info) for info in known)]
+    typer.echo("\n".join([*_table(rows), "", "your own images:  mma data get folder --from DIR"]))
 
-    table = Table("name", box=None, pad_edge=False)
-    for column in ("pool", "test", "classes", "size"):
-        table.add_column(column, justify="right")
-    table.add_column("")
-    for row in rows:
-        state = "ready" if row["ready"] else ("damaged: " if row["problem"] else "") + row["command"]
-        cells = (row["name"], f"{row['pool']:,}", f"{row['test']:,}", str(row["classes"]), row["size"], state)
-        table.add_row(*(Text(cell) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-    typer.echo("\nyour own images:  mma data get folder --from DIR")
+
+def _cells(info: DataSetInfo) -> tuple[str, ...]:
+    state = "ready" if info.ready else ("damaged: " if info.problem else "") + info.command
+    return info.name, f"{info.pool:,}", f"{info.test:,}", str(info.classes), _size(info.shape), state
+
+
+def _size(shape: tuple[int, int, int]) -> str:
+    return " x ".join(map(str, shape)) if all(shape) else "?"
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Set rows in columns: the first and the last to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *numbers, last in rows:
+        aligned = [f"{number:>{width}}" for number, width in zip(numbers, widths[1:-1], strict=True)]
+        lines.append("  ".join([f"{first:{widths[0]}}", *aligned, last]).rstrip())
+    return lines
 
 
 @app.command("get")
@@ -67,14 +75,20 @@ def get_(
     ] = None,
     mirror: Annotated[bool, typer.Option("--mirror", help="folder: a mirror image means the same.")] = False,
     grey: Annotated[bool, typer.Option("--grey", help="folder: store one channel instead of three.")] = False,
+    classes: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="folder: all classes, for example cat,dog (else: from labels).")
+    ] = None,
 ) -> None:
     """Make a data set ready: from its official download, from files you have, or from a folder of images."""
     from mma.data import FolderOptions, get, get_folder
 
-    options = FolderOptions(own_name, side, labels, test, holdout, mirror, grey)
+    declared = tuple(part.strip() for part in classes.split(",")) if classes is not None else ()
+    options = FolderOptions(own_name, side, labels, test, holdout, mirror, grey, declared)
     if name != "folder":
         if options != FolderOptions():
-            raise ValueError(f"--name, --side and the other folder options do not go with {name}. Leave them out.")
+            raise ValueError(
+                f"--name, --side and the other folder options do not go with {printable(name)}. Leave them out."
+            )
         data = get(name, directory=directory, accept_hash_mismatch=accept_hash_mismatch)
     elif directory is None:
         raise ValueError("a folder of images needs its place:  mma data get folder --from DIR")
@@ -89,10 +103,9 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show one data set, after reading every byte of it and comparing it with its digest."""
-    from mma.data import load, verify
+    from mma.data import verify
 
-    data = load(name)
-    verify(data)
+    data = verify(name)
     if as_json:
         typer.echo(json.dumps(_details(data), indent=1))
         return
@@ -100,8 +113,6 @@ def info(
 
 
 def _summary(data: DataSet) -> list[str]:
-    from mma.text import printable
-
     height, width, channels = data.train.shape
     return [
         f"{data.name}: {len(data.train):,} images in the pool, {len(data.test):,} to test on, "
@@ -115,8 +126,6 @@ def _digests(data: DataSet) -> list[str]:
 
 
 def _counts(data: DataSet) -> list[str]:
-    from mma.text import printable
-
     tests = data.test.class_counts()
     width = max((len(printable(name)) for name in tests), default=0)
     unlabeled = int((data.train.labels < 0).sum())
@@ -125,12 +134,16 @@ def _counts(data: DataSet) -> list[str]:
 
 
 def _remarks(data: DataSet) -> list[str]:
-    from mma.text import printable
+    from mma.data.cache import place
 
-    notes = [f"note: {note}" for note in data.notes]
+    notes = [f"note: {printable(note)}" for note in data.notes]
+    if not data.verified:
+        notes.append(
+            f"to have the official files instead, delete {printable(str(place(data.name)))} and run  mma data get {data.name}"
+        )
     if not data.quarantine:
         return notes
-    bad = [f"  {printable(file.file)}: {file.reason}" for file in data.quarantine[:SHOWN]]
+    bad = [f"  {printable(file.file)}: {printable(file.reason)}" for file in data.quarantine[:SHOWN]]
     more = len(data.quarantine) - SHOWN
     rest = [f"  and {more:,} more:  mma data info {data.name} --json  lists them all"] if more > 0 else []
     return [*notes, f"left out {len(data.quarantine):,} files:", *bad, *rest]

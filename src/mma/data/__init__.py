@@ -1,20 +1,20 @@
 """Data: any source becomes `Images`, one uint8 array with labels and class names. Nothing here imports torch."""
 
-from mma.data.cache import data_root, verify
+from mma.data.cache import data_root
 from mma.data.folder import FolderOptions
-from mma.data.images import UNKNOWN, DataSet, Images, Quarantined
-from mma.data.sources import SOURCES, Entry, Source, catalogue, get, get_folder, load, names
+from mma.data.images import UNKNOWN, BadFile, DataSet, Images
+from mma.data.sources import SOURCES, DataSetInfo, Source, catalogue, get, get_folder, load, names, verify
 from mma.data.subsets import START_SETS, nested_order, start_set, subset
 
 __all__ = [
     "SOURCES",
     "START_SETS",
     "UNKNOWN",
+    "BadFile",
     "DataSet",
-    "Entry",
+    "DataSetInfo",
     "FolderOptions",
     "Images",
-    "Quarantined",
     "Source",
     "catalogue",
     "data_root",

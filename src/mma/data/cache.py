@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from mma.data.images import DataSet, Images, Quarantined
+from mma.data.images import KEY_BYTES, BadFile, DataSet, Images
 from mma.text import printable
 
-FORMAT = 1
+FORMAT = 2
 MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
 Number = TypeVar("Number", np.uint8, np.int64)
 
@@ -26,9 +27,10 @@ class SplitMeta(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     shape: tuple[NonNegativeInt, PositiveInt, PositiveInt, PositiveInt]
     digest: str = Field(pattern="^[0-9a-f]{64}$")
+    keys_digest: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class Meta(BaseModel):
+class DataSetMeta(BaseModel):
     """meta.json: everything about a data set but its arrays and file names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,12 +42,12 @@ class Meta(BaseModel):
     verified: bool
     named: bool
     notes: tuple[str, ...]
-    quarantine: tuple[Quarantined, ...]
+    quarantine: tuple[BadFile, ...]
     train: SplitMeta
     test: SplitMeta
 
 
-class Names(BaseModel):
+class FileNames(BaseModel):
     """names.json: the file names of images that came from a folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -83,6 +85,16 @@ def command(name: str) -> str:
     return f"mma data get folder --from DIR --name {own}" if own else f"mma data get {source}"
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a place that cannot be written to, before any work is done for it; nothing is created."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"{printable(str(folder))} cannot be written: {printable(str(there))} is not a folder we may write to. Set "
+            "MMA_DATA to one that is, and run the same command again."
+        )
+
+
 def is_ready(name: str, root: Path | None = None) -> bool:
     """Tell whether a finished cache is there; opening it checks it."""
     return (place(name, root) / "meta.json").is_file()
@@ -106,45 +118,52 @@ def open_saved(name: str, root: Path | None = None) -> DataSet:
             meta.classes,
             None if names is None else getattr(names, split),
             about.digest,
+            _array(folder, name, f"{split}-keys.npy", (about.shape[0], KEY_BYTES), np.uint8),
         )
         for split, about in (("train", meta.train), ("test", meta.test))
     )
     return DataSet(name, train, test, meta.mirror, meta.source, meta.verified, meta.notes, meta.quarantine)
 
 
-def read_meta(name: str, root: Path | None = None) -> Meta:
+def read_meta(name: str, root: Path | None = None) -> DataSetMeta:
     """Read meta.json, and refuse one that a newer mma wrote or that says something impossible."""
     folder = place(name, root)
     text = _read_text(folder / "meta.json", name)
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise _broken(folder, name, "meta.json is not JSON") from error
-    written = content.get("format") if isinstance(content, dict) else None
-    if isinstance(written, int) and written > FORMAT:
+        raise _damage(folder, name, "meta.json is not JSON") from error
+    version = content.get("format") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != FORMAT:
         raise ValueError(
-            f"{folder} was made by a newer mma (format {written}; this one reads up to {FORMAT}). Update mma, or make "
-            f"the data set again for this one:  {command(name)}"
+            f"{printable(str(folder))} was made by another version of mma (format {version}; this one reads {FORMAT}). "
+            f"Make the data set again:  {command(name)}"
         )
     try:
-        meta = Meta.model_validate_json(text)
+        meta = DataSetMeta.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise _broken(folder, name, f"meta.json: {where or 'its content'}: {first['msg']}") from error
+        raise _damage(folder, name, f"meta.json: {where or 'its content'}: {first['msg']}") from error
     if meta.name != name or meta.train.shape[1:] != meta.test.shape[1:]:
-        raise _broken(folder, name, "meta.json describes another data set")
+        raise _damage(folder, name, "meta.json describes another data set")
     return meta
 
 
-def verify(data: DataSet) -> None:
-    """Read every byte of a data set and compare it with the digests stored beside it."""
-    for split, images in (("train", data.train), ("test", data.test)):
-        if images.computed_digest() != images.digest():
+def check_saved(data: DataSet, root: Path | None = None) -> None:
+    """Read every byte of a saved data set and compare it with the digests stored beside it."""
+    meta = read_meta(data.name, root)
+    for split, images, about in (("train", data.train, meta.train), ("test", data.test, meta.test)):
+        if images.computed_digest() != about.digest or keys_digest(images) != about.keys_digest:
             raise ValueError(
                 f"the {split} images of {data.name} have changed on disk since they were saved: their digest is not "
                 f"the stored one any more. Make the data set again:  {command(data.name)}"
             )
+
+
+def keys_digest(images: Images) -> str:
+    """Hash the keys of all images, in their order."""
+    return hashlib.sha256(np.ascontiguousarray(images.keys).data).hexdigest()
 
 
 def _array(folder: Path, name: str, file: str, shape: tuple[int, ...], dtype: type[Number]) -> NDArray[Number]:
@@ -152,32 +171,34 @@ def _array(folder: Path, name: str, file: str, shape: tuple[int, ...], dtype: ty
     path, expected = folder / file, int(np.prod(shape)) * np.dtype(dtype).itemsize
     size = path.stat().st_size if path.is_file() else -1
     if size < 0:
-        raise _broken(folder, name, f"{file} is missing")
+        raise _damage(folder, name, f"{file} is missing")
     try:
         # "c" is copy-on-write: nobody can write into the cache, and torch accepts the array without a copy
         array: NDArray[Number] = np.load(path, mmap_mode="c" if expected else None, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise _broken(folder, name, f"{file} is cut short or damaged ({size:,} bytes)") from error
+        raise _damage(folder, name, f"{file} is cut short or damaged ({size:,} bytes)") from error
     offset = getattr(array, "offset", size - expected)
     if array.shape != shape or array.dtype != np.dtype(dtype) or size != offset + expected:
-        raise _broken(folder, name, f"{file} holds {array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}")
+        raise _damage(folder, name, f"{file} holds {array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}")
     return array
 
 
-def _read_names(folder: Path, name: str) -> Names:
+def _read_names(folder: Path, name: str) -> FileNames:
     try:
-        return Names.model_validate_json(_read_text(folder / "names.json", name))
+        return FileNames.model_validate_json(_read_text(folder / "names.json", name))
     except ValidationError as error:
-        raise _broken(folder, name, "names.json is not the list of names it should be") from error
+        raise _damage(folder, name, "names.json is not the list of names it should be") from error
 
 
 def _read_text(path: Path, name: str) -> bytes:
     if not path.is_file():
-        raise _broken(path.parent, name, f"{path.name} is missing")
+        raise _damage(path.parent, name, f"{path.name} is missing")
     if path.stat().st_size > MAX_JSON:
-        raise _broken(path.parent, name, f"{path.name} is larger than {MAX_JSON:,} bytes")
+        raise _damage(path.parent, name, f"{path.name} is larger than {MAX_JSON:,} bytes")
     return path.read_bytes()
 
 
-def _broken(folder: Path, name: str, what: str) -> ValueError:
-    return ValueError(f"{folder} is damaged: {what}. Make the data set again:  {command(name)}")
+def _damage(folder: Path, name: str, what: str) -> ValueError:
+    return ValueError(
+        f"{printable(str(folder))} is damaged: {printable(what)}. Make the data set again:  {command(name)}"
+    )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mma.data.images import Images
-from mma.data.originals import Checked, Original, find, is_official, read_members
+from mma.data.originals import Original, find, find_content_difference, is_official, read_members, refusal
 from mma.text import printable
 
 SITE = "https://www.cs.toronto.edu/~kriz/"
@@ -37,7 +38,7 @@ class Release:
     test: tuple[Original, ...]
     classes: tuple[str, ...]
     label_bytes: int  # the label is the last of them: CIFAR-100 writes the coarse label first
-    class_names: str = ""  # the file of class names in the archive
+    wrong_releases: tuple[str, ...]  # files and folders of the releases for Python and MATLAB
 
     @property
     def record(self) -> int:
@@ -45,8 +46,8 @@ class Release:
         return self.label_bytes + PIXELS
 
 
-def _binary(name: str, size: int, sha1: str = "") -> Original:
-    return Original(f"{name}.bin", size, f"sha1:{sha1}" if sha1 else "")
+def _binary(name: str, size: int, sha1: str) -> Original:
+    return Original(f"{name}.bin", size, f"sha1:{sha1}")
 
 
 CIFAR10 = Release(
@@ -68,6 +69,10 @@ CIFAR10 = Release(
     (_binary("test_batch", 30_730_000, "67eb016db431130d61cd03c7ad570b013799c88c"),),
     CIFAR10_CLASSES,
     label_bytes=1,
+    wrong_releases=(
+        *("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1"),
+        *("cifar-10-matlab.tar.gz", "cifar-10-batches-mat", "data_batch_1.mat"),
+    ),
 )
 CIFAR100 = Release(
     "CIFAR-100",
@@ -78,11 +83,14 @@ CIFAR100 = Release(
         f"{SITE}cifar-100-binary.tar.gz",
     ),
     "cifar-100-binary",
-    (_binary("train", 153_700_000),),  # nobody publishes hashes of the loose files, only that of the archive
-    (_binary("test", 30_740_000),),
+    (_binary("train", 153_700_000, "e207cd2e05b73b1393c74c7f5e7bea451d63e08e"),),
+    (_binary("test", 30_740_000, "8fb6623e830365ff53cf14adec797474f5478006"),),
     CIFAR100_CLASSES,
     label_bytes=2,
-    class_names="fine_label_names.txt",
+    wrong_releases=(
+        *("cifar-100-python.tar.gz", "cifar-100-python", "train"),
+        *("cifar-100-matlab.tar.gz", "cifar-100-matlab", "train.mat"),
+    ),
 )
 
 
@@ -97,79 +105,70 @@ def read_cifar100(directory: Path, *, accept: bool) -> tuple[Images, Images, boo
 
 
 def _read(release: Release, directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-    files = {file.name: file for file in _contents(release, directory, accept=accept)}
-    classes = _class_names(release, files.pop(release.class_names, None))
-    train, test = (
-        _images(release, [files[part.name] for part in parts], classes) for parts in (release.train, release.test)
-    )
-    return train, test, all(file.official for file in files.values())
+    """Check and convert the record files. An archive is checked by what is in it, so a repacked one is as good."""
+    parts = (*release.train, *release.test)
+    contents = _contents(release, parts, directory)
+    records = {part.name: _records(release, part.name, contents[part.name]) for part in parts}
+    official = [
+        is_official(part.name, find_content_difference(contents[part.name], part), accept=accept) for part in parts
+    ]
+    train, test = (_images(release, [records[part.name] for part in split]) for split in (release.train, release.test))
+    return train, test, all(official)
 
 
-def _contents(release: Release, directory: Path, *, accept: bool) -> list[Checked]:
-    """Read the record files (and the class names) out of the archive if it is there, else as loose files."""
-    wanted = [part.name for part in (*release.train, *release.test)]
+def _contents(release: Release, parts: tuple[Original, ...], directory: Path) -> dict[str, bytes]:
+    """Read the record files out of the archive if it is there, else as loose files."""
     archive = find(directory, (release.archive.name,))
     if archive is None:
-        return _loose(release, directory, accept=accept)
-    official = is_official(archive, release.archive, accept=accept)
-    members = read_members(archive, [*wanted, release.class_names])
-    if missing := [name for name in wanted if name not in members]:
-        raise ValueError(f"{archive.name} has no {missing[0]}. Replace it and run the same command again.")
-    return [Checked(name, content, official) for name, content in members.items()]
+        return {part.name: _loose(release, part, directory) for part in parts}
+    members = read_members(archive, {part.name: part.size for part in parts})
+    if missing := [part.name for part in parts if part.name not in members]:
+        raise refusal(archive.name, f"is not the binary release of {release.name}: it has no {missing[0]}")
+    return members
 
 
-def _loose(release: Release, directory: Path, *, accept: bool) -> list[Checked]:
-    checked = []
-    for part in (*release.train, *release.test):
-        path = find(directory, (part.name,), release.folder)
-        if path is None:
-            raise ValueError(
-                f"{printable(str(directory))} has neither {release.archive.name} nor {part.name}. Put the binary release "
-                f"of {release.name} there, or download it by leaving out --from."
-            )
-        official = is_official(path, part, accept=accept)
-        if path.stat().st_size > part.size:
-            raise ValueError(f"{part.name} is larger than the official file ({part.size:,} bytes). Replace it.")
-        checked.append(Checked(part.name, path.read_bytes(), official))
-    names = find(directory, (release.class_names,), release.folder) if release.class_names else None
-    return checked if names is None else [*checked, Checked(release.class_names, names.read_bytes(), True)]
+def _loose(release: Release, part: Original, directory: Path) -> bytes:
+    path = find(directory, (part.name,), release.folder)
+    if path is None:
+        raise _not_here(release, part, directory)
+    if path.stat().st_size > part.size:
+        raise refusal(part.name, f"is larger than the official file ({part.size:,} bytes)")
+    return path.read_bytes()
 
 
-def _class_names(release: Release, file: Checked | None) -> tuple[str, ...]:
-    """Take the class names from the release when it brings them."""
-    if file is None:
-        return release.classes
-    names = tuple(file.content.decode("utf-8", errors="replace").split())
-    if len(names) != len(release.classes) or len(set(names)) != len(names):
-        raise ValueError(
-            f"{file.name} names {len(names)} classes, not {len(release.classes)} different ones. "
-            "Delete it and run the same command again: the well-known names are used then."
+def _not_here(release: Release, part: Original, directory: Path) -> ValueError:
+    shown = printable(str(directory))
+    if wrong := [name for name in release.wrong_releases if (directory / name).exists()]:
+        return ValueError(
+            f"{shown} holds another release of {release.name} ({wrong[0]}): mma reads the binary one, not that for Python "
+            f"or MATLAB. Put {release.archive.name} there, or download it by leaving out --from."
         )
-    return names
+    return ValueError(
+        f"{shown} has neither {release.archive.name} nor {part.name}. Put the binary release of {release.name} there, or "
+        "download it by leaving out --from."
+    )
 
 
-def _images(release: Release, files: list[Checked], classes: tuple[str, ...]) -> Images:
-    records = np.concatenate([_records(release, file) for file in files])
-    labels = records[:, release.label_bytes - 1].astype(np.int64)
+def _images(release: Release, parts: list[NDArray[np.uint8]]) -> Images:
+    records = np.concatenate(parts)
+    labels = records[:, release.label_bytes - 1]
     planes = records[:, release.label_bytes :].reshape(-1, 3, 32, 32)
-    return Images(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels, classes)
+    return Images(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels.astype(np.int64), release.classes)
 
 
-def _records(release: Release, file: Checked) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+def _records(release: Release, name: str, content: bytes) -> NDArray[np.uint8]:
     """Cut a file into records, (N, record) uint8, and refuse one that is not made of whole, possible records."""
-    size = len(file.content)
-    if size == 0 or size % release.record:
-        whole = size // release.record
-        raise ValueError(
-            f"{file.name} is cut short or is not {release.name}: {size:,} bytes are {whole:,} whole records of "
-            f"{release.record:,} bytes and {size % release.record:,} bytes more. Delete it and run the same command again."
+    whole, rest = divmod(len(content), release.record)
+    if not content or rest:
+        raise refusal(
+            name,
+            f"is cut short, or is not {release.name}: {len(content):,} bytes are {whole:,} whole records of "
+            f"{release.record:,} bytes and {rest:,} bytes more",
         )
-    records = np.frombuffer(file.content, np.uint8).reshape(-1, release.record)
+    records = np.frombuffer(content, np.uint8).reshape(-1, release.record)
     labels = records[:, release.label_bytes - 1]
     if labels.max() >= len(release.classes):
         bad = int(np.argmax(labels >= len(release.classes)))
-        raise ValueError(
-            f"{file.name} is not {release.name}: record {bad:,} has label {labels[bad]}, and labels go from 0 to "
-            f"{len(release.classes) - 1}. Replace it and run the same command again."
-        )
+        last = len(release.classes) - 1
+        raise refusal(name, f"is not {release.name}: record {bad:,} has label {labels[bad]}, and labels end at {last}")
     return records

@@ -11,7 +11,7 @@ from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from mma.data.originals import READ, Original, is_official
+from mma.data.originals import READ, Original, find_difference
 from mma.data.progress import bar
 
 ATTEMPTS = 5
@@ -21,9 +21,8 @@ TIMEOUT = 30  # seconds without a byte
 def fetch(original: Original, directory: Path) -> Path:
     """Download `original` into `directory` unless it is there already, whole and right."""
     path = directory / original.name
-    if path.is_file() and is_official(path, original, accept=True):
+    if path.is_file() and not find_difference(path, original):
         return path
-    directory.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     problem = ""
     for _ in range(ATTEMPTS):
@@ -49,6 +48,7 @@ def _attempt(original: Original, part: Path, have: int) -> str:
     try:
         with urlopen(Request(original.url, headers=headers), timeout=TIMEOUT) as response:
             have = _offset(response, have)
+            part.parent.mkdir(parents=True, exist_ok=True)  # not before a server has answered
             with part.open("ab") as file, bar(original.name, original.size, done=have, in_bytes=True) as advance:
                 file.truncate(have)
                 for piece in _pieces(response):
@@ -98,11 +98,12 @@ def _finish(original: Original, part: Path, path: Path, problem: str) -> None:
             f"({have:,} of {original.size:,} bytes are here). Run the same command again: it goes on from there; "
             "or give the folder where the file lies with --from DIR."
         )
-    try:
-        is_official(part, original, accept=False)
-    except ValueError as error:
+    if difference := find_difference(part, original):
         part.unlink()
-        raise ValueError(f"{original.url} did not send the official file. {error} The download was deleted.") from error
+        raise ValueError(
+            f"{original.url} did not send the official file: {difference}. The download was deleted. Get "
+            f"{original.name} elsewhere and give its folder with --from DIR."
+        )
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.images import Images
-from mma.data.originals import Original, find, is_official_content, unzip
+from mma.data.originals import Original, find, find_content_difference, is_official, refusal, unzip
 from mma.text import printable
 
 CLASSES = (
@@ -18,7 +17,7 @@ CLASSES = (
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 SITE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-PACKAGED = (Path("/usr/share/datasets/fashion-mnist"),)  # Debian: dataset-fashion-mnist
+PACKAGE_FOLDERS = (Path("/usr/share/datasets/fashion-mnist"),)  # Debian: dataset-fashion-mnist
 LIMIT = 64 << 20  # bytes of content; the largest official file has 47,040,016
 IMAGES, LABELS = 0x0803, 0x0801  # idx magic numbers: uint8 in three and in one dimension
 
@@ -67,19 +66,17 @@ def read(directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
 
 
 def _read_split(directory: Path, split: str, *, accept: bool) -> tuple[Images, bool]:
-    images, images_official = _content(directory, f"{split}-images-idx3-ubyte", accept=accept)
-    labels, labels_official = _content(directory, f"{split}-labels-idx1-ubyte", accept=accept)
-    pixels = parse_idx(images, IMAGES, f"{split}-images-idx3-ubyte")
-    y = parse_idx(labels, LABELS, f"{split}-labels-idx1-ubyte").astype(np.int64)
+    pixels, images_official = _read_array(directory, f"{split}-images-idx3-ubyte", IMAGES, accept=accept)
+    y, labels_official = _read_array(directory, f"{split}-labels-idx1-ubyte", LABELS, accept=accept)
     if pixels.shape[1:] != (28, 28) or len(pixels) != len(y) or not len(y) or y.max() >= len(CLASSES):
         raise ValueError(
             f"the {split} files are not Fashion-MNIST: they hold images of shape {pixels.shape} and {len(y):,} labels up "
             f"to {y.max(initial=0)}. Replace them and run the same command again."
         )
-    return Images(pixels[..., None], y, CLASSES), images_official and labels_official
+    return Images(pixels[..., None], y.astype(np.int64), CLASSES), images_official and labels_official
 
 
-def _content(directory: Path, name: str, *, accept: bool) -> tuple[bytes, bool]:
+def _read_array(directory: Path, name: str, magic: int, *, accept: bool) -> tuple[NDArray[np.uint8], bool]:
     path = find(directory, (f"{name}.gz", name))
     if path is None:
         raise ValueError(
@@ -87,7 +84,8 @@ def _content(directory: Path, name: str, *, accept: bool) -> tuple[bytes, bool]:
             "download them by leaving out --from."
         )
     content = unzip(path, LIMIT)
-    return content, is_official_content(content, replace(CONTENT[name], name=path.name), accept=accept)
+    array = parse_idx(content, magic, path.name)
+    return array, is_official(path.name, find_content_difference(content, CONTENT[name]), accept=accept)
 
 
 def parse_idx(content: bytes, magic: int, name: str) -> NDArray[np.uint8]:
@@ -95,14 +93,10 @@ def parse_idx(content: bytes, magic: int, name: str) -> NDArray[np.uint8]:
     dimensions = magic & 0xFF
     header = 4 * (1 + dimensions)
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
-        raise ValueError(
-            f"{name} is not an idx file of the kind it should be. Replace it and run the same command again."
-        )
+        raise refusal(name, "is not an idx file of the kind it should be")
     shape = struct.unpack(f">{dimensions}I", content[4:header])
     expected = header + int(np.prod(shape, dtype=object))
     if len(content) != expected:
-        raise ValueError(
-            f"{name} is cut short or damaged ({len(content):,} bytes, its header says {expected:,}). Delete it and run "
-            "the same command again."
-        )
+        cut = "is cut short" if len(content) < expected else "is too long"
+        raise refusal(name, f"{cut}: it holds {len(content):,} bytes, and its header says {expected:,}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

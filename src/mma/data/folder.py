@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.cache import check_name
-from mma.data.images import CHUNK, UNKNOWN, DataSet, Images, Quarantined, no_images
+from mma.data.images import CHUNK, UNKNOWN, BadFile, DataSet, Images, check_classes, no_images
 from mma.data.label_csv import DEFAULT, read_labels
 from mma.data.photos import decode_all
 from mma.data.subsets import first_of_each_class
@@ -35,6 +35,7 @@ class FolderOptions:
     holdout: float | None = None  # None: HOLDOUT, or nothing when a test directory is given
     mirror: bool = False
     grey: bool = False
+    classes: tuple[str, ...] = ()  # declared, in the order of their ids; (): those found in the labels
 
 
 def folder_name(directory: Path, options: FolderOptions) -> str:
@@ -47,9 +48,11 @@ def folder_name(directory: Path, options: FolderOptions) -> str:
 def read_folder(directory: Path, options: FolderOptions) -> DataSet:
     """Decode a directory (and its test directory) into a data set; nothing in them is written, moved or renamed."""
     _check(directory, options)
-    pool = _read_part(directory, options, options.labels)
-    test = None if options.test is None else _read_part(options.test, options, None)
-    classes = _classes(pool.labels, test.labels if test else [])
+    pool_files = _list_labels(directory, options, options.labels)
+    test_files = None if options.test is None else _list_labels(options.test, options, None)
+    pool = _decode(pool_files, options)
+    test = None if test_files is None else _decode(test_files, options)
+    classes = options.classes or _classes(pool.labels, test.labels if test else [])
     if test is not None:
         splits = pool.images(classes), test.images(classes)
     else:
@@ -60,18 +63,29 @@ def read_folder(directory: Path, options: FolderOptions) -> DataSet:
 
 
 @dataclass(frozen=True)
+class _LabelList:
+    """The files of one directory before any of them is opened; a label is "" where nobody knows."""
+
+    directory: Path
+    names: list[str]
+    labels: dict[str, str]
+    bad: list[BadFile]
+
+
+@dataclass(frozen=True)
 class _Part:
-    """What was found in one directory; a label is "" where nobody knows."""
+    """The images of one directory; a label is "" where nobody knows."""
 
     pixels: NDArray[np.uint8]
+    keys: NDArray[np.uint8]
     names: tuple[str, ...]
     labels: list[str]
-    bad: list[Quarantined]
+    bad: list[BadFile]
 
     def images(self, classes: tuple[str, ...]) -> Images:
         number = {name: row for row, name in enumerate(classes)}
         labels = np.array([number.get(label, UNKNOWN) for label in self.labels], np.int64)
-        return Images(self.pixels, labels, classes, self.names)
+        return Images(self.pixels, labels, classes, self.names, stored_keys=self.keys)
 
 
 def _check(directory: Path, options: FolderOptions) -> None:
@@ -81,6 +95,7 @@ def _check(directory: Path, options: FolderOptions) -> None:
         raise ValueError(
             f"--holdout {options.holdout} is not possible. Choose a fraction from 0 up to, not including, 1."
         )
+    check_classes(options.classes)
     if options.test is None:
         return
     if options.holdout:
@@ -93,27 +108,44 @@ def _check(directory: Path, options: FolderOptions) -> None:
         )
 
 
-def _read_part(directory: Path, options: FolderOptions, csv: Path | None) -> _Part:
-    """Find, label and decode the images of one directory."""
+def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _LabelList:
+    """Find the files of one directory and their labels, without opening an image: what is wrong here is found at once."""
     names, bad = list_files(directory)
     csv = _find_csv(directory, csv)
     if csv is not None:
         names = [name for name in names if (directory / name).resolve() != csv.resolve()]
     if not names and not bad:
         raise ValueError(f"{printable(str(directory))} holds no images. Give a folder that does with --from DIR.")
-    labels = read_labels(csv, names) if csv is not None else {name: _parent(name) for name in names}
-    pixels, good, undecodable = decode_all(directory, names, options.side, grey=options.grey)
-    bad += undecodable
-    if not len(good):
+    if csv is not None:
+        return _LabelList(directory, names, read_labels(csv, names, options.classes), bad)
+    labels = {name: _parent(name) for name in names}
+    _check_sub_directories(directory, set(labels.values()), options.classes)
+    return _LabelList(directory, names, labels, bad)
+
+
+def _check_sub_directories(directory: Path, parents: set[str], classes: tuple[str, ...]) -> None:
+    if classes and (unknown := sorted(parents.difference(classes, {""}), key=_natural)):
         raise ValueError(
-            f"none of the {len(bad):,} files in {printable(str(directory))} can be used: {_listed(bad)}. "
+            f"{printable(str(directory))} has sub-folders that are not among the declared classes: {_quote_some(unknown)}. "
+            "Rename or remove them, or add them to --classes. If sub-folders are not classes here, give the labels in a "
+            "CSV file with --labels FILE; it may hold the line  file_name,label  alone."
+        )
+
+
+def _decode(files: _LabelList, options: FolderOptions) -> _Part:
+    photos = decode_all(files.directory, files.names, options.side, grey=options.grey)
+    bad = [*files.bad, *photos.bad]
+    if not len(photos.rows):
+        reasons = _some([f"{printable(file.file)} ({file.reason})" for file in bad])
+        raise ValueError(
+            f"none of the {len(bad):,} files in {printable(str(files.directory))} can be used: {reasons}. "
             "Give a folder of images with --from DIR."
         )
-    kept = tuple(names[row] for row in good)
-    return _Part(pixels, kept, [labels.get(name, "") for name in kept], bad)
+    names = tuple(files.names[row] for row in photos.rows)
+    return _Part(photos.pixels, photos.keys, names, [files.labels.get(name, "") for name in names], bad)
 
 
-def list_files(directory: Path) -> tuple[list[str], list[Quarantined]]:
+def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
     """List the files of a directory and below, in natural order (2 before 10), and what is left out of it.
 
     Hidden files and folders are passed by; links to folders are not followed.
@@ -125,12 +157,10 @@ def list_files(directory: Path) -> tuple[list[str], list[Quarantined]]:
         inside = Path(folder).relative_to(directory)
         inner[:] = sorted(name for name in inner if not name.startswith("."))  # sorted: the same list on every system
         links = [name for name in inner if (Path(folder) / name).is_symlink()]
-        bad += [
-            Quarantined(printable((inside / link).as_posix()), "links to folders are not followed") for link in links
-        ]
+        bad += [BadFile(printable((inside / link).as_posix()), "links to folders are not followed") for link in links]
         names += [(inside / file).as_posix() for file in files if not file.startswith(".")]
     unreadable = [name for name in names if not _is_text(name)]
-    bad += [Quarantined(printable(name), "its name is not valid text") for name in sorted(unreadable)]
+    bad += [BadFile(printable(name), "its name is not valid text") for name in sorted(unreadable)]
     return sorted(set(names).difference(unreadable), key=_natural), bad
 
 
@@ -160,10 +190,9 @@ def _classes(labels: list[str], test_labels: list[str]) -> tuple[str, ...]:
     known, tested = set(labels) - {""}, set(test_labels) - {""}
     unknown = sorted(tested - known, key=_natural)
     if known and unknown:
-        listed = ", ".join(f"'{printable(name)}'" for name in unknown[:SHOWN])
         raise ValueError(
-            f"the test folder has classes that the pool does not have: {listed}. Remove or rename them, or add images "
-            "of them to the pool, and run the same command again."
+            f"the test folder has classes that the pool does not have: {_quote_some(unknown)}. Remove or rename them, "
+            "or add images of them to the pool, and run the same command again."
         )
     return tuple(sorted(known or tested, key=_natural))
 
@@ -183,10 +212,13 @@ def _notes(train: Images, test: Images, options: FolderOptions) -> tuple[str, ..
     """Collect what a person should know about the data before they train on it."""
     notes = []
     unlabeled = int(np.count_nonzero(train.labels == UNKNOWN))
-    if unlabeled and train.classes:
+    if not train.classes:
+        notes.append("no class is known yet; name what people can answer with --classes, for example --classes cat,dog")
+    elif unlabeled:
         notes.append(f"{unlabeled:,} of {len(train):,} images in the pool have no label")
-    together = {name: count + test.class_counts()[name] for name, count in train.class_counts().items()}
-    if single := [printable(name) for name, count in together.items() if count == 1]:
+    pool, tests = train.class_counts(), test.class_counts()
+    single = [printable(name) for name, count in pool.items() if count + tests[name] == 1]
+    if single and not unlabeled:
         notes.append(f"a class with a single image cannot be learned or tested: {_some(single)}")
     constant, coloured = _flat_rows(train)
     if constant:
@@ -214,5 +246,5 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def _listed(bad: list[Quarantined]) -> str:
-    return _some([f"{printable(file.file)} ({file.reason})" for file in bad])
+def _quote_some(names: list[str]) -> str:
+    return _some([f"'{printable(name)}'" for name in names])

@@ -1,24 +1,33 @@
-"""The one format every source ends in: images as one uint8 array, their labels and the names of the classes."""
+"""The one format every source ends in: images as one uint8 array, with keys, labels and the names of the classes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mma.text import printable
+
 UNKNOWN = -1  # the label of an image that nobody has labeled
 CHUNK = 8_192  # images read at a time when a whole (possibly memory-mapped) array is walked
+KEY_BYTES = 32  # of a sha256
+KEY = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images, what is known about them, and what they can be.
+    """Images, their keys, what is known about them, and what they can be.
 
     `pixels` is (N, H, W, C) uint8; it is memory-mapped copy-on-write when it comes from the cache. `labels` is (N,)
-    int64, -1 where nobody knows. `names` are the file names (relative, with /) of images that came from a folder.
+    int64, -1 where nobody knows; any other integer type is converted. `classes` may be empty, and may grow
+    (`with_classes`). `names` are the file names (relative, with /) of images that came from a folder. `stored_keys` are
+    given where the keys cannot be computed from the pixels; see `keys`.
     """
 
     pixels: NDArray[np.uint8] = field(repr=False)
@@ -26,19 +35,19 @@ class Images:
     classes: tuple[str, ...]
     names: tuple[str, ...] | None = field(default=None, repr=False)
     stored_digest: str | None = field(default=None, repr=False)
+    stored_keys: NDArray[np.uint8] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.pixels.ndim != 4 or self.pixels.dtype != np.uint8:
+        if self.pixels.ndim != 4 or self.pixels.dtype != np.uint8 or 0 in self.pixels.shape[1:]:
             got = f"{self.pixels.dtype} of shape {self.pixels.shape}"
             raise ValueError(f"pixels must be uint8 of shape (N, height, width, channels), not {got}.")
-        if self.labels.shape != (len(self.pixels),) or self.labels.dtype != np.int64:
-            got = f"{self.labels.dtype} of shape {self.labels.shape}"
-            raise ValueError(f"labels must be int64, one for each of the {len(self.pixels):,} images, not {got}.")
-        if len(self) and not (self.labels.min() >= UNKNOWN and self.labels.max() < len(self.classes)):
-            low, high = self.labels.min(), self.labels.max()
-            raise ValueError(f"labels must lie in -1..{len(self.classes) - 1}; these go from {low} to {high}.")
-        if self.names is not None and len(self.names) != len(self.pixels):
-            raise ValueError(f"there are {len(self.names):,} names for {len(self.pixels):,} images.")
+        object.__setattr__(self, "classes", tuple(self.classes))
+        check_classes(self.classes)
+        object.__setattr__(self, "labels", _int64_labels(self.labels, len(self), len(self.classes)))
+        if self.names is not None and len(self.names) != len(self):
+            raise ValueError(f"there are {len(self.names):,} names for {len(self):,} images.")
+        if self.stored_keys is not None and self.stored_keys.shape != (len(self), KEY_BYTES):
+            raise ValueError(f"keys must be uint8 of shape ({len(self)}, {KEY_BYTES}), not {self.stored_keys.shape}.")
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -47,6 +56,28 @@ class Images:
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of one image."""
         return self.pixels.shape[1], self.pixels.shape[2], self.pixels.shape[3]
+
+    @cached_property
+    def keys(self) -> NDArray[np.uint8]:
+        """What identifies each image wherever it lies: the sha256 of its file, or of its pixels without one. (N, 32)"""
+        return pixel_keys(self.pixels) if self.stored_keys is None else self.stored_keys
+
+    def key(self, row: int) -> str:
+        """Return the key of one image as 64 hexadecimal digits."""
+        return bytes(self.keys[row]).hex()
+
+    def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row of each key; the first one where several images are alike."""
+        wanted = _parse_keys(keys)
+        if not len(self) or not len(keys):
+            return _require_keys(keys, np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.int64))
+        place = np.searchsorted(_sortable(self.keys), _sortable(wanted), sorter=self._key_order)
+        found = self._key_order[np.minimum(place, len(self) - 1)]
+        return _require_keys(keys, (self.keys[found] == wanted).all(axis=1), found)
+
+    @cached_property
+    def _key_order(self) -> NDArray[np.int64]:
+        return np.argsort(_sortable(self.keys), kind="stable")
 
     def digest(self) -> str:
         """Name the content by its hash: the one stored in the cache, or computed when there is none."""
@@ -64,7 +95,17 @@ class Images:
     def take(self, index: NDArray[np.int64]) -> Images:
         """Copy the images of `index`, in its order."""
         names = None if self.names is None else tuple(self.names[int(row)] for row in index)
-        return Images(np.asarray(self.pixels[index]), self.labels[index], self.classes, names)
+        keys = None if self.stored_keys is None else np.asarray(self.stored_keys[index])
+        return Images(np.asarray(self.pixels[index]), self.labels[index], self.classes, names, stored_keys=keys)
+
+    def with_classes(self, classes: Sequence[str]) -> Images:
+        """Return the same images with a longer list of classes; the ids of the classes there are stay what they are."""
+        if tuple(classes[: len(self.classes)]) != self.classes:
+            raise ValueError(
+                f"classes can be added, but not removed or reordered: {_list_names(self.classes)} must come first, in "
+                f"this order, and the list begins {_list_names(tuple(classes)[: len(self.classes)]) or 'with nothing'}."
+            )
+        return replace(self, classes=tuple(classes), stored_digest=None)
 
     def class_counts(self) -> dict[str, int]:
         """Count the images of each class, in the order of the classes; images without a label are in none."""
@@ -73,7 +114,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Quarantined:
+class BadFile:
     """A file that was left out, and why."""
 
     file: str
@@ -95,9 +136,62 @@ class DataSet:
     source: str = ""
     verified: bool = True
     notes: tuple[str, ...] = ()
-    quarantine: tuple[Quarantined, ...] = ()
+    quarantine: tuple[BadFile, ...] = ()
 
 
 def no_images(shape: tuple[int, int, int], classes: tuple[str, ...]) -> Images:
     """Make the empty set of images, for data sets without a test set."""
     return Images(np.empty((0, *shape), np.uint8), np.empty(0, np.int64), classes)
+
+
+def pixel_keys(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Hash each image's pixels with sha256, a chunk of images at a time. (N, 32)"""
+    keys = np.empty((len(pixels), KEY_BYTES), np.uint8)
+    for start in range(0, len(pixels), CHUNK):
+        chunk = np.ascontiguousarray(pixels[start : start + CHUNK]).reshape(-1, pixels[0].size)
+        hashes = b"".join(hashlib.sha256(image.data).digest() for image in chunk)
+        keys[start : start + CHUNK] = np.frombuffer(hashes, np.uint8).reshape(-1, KEY_BYTES)
+    return keys
+
+
+def check_classes(classes: Sequence[str]) -> None:
+    """Refuse a list of classes with an empty name, or with one name twice."""
+    if not all(isinstance(name, str) and name.strip() for name in classes):
+        raise ValueError(f"a class needs a name, and one of these has none: {_list_names(classes)}.")
+    if len(set(classes)) != len(classes):
+        twice = sorted({name for name in classes if classes.count(name) > 1})
+        raise ValueError(f"each class needs a name of its own, and these are listed twice: {_list_names(twice)}.")
+
+
+def _int64_labels(labels: NDArray[np.int64], images: int, classes: int) -> NDArray[np.int64]:
+    if labels.shape != (images,) or not np.issubdtype(labels.dtype, np.integer):
+        got = f"{labels.dtype} of shape {labels.shape}"
+        raise ValueError(f"labels must be whole numbers (int64), one for each of the {images:,} images, not {got}.")
+    if images and not (labels.min() >= UNKNOWN and labels.max() < classes):
+        raise ValueError(f"labels must lie in -1..{classes - 1}; these go from {labels.min()} to {labels.max()}.")
+    return labels.astype(np.int64, copy=False)
+
+
+def _sortable(keys: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """See each key as one string of 32 bytes, which numpy can sort and search. (N,)"""
+    return np.ascontiguousarray(keys).view(f"S{KEY_BYTES}")[:, 0]
+
+
+def _parse_keys(keys: Sequence[str]) -> NDArray[np.uint8]:
+    if bad := [key for key in keys if not KEY.fullmatch(key)]:
+        raise ValueError(f"the key of an image has 64 hexadecimal digits, and '{printable(bad[0][:100])}' does not.")
+    return np.frombuffer(bytes.fromhex("".join(keys)), np.uint8).reshape(-1, KEY_BYTES)
+
+
+def _require_keys(keys: Sequence[str], known: NDArray[np.bool_], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    if not known.all():
+        first = keys[int(np.argmin(known))]
+        raise ValueError(
+            f"{np.count_nonzero(~known):,} of {len(keys):,} keys belong to no image here, the first of them {first}. "
+            "The images were removed or changed, or the keys are of another data set."
+        )
+    return rows
+
+
+def _list_names(names: Sequence[str]) -> str:
+    return ", ".join(f"'{printable(str(name))}'" for name in names)

@@ -15,8 +15,11 @@ MAX_LABEL = 200  # characters
 SHOWN = 20  # problems listed before "and so many more"
 
 
-def read_labels(path: Path, known: Collection[str]) -> dict[str, str]:
-    """Read the label of each file. `known` are the images there are; an empty label means that nobody knows."""
+def read_labels(path: Path, known: Collection[str], classes: Collection[str] = ()) -> dict[str, str]:
+    """Read the label of each file; an empty label means that nobody knows.
+
+    `known` are the images there are, `classes` the labels there may be (any when it is empty).
+    """
     known = frozenset(known)
     labels: dict[str, str] = {}
     lines: dict[str, int] = {}
@@ -24,16 +27,23 @@ def read_labels(path: Path, known: Collection[str]) -> dict[str, str]:
     for line, name, label in _rows(path):
         key, problem = _file(name, known)
         if not problem and key in lines:
-            same = "again" if labels[key] == label else f"as {_quoted(label)}, but as {_quoted(labels[key])}"
-            problem = f"{_quoted(key)} is listed {same} in line {lines[key]}"
-        if not problem and len(label) > MAX_LABEL:
-            problem = f"the label has more than {MAX_LABEL} characters"
+            same = "again" if labels[key] == label else f"as {_quote(label)}, but as {_quote(labels[key])}"
+            problem = f"{_quote(key)} is listed {same} in line {lines[key]}"
+        problem = problem or _label_problem(label, classes)
         if problem:
             problems.append(f"line {line}: {problem}")
         else:
             labels[key], lines[key] = label, line
     _refuse(path, problems)
     return labels
+
+
+def _label_problem(label: str, classes: Collection[str]) -> str:
+    if len(label) > MAX_LABEL:
+        return f"the label has more than {MAX_LABEL} characters"
+    if label and classes and label not in classes:
+        return f"{_quote(label)} is not among the declared classes (--classes)"
+    return ""
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -44,7 +54,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
         if "file_name" not in header or "label" not in header:
             raise ValueError(
                 f"{printable(path.name)} must begin with a line of column names, file_name and label among them; its "
-                f"first line is {_quoted(','.join(header))}. Correct it and run the same command again."
+                f"first line is {_quote(','.join(header))}. Correct it and run the same command again."
             )
         name, label = header.index("file_name"), header.index("label")
         for row in reader:
@@ -79,13 +89,13 @@ def _file(name: str, known: frozenset[str]) -> tuple[str, str]:
     if not name:
         return name, "there is no file name"
     if pure.is_absolute() or ".." in pure.parts:
-        return name, f"{_quoted(name)} leads out of the folder"
+        return name, f"{_quote(name)} leads out of the folder"
     if str(pure) not in known:
-        return name, f"there is no image {_quoted(name)} in the folder"
+        return name, f"there is no image {_quote(name)} in the folder"
     return str(pure), ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f"'{printable(text[:MAX_LABEL])}'"
 
 

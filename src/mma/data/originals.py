@@ -7,7 +7,7 @@ import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,83 +20,60 @@ MAX_RATIO = 100  # bytes out of an archive for each byte in it; real images do n
 
 @dataclass(frozen=True)
 class Original:
-    """One official file. `digest` is ALGORITHM:HEX, empty where none is published for it."""
+    """One official file. `digest` is ALGORITHM:HEX."""
 
     name: str
     size: int
     digest: str
     url: str = ""
 
-
-@dataclass(frozen=True)
-class Checked:
-    """The bytes of one original file, and whether they are the official ones."""
-
-    name: str
-    content: bytes
-    official: bool
+    @property
+    def algorithm(self) -> str:
+        """The hash function that `digest` is of."""
+        return self.digest.partition(":")[0]
 
 
-def hash_of(path: Path, algorithm: str) -> str:
-    """Hash a file a piece at a time."""
-    digest = hashlib.new(algorithm, usedforsecurity=False)
+def find_difference(path: Path, original: Original) -> str:
+    """Say how a file differs from the official one, in length or in hash; "" when it does not."""
+    if path.stat().st_size != original.size:
+        return _size_difference(path.stat().st_size, original)
     with path.open("rb") as file:
-        while piece := file.read(READ):
-            digest.update(piece)
-    return digest.hexdigest()
+        found = hashlib.file_digest(file, lambda: hashlib.new(original.algorithm, usedforsecurity=False))
+    return _hash_difference(found.hexdigest(), original)
 
 
-def is_official(path: Path, original: Original, *, accept: bool) -> bool:
-    """Check length and hash of a file. A file that differs is an error, unless `accept`: then the answer is False."""
-    size = path.stat().st_size
-    if accept and size != original.size:
-        return False
-    check_size(original.name, size, original.size)
-    if not original.digest:
-        return _no_digest(original.name, accept=accept)
+def find_content_difference(content: bytes, original: Original) -> str:
+    """Say how the bytes read out of a file differ from the official ones, as `find_difference` does for the file."""
+    if len(content) != original.size:
+        return _size_difference(len(content), original)
+    found = hashlib.new(original.algorithm, content, usedforsecurity=False).hexdigest()
+    return _hash_difference(found, original)
+
+
+def _size_difference(size: int, original: Original) -> str:
+    return f"it has {size:,} bytes, the official one {original.size:,}"
+
+
+def _hash_difference(found: str, original: Original) -> str:
     algorithm, expected = original.digest.split(":")
-    return _same(original.name, algorithm, hash_of(path, algorithm), expected, accept=accept)
+    return "" if found == expected else f"its {algorithm} is {found}, the official one {expected}"
 
 
-def is_official_content(content: bytes, original: Original, *, accept: bool) -> bool:
-    """Check length and hash of what was read out of a file, as `is_official` does for the file itself."""
-    if accept and len(content) != original.size:
-        return False
-    check_size(original.name, len(content), original.size)
-    algorithm, expected = original.digest.split(":")
-    found = hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()
-    return _same(original.name, algorithm, found, expected, accept=accept)
-
-
-def check_size(name: str, size: int, expected: int) -> None:
-    """Refuse a file that is shorter or longer than it must be."""
-    if size < expected:
+def is_official(name: str, difference: str, *, accept: bool) -> bool:
+    """Tell whether a file is the official one; one that differs is an error unless `accept`."""
+    if difference and not accept:
         raise ValueError(
-            f"{printable(name)} is cut short ({size:,} of {expected:,} bytes). "
-            "Delete it and run the same command again."
+            f"{printable(name)} is readable, but it is not the official file: {difference}. Replace it with the official "
+            "one, or add --accept-hash-mismatch to use it as it is."
         )
-    if size > expected:
-        raise ValueError(
-            f"{printable(name)} is too long ({size:,} bytes, where the official file has {expected:,}), so it is "
-            "another file. Replace it with the official one and run the same command again."
-        )
+    return not difference
 
 
-def _same(name: str, algorithm: str, found: str, expected: str, *, accept: bool) -> bool:
-    if found == expected or accept:
-        return found == expected
-    raise ValueError(
-        f"{printable(name)} is not the official file: its {algorithm} is {found}, the official one {expected}. "
-        "Replace the file, or add --accept-hash-mismatch to use it as it is."
-    )
-
-
-def _no_digest(name: str, *, accept: bool) -> bool:
-    if accept:
-        return False
-    raise ValueError(
-        f"no official hash is known for a loose {printable(name)}, so it cannot be checked. Put the official archive "
-        "there instead, or add --accept-hash-mismatch to use the file as it is."
+def refusal(name: str, why: str) -> ValueError:
+    """Make the error for a file that cannot be used whatever one accepts."""
+    return ValueError(
+        f"{printable(name)} {printable(why)}. Replace it with a whole copy of the official file and run the same command "
+        "again, or leave out --from to download it."
     )
 
 
@@ -106,21 +83,37 @@ def find(directory: Path, names: Iterable[str], *folders: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def read_members(archive: Path, wanted: Iterable[str]) -> dict[str, bytes]:
-    """Read the wanted files of a .tar.gz, by base name; nothing is unpacked to disk, no archive can fill the memory."""
-    wanted, found = set(wanted), dict[str, bytes]()
+def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
+    """Read the files named in `limits` out of a .tar.gz, by base name and up to that many bytes each.
+
+    Nothing is unpacked to disk, and no archive can fill the memory.
+    """
+    found = dict[str, bytes]()
     try:
-        with gzip.open(archive) as unzipped, tarfile.open(fileobj=_Bounded(unzipped, archive), mode="r|") as tar:
-            for count, member in enumerate(tar):
-                if count >= MAX_MEMBERS:
-                    raise _refused(archive, f"it holds more than {MAX_MEMBERS:,} files")
-                name = member.name.rsplit("/", 1)[-1]
-                content = tar.extractfile(member) if member.isreg() and name in wanted else None
-                if content is not None:
-                    found[name] = content.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise _refused(archive, f"it cannot be read ({error})") from error
+        with gzip.open(archive) as unzipped:
+            stream = _BoundedStream(unzipped, archive)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:
+                for count, member in enumerate(tar):
+                    if count >= MAX_MEMBERS:
+                        raise refusal(archive.name, f"holds more than {MAX_MEMBERS:,} files")
+                    name = member.name.rsplit("/", 1)[-1]
+                    if member.isreg() and name in limits:
+                        found[name] = _read_member(archive, tar, member, limits[name])
+            while stream.read(READ):  # to the end: a cut archive is found even if all the wanted files came before
+                pass
+    except EOFError as error:
+        raise refusal(archive.name, "is cut short: its end is missing") from error
+    except (tarfile.TarError, OSError, zlib.error) as error:
+        raise refusal(archive.name, f"cannot be read as a .tar.gz ({error})") from error
     return found
+
+
+def _read_member(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, limit: int) -> bytes:
+    if member.size > limit:
+        raise refusal(archive.name, f"holds {member.name} with {member.size:,} bytes, more than {limit:,}")
+    content = tar.extractfile(member)
+    assert content is not None  # it is a regular file
+    return content.read()
 
 
 def unzip(path: Path, limit: int) -> bytes:
@@ -128,14 +121,16 @@ def unzip(path: Path, limit: int) -> bytes:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content: bytes = file.read(limit + 1)
-    except (EOFError, OSError, zlib.error) as error:
-        raise _refused(path, f"it cannot be read ({error})") from error
+    except EOFError as error:
+        raise refusal(path.name, "is cut short: its end is missing") from error
+    except (OSError, zlib.error) as error:
+        raise refusal(path.name, f"cannot be read ({error})") from error
     if len(content) > limit:
-        raise _refused(path, f"it holds more than {limit:,} bytes")
+        raise refusal(path.name, f"holds more than {limit:,} bytes")
     return content
 
 
-class _Bounded(io.RawIOBase):
+class _BoundedStream(io.RawIOBase):
     """A stream that refuses to give more bytes than an honest archive of this size can hold."""
 
     def __init__(self, stream: gzip.GzipFile, archive: Path) -> None:
@@ -149,9 +144,5 @@ class _Bounded(io.RawIOBase):
         piece = self.stream.read(min(size, self.left + 1) if size >= 0 else self.left + 1)
         self.left -= len(piece)
         if self.left < 0:
-            raise _refused(self.archive, f"it unpacks to more than {MAX_RATIO} times its size")
+            raise refusal(self.archive.name, f"unpacks to more than {MAX_RATIO} times its size")
         return piece
-
-
-def _refused(path: Path, why: str) -> ValueError:
-    return ValueError(f"{printable(path.name)} is not used: {why}. Replace it and run the same command again.")

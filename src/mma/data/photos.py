@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from mma.data.images import Quarantined
+from mma.data.images import KEY_BYTES, BadFile
 from mma.data.progress import bar
 from mma.machine import cores
 from mma.text import printable
@@ -24,47 +26,60 @@ MAX_PIXELS = 80_000_000  # below Pillow's own limit, so that ours is the one tha
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
-def decode_all(
-    root: Path, names: Sequence[str], side: int, *, grey: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[Quarantined]]:
-    """Decode `names` (below `root`) in parallel; return the pixels, which names they are of, and the bad files."""
+@dataclass(frozen=True)
+class Photos:
+    """The files that could be read, as numbers of the names they were asked for by, and those that could not."""
+
+    pixels: NDArray[np.uint8]  # (N, side, side, 1 or 3)
+    keys: NDArray[np.uint8]  # (N, 32), the sha256 of each file
+    rows: NDArray[np.int64]  # (N,)
+    bad: list[BadFile]
+
+
+def decode_all(root: Path, names: Sequence[str], side: int, *, grey: bool) -> Photos:
+    """Decode `names` (below `root`) in parallel."""
     pixels = np.empty((len(names), side, side, 1 if grey else 3), np.uint8)
+    keys = np.empty((len(names), KEY_BYTES), np.uint8)
     inside = root.resolve()
 
     def decode(row: int) -> str:
         try:
-            pixels[row] = read_photo(inside, names[row], side, grey=grey)
-        except (
-            Exception
-        ) as error:  # decoders raise anything at all on broken bytes, and one file must not stop the rest
+            pixels[row], keys[row] = read_photo(inside, names[row], side, grey=grey)
+        except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
             return _reason(error)
         return ""
 
-    # Threads are enough: Pillow decodes and resizes outside the interpreter's lock.
+    # Threads are enough: Pillow decodes and resizes, and hashlib hashes, outside the interpreter's lock.
     with _quiet(), ThreadPoolExecutor(cores()) as pool, bar("decoding", len(names)) as advance:
         reasons = []
         for reason in pool.map(decode, range(len(names))):
             reasons.append(reason)
             advance(1)
     good = np.flatnonzero([not reason for reason in reasons]).astype(np.int64)
-    bad = [Quarantined(name, reason) for name, reason in zip(names, reasons, strict=True) if reason]
-    return (pixels if len(good) == len(pixels) else pixels[good]), good, bad
+    bad = [BadFile(name, reason) for name, reason in zip(names, reasons, strict=True) if reason]
+    return Photos(pixels[good], keys[good], good, bad) if bad else Photos(pixels, keys, good, bad)
 
 
-def read_photo(root: Path, name: str, side: int, *, grey: bool) -> NDArray[np.uint8]:
-    """Read one image as (side, side, 1 or 3) uint8: turned upright, on white where transparent, squashed to a square.
+def read_photo(root: Path, name: str, side: int, *, grey: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Read one image as (side, side, 1 or 3) uint8, and the sha256 of its file.
 
-    It is squashed, not cropped, because nothing tells us that what matters is in the middle. Only the first frame of an
-    animation is read. `root` must be resolved.
+    It is turned upright, put on white where transparent, and squashed to a square: not cropped, because nothing tells us
+    that what matters is in the middle. Only the first frame of an animation is read. `root` must be resolved.
     """
     path = root / name
     _check_file(path, root)
-    with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
-        if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
-        image.draft(None, (4 * side, 4 * side))  # a large JPEG is decoded at down to an eighth of its size, much faster
-        flat = _flat(ImageOps.exif_transpose(image), "L" if grey else "RGB")
-        small = flat.resize((side, side), Image.Resampling.LANCZOS)
+    with path.open("rb") as file:
+        key = hashlib.file_digest(file, "sha256").digest()  # reads a piece at a time
+        file.seek(0)
+        with Image.open(file, formats=FORMATS) as image:
+            return _square(image, side, "L" if grey else "RGB"), np.frombuffer(key, np.uint8)
+
+
+def _square(image: Image.Image, side: int, mode: str) -> NDArray[np.uint8]:
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
+    image.draft(None, (4 * side, 4 * side))  # a large JPEG is decoded at down to an eighth of its size, much faster
+    small = _flat(ImageOps.exif_transpose(image), mode).resize((side, side), Image.Resampling.LANCZOS)
     return np.asarray(small, np.uint8).reshape(side, side, -1)
 
 

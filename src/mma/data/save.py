@@ -15,9 +15,11 @@ from typing import IO
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mma.data.cache import FORMAT, Meta, SplitMeta, command, place
+from mma.data.cache import FORMAT, DataSetMeta, SplitMeta, command, keys_digest, place
 from mma.data.images import DataSet, Images
+from mma.text import printable
 
 DAY = 86_400  # seconds
 
@@ -28,33 +30,37 @@ def save(data: DataSet, root: Path | None = None) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _clear_leftovers(target)
-        with _building(target) as folder:
+        with _build_folder(target) as folder:
             _write(data, folder)
             _move(folder, target)
     except OSError as error:
         raise ValueError(
-            f"{target} could not be written: {error.strerror or error}. Make room or make the folder writable, or set "
-            f"MMA_DATA to another folder; then run  {command(data.name)}  again."
+            f"{printable(str(target))} could not be written: {error.strerror or error}. Make room or make the folder "
+            f"writable, or set MMA_DATA to another folder; then run  {command(data.name)}  again."
         ) from error
     return target
 
 
 def _write(data: DataSet, folder: Path) -> None:
     for split, images in (("train", data.train), ("test", data.test)):
-        with _synced(folder / f"{split}.npy") as file:
-            np.save(file, images.pixels, allow_pickle=False)
-        with _synced(folder / f"{split}-labels.npy") as file:
-            np.save(file, images.labels, allow_pickle=False)
+        _write_array(folder / f"{split}.npy", images.pixels)
+        _write_array(folder / f"{split}-labels.npy", images.labels)
+        _write_array(folder / f"{split}-keys.npy", images.keys)
     if data.train.names is not None:
-        with _synced(folder / "names.json") as file:
+        with _open_synced(folder / "names.json") as file:
             file.write(json.dumps({"train": data.train.names, "test": data.test.names or ()}).encode())
-    with _synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
+    with _open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
         file.write(_meta(data).model_dump_json(indent=1).encode())
     _sync_folder(folder)
 
 
-def _meta(data: DataSet) -> Meta:
-    return Meta(
+def _write_array(path: Path, array: NDArray[np.uint8] | NDArray[np.int64]) -> None:
+    with _open_synced(path) as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def _meta(data: DataSet) -> DataSetMeta:
+    return DataSetMeta(
         format=FORMAT,
         name=data.name,
         classes=data.train.classes,
@@ -70,11 +76,12 @@ def _meta(data: DataSet) -> Meta:
 
 
 def _split_meta(images: Images) -> SplitMeta:
-    return SplitMeta(shape=(len(images), *images.shape), digest=images.computed_digest())
+    shape = (len(images), *images.shape)
+    return SplitMeta(shape=shape, digest=images.computed_digest(), keys_digest=keys_digest(images))
 
 
 @contextmanager
-def _synced(path: Path) -> Iterator[IO[bytes]]:
+def _open_synced(path: Path) -> Iterator[IO[bytes]]:
     with path.open("xb") as file:
         yield file
         file.flush()
@@ -89,7 +96,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _building(target: Path) -> Iterator[Path]:
+def _build_folder(target: Path) -> Iterator[Path]:
     """Make a folder beside `target` whose name says who builds in it; remove it if it is still there at the end."""
     folder = target.parent / f".{target.name}.building-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
     folder.mkdir()
@@ -111,11 +118,11 @@ def _move(folder: Path, target: Path) -> None:
 
 def _clear_leftovers(target: Path) -> None:
     for folder in target.parent.glob(f".{glob.escape(target.name)}.building-*"):
-        if _abandoned(folder):
+        if _is_abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _abandoned(folder: Path) -> bool:
+def _is_abandoned(folder: Path) -> bool:
     """Tell whether the process that built here is gone; of another machine's we only know after a day of silence."""
     host, process, *_ = folder.name.rpartition(".building-")[2].removesuffix("-old").rsplit("-", 2)
     if os.name != "posix" or host != socket.gethostname() or not process.isdigit():

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Protocol
 
 from mma.data import cifar, digits, fashion, svhn
-from mma.data.cache import command, data_root, is_ready, open_saved, place, read_meta, saved_folders
+from mma.data.cache import (
+    check_saved,
+    check_writable,
+    command,
+    data_root,
+    is_ready,
+    open_saved,
+    place,
+    read_meta,
+    saved_folders,
+)
 from mma.data.download import fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder
 from mma.data.images import DataSet, Images
@@ -18,6 +28,7 @@ from mma.text import printable
 
 FOLDER = "folder"
 DIGITS = "digits"
+OWN_IMAGES = "a folder of images"
 
 
 class Reader(Protocol):
@@ -39,8 +50,8 @@ class Source:
     mirror: bool
     read: Reader
     downloads: tuple[Original, ...]
-    packaged: tuple[Path, ...] = ()  # directories a system's package puts the files into
-    downloaded_to: str = ""  # a folder shared with another source; its own name if empty
+    package_folders: tuple[Path, ...] = ()  # where a system's package puts the files
+    download_folder: str = ""  # shared with another source; the source's own name if empty
 
 
 def load(name: str, root: Path | None = None) -> DataSet:
@@ -53,12 +64,20 @@ def load(name: str, root: Path | None = None) -> DataSet:
     return open_saved(name, root)
 
 
+def verify(name: str, root: Path | None = None) -> DataSet:
+    """Open a data set as `load` does, after every byte of it was read and compared with its digest."""
+    data = load(name, root)
+    if name != DIGITS:
+        check_saved(data, root)
+    return data
+
+
 def get(
     name: str, root: Path | None = None, *, directory: Path | None = None, accept_hash_mismatch: bool = False
 ) -> DataSet:
     """Make a published data set, from `directory` or the official download, and return it as `load` does.
 
-    What is there already and made of official files is not made again, unless a directory is given.
+    What is ready is not made again, unless a directory is given.
     """
     check_known(name)
     if name == DIGITS:
@@ -67,20 +86,34 @@ def get(
         raise ValueError(
             f"{printable(name)} is made from a folder of images:  mma data get folder --from DIR --name NAME"
         )
-    if directory is None and is_ready(name, root) and _still_good(name, root):
-        return open_saved(name, root)
+    if directory is None and (ready := _open_if_ready(name, root)):
+        return ready
     source = SOURCES[name]
-    where = _originals(name, source, root, directory)
+    check_writable(place(name, root))
+    where = _find_originals(name, source, root, directory)
     train, test, official = source.read(where, accept=accept_hash_mismatch)
-    notes = () if official else ("made from files whose hashes are not the official ones (--accept-hash-mismatch)",)
+    notes = _notes(source, train, test, official=official)
     save(DataSet(name, train, test, source.mirror, str(where), official, notes), root)
     return open_saved(name, root)
+
+
+def _notes(source: Source, train: Images, test: Images, *, official: bool) -> tuple[str, ...]:
+    """Say what is not as published."""
+    notes = []
+    if not official:
+        notes.append("made from files that are not the official ones (--accept-hash-mismatch)")
+    if (len(train), len(test)) != (source.pool, source.test):
+        notes.append(
+            f"not the whole data set: {len(train):,} of {source.pool:,} images in the pool, {len(test):,} of "
+            f"{source.test:,} to test on; results cannot be compared with published ones"
+        )
+    return tuple(notes)
 
 
 def get_folder(directory: Path, options: FolderOptions, root: Path | None = None) -> DataSet:
     """Make a data set out of a directory of images, and return it as `load` does."""
     name = folder_name(directory, options)
-    place(name, root)  # a name that cannot be saved is found before the work is done
+    check_writable(place(name, root))
     save(read_folder(directory, options), root)
     return open_saved(name, root)
 
@@ -91,7 +124,7 @@ def names(root: Path | None = None) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class DataSetInfo:
     """One line of the catalogue; `command` makes the data set, `problem` says why one that is there cannot be used."""
 
     name: str
@@ -99,35 +132,39 @@ class Entry:
     pool: int
     test: int
     classes: int
-    size: str
+    shape: tuple[int, int, int]  # height, width, channels; zeros where they are not known
     ready: bool
     command: str
     problem: str = ""
 
 
-def catalogue(root: Path | None = None) -> list[Entry]:
+def catalogue(root: Path | None = None) -> list[DataSetInfo]:
     """Describe every data set, without opening its images: the published ones as published, the others as they are."""
-    digits = Entry(DIGITS, "handwritten digits", 1_297, 500, 10, "8 x 8 x 1", True, command(DIGITS))
-    return [digits, *(_entry(name, root) for name in names(root)[1:])]
+    digits = DataSetInfo(DIGITS, "handwritten digits", 1_297, 500, 10, (8, 8, 1), True, command(DIGITS))
+    return [digits, *(_describe(name, root) for name in names(root)[1:])]
 
 
-def _entry(name: str, root: Path | None) -> Entry:
-    ready, problem = is_ready(name, root), ""
+def _describe(name: str, root: Path | None) -> DataSetInfo:
+    problem = ""
+    if is_ready(name, root):
+        try:
+            return _describe_saved(name, root)
+        except ValueError as error:
+            problem = str(error)
     source = SOURCES.get(name)
-    about = source.about if source else "a folder of images"
-    pool, test, classes, shape = (source.pool, source.test, source.classes, source.shape) if source else (0, 0, 0, ())
-    try:
-        if ready:
-            meta = read_meta(name, root)
-            pool, test, classes, shape = (
-                meta.train.shape[0],
-                meta.test.shape[0],
-                len(meta.classes),
-                meta.train.shape[1:],
-            )
-    except ValueError as error:
-        ready, problem = False, str(error)
-    return Entry(name, about, pool, test, classes, " x ".join(map(str, shape)), ready, command(name), problem)
+    if source is None:
+        return DataSetInfo(name, OWN_IMAGES, 0, 0, 0, (0, 0, 0), False, command(name), problem)
+    numbers = source.pool, source.test, source.classes, source.shape
+    return DataSetInfo(name, source.about, *numbers, False, command(name), problem)
+
+
+def _describe_saved(name: str, root: Path | None) -> DataSetInfo:
+    meta = read_meta(name, root)
+    about = SOURCES[name].about if name in SOURCES else OWN_IMAGES
+    pool, *shape = meta.train.shape
+    height, width, channels = shape
+    numbers = pool, meta.test.shape[0], len(meta.classes), (height, width, channels)
+    return DataSetInfo(name, about, *numbers, True, command(name))
 
 
 def check_known(name: str) -> None:
@@ -141,25 +178,25 @@ def check_known(name: str) -> None:
     raise ValueError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")
 
 
-def _still_good(name: str, root: Path | None) -> bool:
+def _open_if_ready(name: str, root: Path | None) -> DataSet | None:
+    """Open a data set that is there; a damaged one is made again, which is what its error advises."""
     try:
-        return open_saved(name, root).verified
-    except ValueError:  # damaged or of another format: make it again, which is what the error would advise
-        return False
+        return open_saved(name, root) if is_ready(name, root) else None
+    except ValueError:
+        return None
 
 
-def _originals(name: str, source: Source, root: Path | None, given: Path | None) -> Path:
+def _find_originals(name: str, source: Source, root: Path | None, given: Path | None) -> Path:
     """Find the directory of the original files: the given one, that of a system package, or that of the downloads."""
     if given is not None:
         if not given.is_dir():
-            raise ValueError(
-                f"there is no folder {printable(str(given))}. Give the one with the files with --from DIR."
-            )
+            problem = "is a file" if given.exists() else "does not exist"
+            raise ValueError(f"{printable(str(given))} {problem}. Give the folder of the files with --from DIR.")
         return given
-    for directory in source.packaged:
+    for directory in source.package_folders:
         if directory.is_dir():
             return directory
-    directory = (root or data_root()) / "downloads" / (source.downloaded_to or name)
+    directory = (root or data_root()) / "downloads" / (source.download_folder or name)
     for original in source.downloads:
         fetch(original, directory)
     return directory
@@ -180,7 +217,7 @@ SOURCES: dict[str, Source] = {
         mirror=True,
         read=fashion.read,
         downloads=fashion.DOWNLOADS,
-        packaged=fashion.PACKAGED,
+        package_folders=fashion.PACKAGE_FOLDERS,
     ),
     "cifar10": Source(
         "animals and vehicles",
@@ -221,6 +258,6 @@ SOURCES: dict[str, Source] = {
         mirror=False,
         read=svhn.read_svhn_extra,
         downloads=(svhn.TRAIN, svhn.EXTRA, svhn.TEST),
-        downloaded_to="svhn",
+        download_folder="svhn",
     ),
 }

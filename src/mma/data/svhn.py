@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.images import CHUNK, Images
-from mma.data.originals import Original, find, is_official
+from mma.data.originals import Original, find, find_difference, is_official, refusal
 from mma.text import printable
 
 SITE = "http://ufldl.stanford.edu/housenumbers/"
 CLASSES = tuple("0123456789")
+HEADER = 128  # bytes
 MAX_IMAGES = 600_000  # in one file; the largest has 531,131
 
 
@@ -40,17 +42,24 @@ def read_svhn_extra(directory: Path, *, accept: bool) -> tuple[Images, Images, b
 
 
 def _read(directory: Path, pool: tuple[Original, ...], *, accept: bool) -> tuple[Images, Images, bool]:
-    official = {part.name: is_official(_path(directory, part), part, accept=accept) for part in (*pool, TEST)}
-    counts = [_count(_path(directory, part)) for part in pool]
+    paths = {part.name: _path(directory, part) for part in (*pool, TEST)}
+    for path in paths.values():
+        _check_whole(path)
+    official = [
+        is_official(part.name, find_difference(paths[part.name], part), accept=accept) for part in (*pool, TEST)
+    ]
+    train, test = _images([paths[part.name] for part in pool]), _images([paths[TEST.name]])
+    return train, test, all(official)
+
+
+def _images(paths: list[Path]) -> Images:
+    counts = [_count(path) for path in paths]
     pixels = np.empty((sum(counts), 32, 32, 3), np.uint8)  # filled part by part: never two whole pools in memory
     labels, start = [], 0
-    for part, count in zip(pool, counts, strict=True):
-        labels.append(_fill(_path(directory, part), pixels[start : start + count]))
+    for path, count in zip(paths, counts, strict=True):
+        labels.append(_fill(path, pixels[start : start + count]))
         start += count
-    test = np.empty((_count(_path(directory, TEST)), 32, 32, 3), np.uint8)
-    test_labels = _fill(_path(directory, TEST), test)
-    train_images = Images(pixels, np.concatenate(labels), CLASSES)
-    return train_images, Images(test, test_labels, CLASSES), all(official.values())
+    return Images(pixels, np.concatenate(labels), CLASSES)
 
 
 def _path(directory: Path, part: Original) -> Path:
@@ -63,26 +72,46 @@ def _path(directory: Path, part: Original) -> Path:
     return path
 
 
+def _check_whole(path: Path) -> None:
+    """Follow the lengths of a MATLAB file's parts to its end: 128 bytes of header, then parts of type, length, bytes."""
+    size, position = path.stat().st_size, HEADER
+    with path.open("rb") as file:
+        header = file.read(HEADER)
+        if not header.startswith(b"MATLAB 5.0"[: len(header)]):
+            raise refusal(path.name, "is not a MATLAB file of version 5")
+        order = ">" if header[126:128] == b"MI" else "<"
+        while position < size:
+            file.seek(position)
+            tag = file.read(8)
+            position += 8 + (struct.unpack(f"{order}4xI", tag)[0] if len(tag) == 8 else 0)
+    if position != size or size <= HEADER:
+        raise refusal(path.name, f"is cut short: {size:,} bytes are here, and it says that it has more")
+
+
 @contextmanager
-def _readable(path: Path, otherwise: str) -> Iterator[None]:
+def _explain_damage(path: Path) -> Iterator[None]:
     """Refuse the file when scipy cannot make sense of its bytes, which it says in as many ways as there are damages."""
     from scipy.io.matlab import MatReadError
 
     try:
         yield
     except (MatReadError, ValueError, TypeError, NotImplementedError, OSError, EOFError, zlib.error) as error:
-        raise _refused(path, f"{otherwise} ({error})") from error
+        raise refusal(path.name, f"cannot be read as a MATLAB file, so it is damaged ({error})") from error
 
 
 def _count(path: Path) -> int:
     """Read from the file's table of contents how many images it holds, before any memory is taken for them."""
     from scipy.io import whosmat
 
-    with _readable(path, "it cannot be read as a MATLAB file"):
-        shapes = {name: shape for name, shape, _ in whosmat(str(path))}
-    x, y = shapes.get("X", ()), shapes.get("y", ())
-    if len(x) != 4 or x[:3] != (32, 32, 3) or y != (x[3], 1) or not 0 < x[3] <= MAX_IMAGES:
-        raise _refused(path, f"it should hold X of shape (32, 32, 3, N) and y of shape (N, 1), not {shapes}")
+    with _explain_damage(path):
+        contents = {name: (shape, kind) for name, shape, kind in whosmat(str(path))}
+    x, kind = contents.get("X", ((), ""))
+    y, _ = contents.get("y", ((), ""))
+    if len(x) != 4 or x[:3] != (32, 32, 3) or y != (x[3], 1) or kind != "uint8" or not 0 < x[3] <= MAX_IMAGES:
+        raise refusal(
+            path.name,
+            f"should hold X, uint8 of shape (32, 32, 3, N), and y of shape (N, 1). It holds {contents or 'nothing'}",
+        )
     return int(x[3])
 
 
@@ -90,15 +119,11 @@ def _fill(path: Path, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Copy the images of a file into `pixels`, (N, 32, 32, 3), and return their labels."""
     from scipy.io import loadmat
 
-    with _readable(path, "it is cut short or damaged"):
+    with _explain_damage(path):
         content = loadmat(str(path), variable_names=["X", "y"])
     x, y = content["X"], content["y"]
-    if x.dtype != np.uint8 or not np.isin(y, np.arange(1, 11)).all():
-        raise _refused(path, "its images are not uint8 or its labels are not whole numbers from 1 to 10")
+    if not np.isin(y, np.arange(1, 11)).all():
+        raise refusal(path.name, "has labels that are not whole numbers from 1 to 10")
     for start in range(0, len(pixels), CHUNK):
         pixels[start : start + CHUNK] = x[..., start : start + CHUNK].transpose(3, 0, 1, 2)
     return np.asarray(y[:, 0], np.int64) % 10  # SVHN calls the digit 0 class 10
-
-
-def _refused(path: Path, why: str) -> ValueError:
-    return ValueError(f"{path.name} is not used: {why}. Delete it and run the same command again.")

@@ -1,4 +1,4 @@
-"""A network for an hour of a processor: shallow, wide, small maps."""
+"""A shallow, wide network for short CPU runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,33 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from mma.nets.network import GroupedNetwork
+from mma.nets.network import GroupedNetwork, Net, Shape
 from mma.nets.norm import GroupedBatchNorm2d
-from mma.nets.wrn import BN_EPS, SameConv2d
+from mma.nets.wrn import BN_EPS, LEAK, SameConv2d
 
 WAVES = 2  # of a fixed first layer, at most so many over both sides and the channels together
+
+
+class Fast(Net):
+    """A shallow, wide network that pools early: the most accuracy for an hour of a processor."""
+
+    name: Literal["fast"] = "fast"
+    filters: int = Field(default=32, ge=8)  # of a learned first layer; the last has eight times as many
+    stem: Literal["learned", "cosines"] = "learned"  # cosines = a fixed first layer that decorrelates patches
+    mirrored: bool = False  # evaluate and score the pool by an image and its mirror image: twice the work there
+    bn_decay: float = Field(default=0.98, ge=0.0, lt=1.0)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Return the network; it pools three times, so images need a side of 8 or more."""
+        side = min(shape[:2])
+        if side < 8:
+            raise ValueError(
+                f"the network fast pools three times, so images of side {side} are too small. Use  --set net=small"
+            )
+        return FastNet(shape, classes, self)
 
 
 class FastNet(GroupedNetwork):
@@ -24,42 +44,26 @@ class FastNet(GroupedNetwork):
     next, and none works at full size, where normalising and activating take longer than multiplying.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        classes: int,
-        side: int,  # from 8 on: the maps follow
-        *,
-        filters: int = 32,
-        stem: Literal["learned", "cosines"] = "learned",
-        mirrored: bool = False,
-        bn_decay: float = 0.98,
-        leak: float = 0.1,
-    ) -> None:
+    def __init__(self, shape: Shape, classes: int, settings: Fast) -> None:
         super().__init__()
-        if side < 8:
-            raise ValueError(
-                f"the network fast pools three times, so images of side {side} are too small. Use net=small."
-            )
-        self.mirrored = mirrored
-        self.stem = Cosines(channels) if stem == "cosines" else SameConv2d(channels, filters, 3, bias=False)
+        channels, filters, decay = shape[2], settings.filters, settings.bn_decay
+        self.mirrored = settings.mirrored
+        self.stem = Cosines(channels) if settings.stem == "cosines" else SameConv2d(channels, filters, 3, bias=False)
         first = self.stem.out_channels
-        self.stem_bn = GroupedBatchNorm2d(first, eps=BN_EPS, momentum=1 - bn_decay)
-        self.leak = leak
+        self.stem_bn = GroupedBatchNorm2d(first, eps=BN_EPS, momentum=1 - decay)
         widths = [first, *(filters << scale for scale in (1, 2, 3))]
-        stages = [Stage(a, b, bn_decay, leak) for a, b in pairwise(widths)]
-        self.stages = nn.ModuleList(stages)
+        self.stages = nn.ModuleList([Stage(a, b, decay) for a, b in pairwise(widths)])
         self.head = nn.Linear(widths[-1], classes)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the mean over the last maps; where asked for, and not to train on, the mean over the mirror image too."""
-        embedding = self.seen(x)  # (B, 8 x filters)
-        return embedding if self.training or not self.mirrored else (embedding + self.seen(x.flip(3))) / 2
+        embedding = self.embed(x)  # (B, 8 x filters)
+        return embedding if self.training or not self.mirrored else (embedding + self.embed(x.flip(3))) / 2
 
-    def seen(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings of images as they are."""  # (B, 8 x filters)
         # The stem pools before it normalises: a quarter of the work, and the same where the normalisation's weight is positive.
-        x = F.leaky_relu(self.stem_bn(F.max_pool2d(self.stem(x), 2)), self.leak, inplace=True)
+        x = F.leaky_relu(self.stem_bn(F.max_pool2d(self.stem(x), 2)), LEAK, inplace=True)
         first, *others = self.stages
         x = first(x)
         for stage in others:
@@ -106,9 +110,8 @@ def cosines(count: int) -> Tensor:
 class Stage(nn.Module):
     """Convolution, BN, LeakyReLU, twice; the second time added to what came in."""
 
-    def __init__(self, inputs: int, outputs: int, bn_decay: float, leak: float) -> None:
+    def __init__(self, inputs: int, outputs: int, bn_decay: float) -> None:
         super().__init__()
-        self.leak = leak
         self.widen = SameConv2d(inputs, outputs, 3, bias=False)
         self.bn1 = GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
         self.refine = SameConv2d(outputs, outputs, 3, bias=False)
@@ -116,6 +119,6 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of the same sides."""  # (B, inputs, H, W) -> (B, outputs, H, W)
-        x = F.leaky_relu(self.bn1(self.widen(x)), self.leak, inplace=True)
-        out: Tensor = x + F.leaky_relu(self.bn2(self.refine(x)), self.leak, inplace=True)
+        x = F.leaky_relu(self.bn1(self.widen(x)), LEAK, inplace=True)
+        out: Tensor = x + F.leaky_relu(self.bn2(self.refine(x)), LEAK, inplace=True)
         return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mma.nets import winograd
 
 
-def counted(work: Callable[[], object]) -> int:
+def count_flop(work: Callable[[], object]) -> int:
     """Return the floating-point operations of convolutions and matrix products in `work`, its backward passes included.
 
     A multiplication and the addition after it are two. What else a step does (normalising, activating, augmenting) is
@@ -23,11 +23,10 @@ def counted(work: Callable[[], object]) -> int:
     return int(counter.get_total_flops())
 
 
-def forward_flop(net: nn.Module, channels: int, side: int) -> int:
-    """Return the operations of one forward of one image."""
-    image = torch.zeros(1, channels, side, side)
+def forward_flop(net: nn.Module, shape: Sequence[int]) -> int:
+    """Return the operations of one forward of one input, of shape (channels, height, width) or (features,)."""
     training = net.training
     with torch.no_grad():
-        total = counted(lambda: net.eval()(image))
+        total = count_flop(lambda: net.eval()(torch.zeros(1, *shape)))
     net.train(training)
     return total

@@ -11,13 +11,17 @@ from torch.nn.modules.conv import _ConvNd
 
 
 def initialise(net: nn.Module, rng: np.random.Generator) -> None:
-    """Draw every parameter of `net` anew from `rng`, in place, and set running statistics back to their start.
+    """Draw every trained parameter of `net` anew from `rng`, in place, and set running statistics back to their start.
+
+    A module whose parameters are all frozen stays as it came, its running statistics too.
 
     Convolutions and dense layers follow the paper's code. Any other module that owns parameters or running statistics
     is asked to `reset_parameters()`, with torch's own generator seeded from `rng` and put back afterwards.
     """
     with torch.no_grad():
         for name, module in net.named_modules():
+            if is_frozen(module):
+                continue
             if isinstance(module, _ConvNd):
                 # Original: convolution kernels are normal with deviation sqrt(2 / (kernel area x filters)).
                 _draw(module, math.sqrt(2 / (math.prod(module.kernel_size) * module.out_channels)), rng)
@@ -29,11 +33,18 @@ def initialise(net: nn.Module, rng: np.random.Generator) -> None:
                 _reset(name, module, rng)
 
 
+def is_frozen(module: nn.Module) -> bool:
+    """Return whether a module owns parameters and none of them is trained."""
+    owned = list(module.parameters(recurse=False))
+    return bool(owned) and not any(parameter.requires_grad for parameter in owned)
+
+
 def _draw(layer: _ConvNd | nn.Linear, deviation: float, rng: np.random.Generator) -> None:
-    """Fill a kernel with normal values and its bias with zeros."""
+    """Fill a kernel with normal values and its bias with zeros, each unless it is frozen."""
     values = rng.standard_normal(tuple(layer.weight.shape), dtype=np.float32) * np.float32(deviation)
-    layer.weight.copy_(torch.from_numpy(values))
-    if layer.bias is not None:
+    if layer.weight.requires_grad:
+        layer.weight.copy_(torch.from_numpy(values))
+    if layer.bias is not None and layer.bias.requires_grad:
         layer.bias.zero_()
 
 

@@ -1,12 +1,34 @@
-"""What every network offers: embeddings, a dense head, and logits made of the two."""
+"""What every network offers: its settings, embeddings, a dense head, and logits made of the two."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 from torch import Tensor, nn
 
+from mma.nets.init import initialise
 from mma.nets.norm import in_groups
+from mma.settings import Settings
+
+Shape = tuple[int, int, int]  # height, width, channels of one image
+
+
+class Net(Settings):
+    """A network owns its settings, its shape and its initial weights. One class and one line in NETS, also in user code.
+
+    A parameter that `build` leaves with `requires_grad=False` is frozen: it stays as it came, and is not stored.
+    """
+
+    name: str
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Return the module for images of this shape: features() gives embeddings, `head` turns them into logits."""
+        raise NotImplementedError
+
+    def reset(self, module: nn.Module, rng: np.random.Generator) -> None:
+        """Draw the initial values of everything that is trained, in place, as a function of `rng`."""
+        initialise(module, rng)
 
 
 @runtime_checkable

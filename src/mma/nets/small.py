@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field
 from torch import Tensor, nn
 
-from mma.nets.network import GroupedNetwork
+from mma.nets.network import GroupedNetwork, Net, Shape
 from mma.nets.norm import GroupedBatchNorm2d
-from mma.nets.wrn import BN_EPS, SameConv2d
+from mma.nets.wrn import BN_EPS, LEAK, SameConv2d
+
+
+class Small(Net):
+    """A small network for small images and short runs."""
+
+    name: Literal["small"] = "small"
+    filters: int = Field(default=32, gt=0)
+    bn_decay: float = Field(default=0.95, ge=0.0, lt=1.0)  # short runs cannot wait for 0.999
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Return a network with one to three scales, as the longer side allows."""
+        return SmallNet(shape, classes, self)
 
 
 class SmallNet(GroupedNetwork):
@@ -16,24 +31,15 @@ class SmallNet(GroupedNetwork):
     a step on 8x8 images a third longer and gains nothing on digits.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        classes: int,
-        side: int,
-        *,
-        filters: int = 16,
-        bn_decay: float = 0.99,  # runs with this network are short: 0.999 would keep the initial values too long
-        leak: float = 0.1,
-    ) -> None:
+    def __init__(self, shape: Shape, classes: int, settings: Small) -> None:
         super().__init__()
+        height, width, inputs = shape
         layers: list[nn.Module] = []
-        inputs = channels
-        for scale in range(scales(side)):
+        for scale in range(scales(height, width)):
             layers += [nn.AvgPool2d(2)] if scale else []
-            layers += _conv(inputs, filters << scale, bn_decay, leak)
-            inputs = filters << scale
-        self.trunk = nn.Sequential(*layers, *_conv(inputs, inputs, bn_decay, leak))
+            layers += _conv(inputs, settings.filters << scale, settings.bn_decay)
+            inputs = settings.filters << scale
+        self.trunk = nn.Sequential(*layers, *_conv(inputs, inputs, settings.bn_decay))
         self.head = nn.Linear(inputs, classes)
 
     def features(self, x: Tensor) -> Tensor:
@@ -47,15 +53,19 @@ class SmallNet(GroupedNetwork):
         return logits
 
 
-def scales(side: int) -> int:
-    """Return how many scales fit: at most three; up to 31 pixels the last works on maps of 4 to 7."""
-    return min(max(side.bit_length() - 2, 1), 3)
+def scales(height: int, width: int) -> int:
+    """Return how many scales fit: at most three; up to 31 pixels the last works on maps of 4 to 7.
+
+    A narrow image has as many as its shorter side can be halved: 1 x 8 pixels make one scale.
+    """
+    wanted = min(max(max(height, width).bit_length() - 2, 1), 3)
+    return min(wanted, min(height, width).bit_length())
 
 
-def _conv(inputs: int, outputs: int, bn_decay: float, leak: float) -> list[nn.Module]:
+def _conv(inputs: int, outputs: int, bn_decay: float) -> list[nn.Module]:
     """Return convolution, batch normalisation and activation; the bias is left to the normalisation."""
     return [
         SameConv2d(inputs, outputs, 3, bias=False),
         GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay),
-        nn.LeakyReLU(leak, inplace=True),
+        nn.LeakyReLU(LEAK, inplace=True),
     ]

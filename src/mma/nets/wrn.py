@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Literal
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from mma.nets import winograd
-from mma.nets.network import GroupedNetwork
+from mma.nets.network import GroupedNetwork, Net, Shape
 from mma.nets.norm import GroupedBatchNorm2d
 
 STEM_FILTERS = 16  # Original: the first convolution has 16 filters whatever the width of the stages.
 # Original: batch normalisation divides by sqrt(variance + 1e-3), TensorFlow's default and not PyTorch's 1e-5.
 BN_EPS = 1e-3
+LEAK = 0.1  # Original: LeakyReLU has slope 0.1 below zero.
+
+
+class Wrn(Net):
+    """The paper's wide residual network."""
+
+    name: Literal["wrn"] = "wrn"
+    # Paper: the network has 32 filters, and 128 for CIFAR-100 (appendix table).
+    # Below 8 torch 2.13 on a CPU corrupts memory in a strided 1x1 backward.
+    filters: int = Field(default=32, ge=8)
+    blocks: int = Field(default=4, gt=0)  # Paper: four residual blocks per stage make 28 layers.
+    # Original: the running averages of batch normalisation decay by 0.999 per step.
+    bn_decay: float = Field(default=0.999, ge=0.0, lt=1.0)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Return a network whose depth follows from the longer side of the images."""
+        return WideResNet(shape, classes, self)
 
 
 class SameConv2d(nn.Conv2d):
@@ -64,10 +83,10 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, stride: int, *, bn_decay: float, leak: float, activate_first: bool = False
+        self, inputs: int, outputs: int, *, stride: int, bn_decay: float, activate_first: bool = False
     ) -> None:
         super().__init__()
-        self.leak, self.activate_first = leak, activate_first
+        self.activate_first = activate_first
         self.bn1 = GroupedBatchNorm2d(inputs, eps=BN_EPS, momentum=1 - bn_decay)
         self.conv1 = NormalisedConv2d(inputs, outputs, 3, stride)
         self.bn2 = GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
@@ -78,10 +97,10 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output; `stride` divides the sides."""  # (B, inputs, H, W) -> (B, outputs, H', W')
         # In place is safe: the backward of BN looks at its input, never at its output.
-        activated = F.leaky_relu(self.bn1(x), self.leak, inplace=True)
+        activated = F.leaky_relu(self.bn1(x), LEAK, inplace=True)
         kept = activated if self.activate_first else x
         kept = kept if self.shortcut is None else self.shortcut(kept)
-        hidden = F.leaky_relu(self.bn2(self.conv1(activated)), self.leak, inplace=True)
+        hidden = F.leaky_relu(self.bn2(self.conv1(activated)), LEAK, inplace=True)
         out: Tensor = self.conv2(hidden)
         return out.add_(kept)
 
@@ -92,29 +111,18 @@ class WideResNet(GroupedNetwork):
     Modules are named as in the recorded numbers: `trunk.stem`, `trunk.stage0.block1.conv2`, `trunk.final_bn`, `head`.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        classes: int,
-        side: int,
-        *,
-        filters: int = 32,  # Paper: the network has 32 filters, and 128 for CIFAR-100 (appendix table).
-        blocks: int = 4,  # Paper: four residual blocks per stage make 28 layers.
-        stages: int | None = None,
-        bn_decay: float = 0.999,  # Original: the running averages of batch normalisation decay by 0.999 per step.
-        leak: float = 0.1,  # Original: LeakyReLU has slope 0.1 below zero.
-    ) -> None:
+    def __init__(self, shape: Shape, classes: int, settings: Wrn) -> None:
         super().__init__()
-        count = default_stages(side) if stages is None else stages
+        height, width, channels = shape
         parts: OrderedDict[str, nn.Module] = OrderedDict(stem=NormalisedConv2d(channels, STEM_FILTERS, 3))
-        width = STEM_FILTERS
-        for s in range(count):
-            parts[f"stage{s}"] = _stage(s, width, filters << s, blocks, bn_decay=bn_decay, leak=leak)
-            width = filters << s
-        parts["final_bn"] = GroupedBatchNorm2d(width, eps=BN_EPS, momentum=1 - bn_decay)
-        parts["leaky"] = nn.LeakyReLU(leak, inplace=True)
+        inputs = STEM_FILTERS
+        for s in range(stages(max(height, width))):
+            parts[f"stage{s}"] = _stage(s, inputs, settings)
+            inputs = settings.filters << s
+        parts["final_bn"] = GroupedBatchNorm2d(inputs, eps=BN_EPS, momentum=1 - settings.bn_decay)
+        parts["leaky"] = nn.LeakyReLU(LEAK, inplace=True)
         self.trunk = nn.Sequential(parts)
-        self.head = nn.Linear(width, classes)
+        self.head = nn.Linear(inputs, classes)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the mean over the last maps."""  # (B, filters << (stages - 1))
@@ -129,26 +137,14 @@ class WideResNet(GroupedNetwork):
         return logits
 
 
-def default_stages(side: int) -> int:
+def stages(side: int) -> int:
     """Return log2(side) - 2, rounded down, at least one: the last stage works on maps of about 8 x 8."""
     return max(side.bit_length() - 3, 1)
 
 
-def _stage(s: int, inputs: int, outputs: int, blocks: int, *, bn_decay: float, leak: float) -> nn.Sequential:
-    """Return stage `s`: `blocks` blocks, of which the first widens and, but in stage 0, halves the sides."""
-    return nn.Sequential(
-        OrderedDict(
-            (
-                f"block{r}",
-                Block(
-                    inputs if r == 0 else outputs,
-                    outputs,
-                    stride=2 if r == 0 and s > 0 else 1,
-                    bn_decay=bn_decay,
-                    leak=leak,
-                    activate_first=r == 0 and s == 0,
-                ),
-            )
-            for r in range(blocks)
-        )
-    )
+def _stage(s: int, inputs: int, settings: Wrn) -> nn.Sequential:
+    """Return stage `s`, whose first block widens and, but in stage 0, halves the sides."""
+    outputs, decay = settings.filters << s, settings.bn_decay
+    first = Block(inputs, outputs, stride=2 if s > 0 else 1, bn_decay=decay, activate_first=s == 0)
+    others = [Block(outputs, outputs, stride=1, bn_decay=decay) for _ in range(settings.blocks - 1)]
+    return nn.Sequential(OrderedDict((f"block{r}", block) for r, block in enumerate([first, *others])))

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from mma.data import start_set
+from mma.data import Images, start_set
+from mma.files import Row
 from mma.growth import Round
 from mma.query import Candidates, Query, Selection
 from mma.rng import rng
-from mma.run import CHECK
+from mma.run import HELD_OUT
 from mma.training.buying import buy, labels_bought
 from mma.training.evaluate import candidates
 from mma.training.job import Job
-from mma.training.oracle import Oracle, Selective
-from mma.training.stream import seen
+from mma.training.oracle import DECLINED, Oracle, Selective
 
 
 def grow(job: Job, round: Round, oracle: Oracle) -> bool:
     """Bring the labeled set to the round's size. False while answers are missing: call again later."""
-    if job.config.growth.for_money and round.index:
+    if job.config.growth.spending and round.index:
         buy(job, round)
     while True:
-        if not answered(job, oracle, round):
+        if not ask(job, oracle, round):
             return False
-        train, check = missing(job, round)
-        free = job.ranks.index(partial(answerable, oracle, free_images(job, round.index)))
-        if not len(free) or train + check == 0:
-            if short := train + check:
-                labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
-                job.watch.warn(f"no more labels to be had: {labeled} instead of {labeled + short}")
+        train, held_out = missing_labels(job, round)
+        free = answerable(oracle, free_images(job, round.index))
+        if train + held_out == 0:
+            return True
+        if not len(free):
+            give_up(job, round, train + held_out)
             return True
         # Declined images leave the round short, so it asks again, for as many as are missing.
-        row = choose(job, round, free, min(train, len(free))) if train else to_measure(job, round, free, check)
-        job.run.append("queries", [row])
+        if train:
+            choose(job, round, free, min(train, len(free)))
+        else:
+            draw_held_out(job, round, free, min(held_out, len(free)))
 
 
-def missing(job: Job, round: Round) -> tuple[int, int]:
+def missing_labels(job: Job, round: Round) -> tuple[int, int]:
     """Return how many labels the round still lacks to train with, and to measure by."""
     growth, held = job.config.growth, job.run.held_out()
     given = [index for index, label in job.run.answers(round.index).items() if label >= 0]
-    measured = sum(index in held for index in given)
-    size = growth.start + labels_bought(job, round) if growth.for_money else round.labels
-    return max(size - len(given) + measured, 0), max(growth.check - measured, 0)
+    to_measure = sum(index in held for index in given)
+    size = growth.start + labels_bought(job, round) if growth.spending else round.labels
+    return max(size - len(given) + to_measure, 0), max(growth.held_out_labels - to_measure, 0)
 
 
-def to_train(job: Job, round: Round) -> dict[int, int]:
+def labels_to_train(job: Job, round: Round) -> dict[int, int]:
     """Return the labels a round trains with. Those to measure by join in the last one: then nothing is decided any more."""
     last = round.index == job.rounds[-1].index
     held = set() if last else job.run.held_out()
@@ -70,76 +72,96 @@ def free_images(job: Job, upto: int | None = None) -> np.ndarray:
     return np.setdiff1d(job.pool_at(upto), np.fromiter(asked, np.int64, len(asked)), assume_unique=True)
 
 
-def answered(job: Job, oracle: Oracle, round: Round) -> bool:
+def ask(job: Job, oracle: Oracle, round: Round) -> bool:
     """Ask for what has no answer yet and write down what comes back. True when nothing is open."""
     open_ = job.run.unanswered()
-    if not open_:
-        return True
-    # Only the first process asks; the pairs are for JSON, which has no numbers as keys.
-    answers = dict(job.ranks.told(lambda: list(oracle.ask(open_, round.index).items())))
-    classes = len(job.data.train.classes)
-    wrong = {i: y for i, y in answers.items() if i not in set(open_) or not -1 <= y < classes}
-    if wrong:
+    if open_:
+        images = job.data.train
+        job.run.append("labels", lambda: label_rows(oracle.ask(open_, round.index), open_, images, round.index))
+    return not job.run.unanswered()
+
+
+def label_rows(answers: Mapping[int, int], asked: Sequence[int], images: Images, round: int) -> list[Row]:
+    """Return the rows of the answers, in the order they were asked for."""
+    labels = {int(index): check_answer(index, label, asked, images.classes) for index, label in answers.items()}
+    return [
+        {
+            "round": round,
+            "index": index,
+            "key": images.key(index),
+            "label": labels[index],
+            "class": None if labels[index] == DECLINED else images.classes[labels[index]],
+        }
+        for index in asked
+        if index in labels
+    ]
+
+
+def check_answer(index: int, label: int, asked: Sequence[int], classes: Sequence[str]) -> int:
+    """Return the label as a plain int, or refuse an answer that was not asked for or is no class."""
+    whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    if index not in asked or not whole or not DECLINED <= label < len(classes):
         raise ValueError(
-            f"the oracle answered what was not asked or no class (index: label): {wrong}. Nothing was stored."
+            f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class from 0 to "
+            f"{len(classes) - 1}, or -1 to decline. Nothing was stored."
         )
-    job.run.append("labels", [{"round": round.index, "index": i, "label": answers[i]} for i in open_ if i in answers])
-    return len(answers) == len(open_)
+    return int(label)
 
 
-def choose(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str, object]:
-    """Pick `count` of the `free` images and return the row that says which and why."""
+def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
+    """Pick `count` of the `free` images by the strategy whose turn it is, and write down which and why."""
     attempt = sum(row["round"] == round.index for row in job.run.read("queries"))
     if round.index == 0 and attempt == 0:
         how = job.config.growth.start_set
-        strategy, pick = f"start-{how}", partial(drawn, job, free, count, how)
+        write_query(job, round, f"start-{how}", lambda: pick_by_seed(job, free, count, how))
     elif round.index == 0 or job.config.query == "random":
         # Random picks go on in the order of a passive draw: at the budget both have the same labels, so that they
         # differ by growing alone.
-        strategy, pick = "random", partial(drawn, job, free, count, "uniform")
+        write_query(job, round, "random", lambda: pick_by_seed(job, free, count, "uniform"))
     else:
-        query = Query.parse(job.config.query)
-        draw = rng(job.config.seed, "select", round.index, attempt)
-        strategy, pick = str(query), partial(query.selection, look(job, free, query, round.index), count, draw)
-    indices, scores = job.ranks.told(lambda: as_lists(pick()))
-    return {
-        "round": round.index,
-        "step": job.state.step,
-        "strategy": strategy,
-        "indices": indices,
-        "scores": scores,
-    }
+        query, draw = Query.parse(job.config.query), rng(job.config.seed, "select", round.index, attempt)
+        found = look(job, free, query, round.index)  # all processes share this work
+        write_query(job, round, str(query), lambda: query.selection(found, count, draw))
 
 
-def to_measure(job: Job, round: Round, free: np.ndarray, count: int) -> dict[str, object]:
+def draw_held_out(job: Job, round: Round, free: np.ndarray, count: int) -> None:
     """Draw `count` of the `free` images to measure by, whatever the model thinks of them."""
-    index = drawn(job, free, min(count, len(free)), "uniform").index
-    return {
-        "round": round.index,
-        "step": job.state.step,
-        "strategy": CHECK,
-        "indices": [int(i) for i in index],
-        "scores": [0.0] * len(index),
-    }
+    write_query(job, round, HELD_OUT, lambda: pick_by_seed(job, free, count, "uniform"))
 
 
-def as_lists(picked: Selection) -> tuple[list[int], list[float]]:
-    """Return what was picked as it is written."""
-    return [int(i) for i in picked.index], [round_score(s) for s in picked.scores]
+def give_up(job: Job, round: Round, short: int) -> None:
+    """Write down that nothing is left to ask for, so that every round has a query, and warn."""
+    labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
+    job.watch.warn(f"no more labels to be had: {labeled} instead of {labeled + short}")
+    if not any(row["round"] == round.index for row in job.run.read("queries")):
+        write_query(job, round, "none", lambda: Selection(np.empty(0, np.int64), np.empty(0)))
 
 
-def drawn(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
-    """Pick without looking at a model: a function of the seed."""
+def write_query(job: Job, round: Round, strategy: str, pick: Callable[[], Selection]) -> None:
+    """Pick images once and write down which, and the scores that decided it."""
+
+    def rows() -> list[Row]:
+        picked = pick()
+        row = {
+            "round": round.index,
+            "step": job.state.step,
+            "strategy": strategy,
+            "indices": [int(i) for i in picked.index],
+            "keys": [job.data.train.key(int(i)) for i in picked.index],
+            "scores": [float(f"{float(score):.6g}") for score in picked.scores],  # keeps the file readable
+        }
+        return [row]
+
+    job.run.append("queries", rows)
+
+
+def pick_by_seed(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
+    """Pick without looking at a model."""
     return Selection(start_set(job.data.train, free, count, job.config.seed, how), np.zeros(count))
 
 
 def look(job: Job, free: np.ndarray, query: Query, round: int) -> Candidates:
     """Let the teacher look at the images that may be asked about."""
     job.state.teacher.eval()
-    pixels = seen(job.pixels, job.config, job.state.step - 1)  # of the size it was trained with
-    return candidates(job.state.teacher, pixels, free, query, job.config.seed, round, job.ranks)
-
-
-def round_score(score: float) -> float:
-    """Return a score as it is written: six digits say enough and keep the file readable."""
-    return float(f"{float(score):.6g}")
+    views = job.views.at(job.state.step - 1)  # of the size it was trained with
+    return candidates(job.state.teacher, views, free, query, job.config.seed, round, job.ranks)

@@ -8,12 +8,11 @@ import numpy as np
 
 from mma import cost
 from mma.cost import Moment, Prices, Purchase, Purse
-from mma.growth import Round
+from mma.files import Row
+from mma.growth import Buyer, Money, Round, Split
 from mma.rng import rng
-from mma.run import Row
 from mma.training.evaluate import probabilities
 from mma.training.job import Job
-from mma.training.stream import seen
 
 LEARNABLE = 10  # labels to measure by, below which trying things teaches nothing
 
@@ -22,9 +21,8 @@ def buy(job: Job, round: Round) -> None:
     """Decide what the round's money buys, unless that was decided already: what was paid for once does not change."""
     if any(row["round"] == round.index for row in job.run.read("purchases")):
         return
-    row = job.ranks.told(lambda: purchase(job, round))
-    job.run.append("purchases", [row])
-    job.watch.say(in_words(row))
+    job.run.append("purchases", lambda: [purchase(job, round)])
+    job.watch.say(describe(job.run.purchases()[-1]))
 
 
 def purchase(job: Job, round: Round) -> Row:
@@ -49,8 +47,8 @@ def purchase(job: Job, round: Round) -> Row:
 
 def decide(job: Job, round: Round, have: tuple[int, int], found: Row | None) -> Purchase:
     """Ask the policy."""
-    growth, before = job.config.growth, job.run.read("purchases")
-    which = (round.index, growth.purchases)
+    growth, before, policy = job.config.growth, job.run.read("purchases"), policy_of(job)
+    which = (round.index, policy.purchases)
     early = 2 * which[0] <= which[1]  # there is time to use what is learned
     if any(row["stop"] for row in before):
         return Purchase(0, 0, True, "stopped before")
@@ -58,14 +56,14 @@ def decide(job: Job, round: Round, have: tuple[int, int], found: Row | None) -> 
         prices_of(job),
         money_left(job),
         rounds=which[1] - which[0] + 1,
-        labels=min(growth.budget - growth.check, have[1] - growth.check) - have[0],
+        labels=min(growth.budget - growth.held_out_labels, have[1] - growth.held_out_labels) - have[0],
         images=len(job.pool) - have[1],
-        point=growth.point,
+        point=policy.value_per_point if isinstance(policy, Buyer) else 0.0,
         explore=early and found is not None and found["labels"] >= LEARNABLE,
     )
-    if growth.policy == "split":
+    if isinstance(policy, Split):
         bought = (have[0] - growth.start, sum(row["images"] for row in before))
-        return cost.split(growth.money, growth.share, purse, which, bought)
+        return cost.split(policy.money, policy.share, purse, which, bought)
     now = {"step": job.state.step, "had": {"labels": have[0], "images": have[1]}, "measured": found}
     history = [moment(row) for row in [*before, now] if row["measured"]]
     classes = len(job.data.train.classes)
@@ -88,8 +86,8 @@ def measure(job: Job) -> Row | None:
         return None
     job.state.teacher.eval()
     labels = np.array(list(known.values()))
-    pixels = seen(job.pixels, job.config, job.state.step - 1)  # of the size it was trained with
-    probs = probabilities(job.state.teacher, pixels, np.array(list(known)))
+    views = job.views.at(job.state.step - 1)  # of the size it was trained with
+    probs = probabilities(job.state.teacher, views, np.array(list(known)))
     # The probability that is not on the right class moves more smoothly than the count of wrong answers. Half a miss is
     # added, as if one more image had been seen: a few images without a miss do not make an error of zero.
     missed = float((1 - probs[np.arange(len(labels)), labels].astype(np.float64)).sum())
@@ -115,18 +113,24 @@ def labels_bought(job: Job, round: Round) -> int:
 
 def money_left(job: Job) -> float:
     """Return what is left after all purchases, the labels to measure by included."""
-    growth = job.config.growth
-    prices = prices_of(job)
+    policy, prices = policy_of(job), prices_of(job)
     paid = [row["labels"] * prices.label + row["images"] * prices.image for row in job.run.read("purchases")]
-    return growth.money - growth.check * prices.label - math.fsum(paid)
+    return policy.money - policy.measured_by * prices.label - math.fsum(paid)
+
+
+def policy_of(job: Job) -> Money:
+    """Return the policy that spends the money."""
+    policy = job.config.growth.spending
+    assert policy is not None
+    return policy
 
 
 def prices_of(job: Job) -> Prices:
     """Return what a label and an image cost."""
-    return Prices(job.config.growth.label_price, job.config.growth.image_price)
+    return Prices(policy_of(job).label_price, policy_of(job).image_price)
 
 
-def in_words(row: Row) -> str:
+def describe(row: Row) -> str:
     """Say a purchase in one line."""
     bought = f"{row['labels']:,} labels, {row['images']:,} images for {row['paid']:g}"
     return f"step {row['step']:,}: bought {bought}; {row['left']:g} left. {row['why']}"

@@ -14,8 +14,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
-from mma.run import Run, explained, write_whole
+from mma.run import Run
 from mma.training.state import State
+
+CONFIG_CHANGED = (
+    "config.json was changed after the run began. Put the old settings back, or start a new run with the new ones:  "
+    "mma train PRESET --set path=value --out NEW"
+)
+DATA_CHANGED = (
+    "the data set is not the one this run began with (its digest differs). Get the same data again with  "
+    "mma data get NAME  or start a new run."
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,7 @@ class Identity:
     data: str  # digest of the images and labels
 
 
-class Meta(BaseModel):
+class CheckpointHeader(BaseModel):
     """What a checkpoint says of itself, checked before any tensor is looked at."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -37,6 +46,7 @@ class Meta(BaseModel):
     config: str
     data: str
     tensors: str  # digest of all tensors: a flipped bit is found
+    frozen: str | None  # digest of what is not trained, and so not stored; None when everything is trained
 
 
 def tensors(state: State) -> Iterator[tuple[str, Tensor]]:
@@ -48,39 +58,49 @@ def tensors(state: State) -> Iterator[tuple[str, Tensor]]:
         ("moment2", state.weights, state.moment2),
     ):
         yield from ((f"{part}/{name}", view) for name, view in flat.views(vector))
-    yield from ((f"buffer/{name}", buffer) for name, buffer in state.student.named_buffers())
+    yield from ((f"buffer/{name}", buffer) for name, buffer in state.buffers())
     yield from ((f"memory/{name}", remembered) for name, remembered in state.memory.items())
 
 
-def save_state(run: Run, state: State, identity: Identity, kept: frozenset[int], scheduled: int) -> None:
-    """Store the state (once per step), then remove the stored states nobody needs."""
-    path = run.checkpoint_path(state.step)
-    if not path.exists():
-        if not bool(torch.isfinite(state.weights.vector).all()):
-            raise ValueError(diverged(run, state.step))
-        with explained(run.folder):
-            write_whole(path, encode(state, identity))
-    prune(run, state.step, kept, scheduled)
+def save_state(run: Run, state: State, identity: Identity) -> None:
+    """Store the state, once per step."""
+    if state.step in run.checkpoint_steps():
+        return
+    if not bool(torch.isfinite(state.weights.vector).all()):
+        raise ValueError(diverged(run, state.step))
+    run.store(state.step, lambda: encode(state, identity))
 
 
 def encode(state: State, identity: Identity) -> bytes:
     """Return the file of a state. All metadata is one JSON string, because a map would be written in random order."""
     everything = {**dict(tensors(state)), **{f"sum/{name}": total for name, total in state.sums.items()}}
-    arrays = {name: t.detach().cpu().contiguous().numpy() for name, t in everything.items()}
-    meta = Meta(
+    arrays = as_arrays(everything)
+    header = CheckpointHeader(
         format=1,
         step=state.step,
         summed=state.summed,
         config=identity.config,
         data=identity.data,
         tensors=digest(arrays),
+        frozen=frozen_digest(state),
     )
-    return save(arrays, metadata={"mma": meta.model_dump_json()})
+    return save(arrays, metadata={"mma": header.model_dump_json()})
 
 
 def digest_of(state: State) -> str:
     """Return one number for everything that training changed so far."""
-    return digest({name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors(state)})
+    return digest(as_arrays(dict(tensors(state))))
+
+
+def frozen_digest(state: State) -> str | None:
+    """Return one number for everything that is not trained; None when that is nothing."""
+    arrays = as_arrays(dict(state.frozen_tensors()))
+    return digest(arrays) if arrays else None
+
+
+def as_arrays(named: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """Return tensors as arrays on the host."""
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in named.items()}
 
 
 def digest(arrays: dict[str, np.ndarray]) -> str:
@@ -95,11 +115,7 @@ def digest(arrays: dict[str, np.ndarray]) -> str:
 def prune(run: Run, latest: int, kept: frozenset[int], scheduled: int) -> None:
     """Keep the latest state, the one scheduled before it, and those that other budgets start from."""
     before = [s for s in run.checkpoint_steps() if s < latest and s % scheduled == 0]
-    keep = {latest, *kept, *before[-1:]}
-    with explained(run.folder):
-        for step in run.checkpoint_steps():
-            if step not in keep and step < latest:
-                run.checkpoint_path(step).unlink()
+    run.prune({latest, *kept, *before[-1:]}, before=latest)
 
 
 def load_latest(run: Run, state: State, identity: Identity) -> bool:
@@ -110,11 +126,12 @@ def load_latest(run: Run, state: State, identity: Identity) -> bool:
     return bool(steps)
 
 
-def load(path: Path, state: State, identity: Identity | None) -> Meta:
+def load(path: Path, state: State, identity: Identity | None) -> CheckpointHeader:
     """Put a stored state into `state`, after checking that it is whole and belongs here."""
-    meta, arrays = read(path)
+    header, arrays = read(path)
     if identity is not None:
-        check_identity(path, meta, identity)
+        check_identity(path, header, identity)
+    check_frozen(path, header, state)
     expected = dict(tensors(state))
     found = {name for name in arrays if not name.startswith("sum/")}
     if found != set(expected) or any(arrays[n].shape != tuple(expected[n].shape) for n in found):
@@ -122,24 +139,28 @@ def load(path: Path, state: State, identity: Identity | None) -> Meta:
     with torch.no_grad():
         for name, tensor in expected.items():
             tensor.copy_(torch.from_numpy(arrays[name]))
-    state.step, state.summed = meta.step, meta.summed
+    state.step, state.summed = header.step, header.summed
     sums = {name.removeprefix("sum/"): a for name, a in arrays.items() if name.startswith("sum/")}
     state.sums = {name: torch.from_numpy(a).to(state.device) for name, a in sums.items()}
-    return meta
+    return header
 
 
-def read(path: Path) -> tuple[Meta, dict[str, np.ndarray]]:
+def read(path: Path) -> tuple[CheckpointHeader, dict[str, np.ndarray]]:
     """Read a checkpoint, or say how to go on without it."""
     try:
         with safe_open(path, framework="numpy") as file:
-            meta = Meta.model_validate_json((file.metadata() or {}).get("mma", ""))
+            header = CheckpointHeader.model_validate_json((file.metadata() or {}).get("mma", ""))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, ValidationError, OSError) as error:
         reason = "its description is not one of ours" if isinstance(error, ValidationError) else error
         raise ValueError(damaged(path, str(reason))) from error
-    if digest(arrays) != meta.tensors:
+    except TypeError as error:  # numpy has no bfloat16
+        raise ValueError(damaged(path, f"it holds tensors of a type that is never stored: {error}")) from error
+    if digest(arrays) != header.tensors:
         raise ValueError(damaged(path, "its contents do not match their digest"))
-    return meta, arrays
+    if path.stem.isdigit() and int(path.stem) != header.step:
+        raise ValueError(damaged(path, f"it holds the state of step {header.step}: the file was renamed"))
+    return header, arrays
 
 
 def damaged(path: Path, reason: str) -> str:
@@ -153,23 +174,27 @@ def damaged(path: Path, reason: str) -> str:
     )
 
 
-def check_identity(path: Path, meta: Meta, identity: Identity) -> None:
+def check_identity(path: Path, header: CheckpointHeader, identity: Identity) -> None:
     """Refuse a state of another config or other data: going on would be a different run under the same name."""
     run = path.parent.parent
-    if meta.config != identity.config:
+    if header.config != identity.config:
+        raise ValueError(f"{run}: {CONFIG_CHANGED}")
+    if header.data != identity.data:
+        raise ValueError(f"{run}: {DATA_CHANGED}")
+
+
+def check_frozen(path: Path, header: CheckpointHeader, state: State) -> None:
+    """Refuse to go on with other frozen weights than the state was trained with."""
+    here = frozen_digest(state)
+    if header.frozen != here:
         raise ValueError(
-            f"{run}/config.json was changed after {path.name} was stored. Put the old settings back, or start a new "
-            f"run with the new ones:  mma train PRESET --set path=value --out NEW"
-        )
-    if meta.data != identity.data:
-        raise ValueError(
-            f"the data set is not the one {path.name} was trained on (its digest differs). Get the same data again "
-            f"(mma data get NAME), or start a new run."
+            f"{path} was trained on frozen weights with digest {header.frozen or 'none'}, and the network now brings "
+            f"{here or 'none'}. Bring the same weights back, or start a new run."
         )
 
 
 def diverged(run: Run, step: int) -> str:
-    """Say that training went to infinity, where the last good state is, and what to try."""
+    """Say that training diverged, where the last good state is, and what to try."""
     good = [s for s in run.checkpoint_steps() if s <= step]
     last = f"the last good state is step {good[-1]}" if good else "no state was stored yet"
     return (

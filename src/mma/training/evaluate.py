@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,34 +11,28 @@ from torch import Tensor, nn
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.ranks import ALONE, Ranks
-from mma.training.stream import Pixels
-
-BATCH = 500  # images per forward; inference needs no room for gradients
-PIXELS = BATCH * 32 * 32  # of all of them: larger images come in smaller batches
+from mma.training.views import Views
 
 
-def batches(pixels: Pixels, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Cut an index into pieces for one forward each, with a number for each piece."""
-    _, height, width, _ = pixels.array.shape
-    size = max(min(BATCH, PIXELS // (height * width)), 1)
-    yield from ((number, index[begin : begin + size]) for number, begin in enumerate(range(0, len(index), size)))
+def batches(views: Views, index: np.ndarray) -> list[np.ndarray]:
+    """Cut an index into pieces for one forward each."""
+    return [index[begin : begin + views.chunk] for begin in range(0, len(index), views.chunk)]
 
 
 @torch.inference_mode()
-def probabilities(net: nn.Module, pixels: Pixels, index: np.ndarray) -> np.ndarray:
+def probabilities(net: nn.Module, views: Views, index: np.ndarray) -> np.ndarray:
     """Return the class probabilities of the plain images. (N, classes)"""
-    parts = [net(pixels.plain(part)).softmax(1) for _, part in batches(pixels, index)]
+    parts = [net(views.plain(part)).softmax(1) for part in batches(views, index)]
     return torch.cat(parts).cpu().numpy()
 
 
-def accuracy(net: nn.Module, pixels: Pixels, labels: np.ndarray, ranks: Ranks = ALONE) -> float | None:
-    """Return the share of correct answers in percent; None when there is nothing to test on."""
+def accuracy(net: nn.Module, views: Views, labels: np.ndarray, ranks: Ranks = ALONE) -> float | None:
+    """Return the share of correct answers in percent; None when there is nothing to test on. Processes share the work."""
     known = np.flatnonzero(labels >= 0)
     if not len(known):
         return None
-    whole = [part for _, part in batches(pixels, known)]  # as alone
-    mine = np.concatenate([known[:0], *ranks.portion(whole)])
-    right = correct(probabilities(net, pixels, mine), labels[mine]) if len(mine) else 0
+    mine = np.concatenate([known[:0], *ranks.portion(batches(views, known))])
+    right = correct(probabilities(net, views, mine), labels[mine]) if len(mine) else 0
     return percent(ranks.total(right), len(known))
 
 
@@ -60,7 +53,7 @@ def percent(right: int, of: int) -> float:
 
 @torch.inference_mode()
 def candidates(
-    net: nn.Module, pixels: Pixels, index: np.ndarray, query: Query, seed: int, round: int, ranks: Ranks = ALONE
+    net: nn.Module, views: Views, index: np.ndarray, query: Query, seed: int, round: int, ranks: Ranks = ALONE
 ) -> Candidates:
     """Look at every image that may be asked about (at least one), as far as the query wants to know.
 
@@ -68,16 +61,16 @@ def candidates(
     """
     if not query.needs_probs:
         return Candidates(index)
-    mine = ranks.portion(list(batches(pixels, index)))
+    mine = ranks.portion(list(enumerate(batches(views, index))))
     count = sum(len(part) for _, part in mine)
     probs, features = Rows(count), Rows(count)
     for number, part in mine:
-        embedded: Any = None if query.aug and not query.needs_features else net.features(pixels.plain(part))  # type: ignore[operator]
+        embedded: Any = None if query.aug and not query.needs_features else net.features(views.plain(part))  # type: ignore[operator]
         if query.needs_features:
             features.add(embedded)
         draws = [rng(seed, "query", round, number, k) for k in range(query.views)]
         # A plain query reuses the embedding: the head is all that is missing.
-        logits = [net(pixels.views(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
+        logits = [net(views.weak(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
         probs.add(torch.stack([view.softmax(1) for view in logits]).mean(0))
     return Candidates(index, ranks.gather(probs.array), ranks.gather(features.array) if query.needs_features else None)
 

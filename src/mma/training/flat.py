@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 
 class Flat:
-    """The parameters of `net`, kernels first (they decay), convolutions before dense ones, then biases and BN.
+    """The trained parameters of `net`, kernels first (they decay), convolutions before dense ones, then biases and BN.
 
-    `net` goes on working, on the vector.
+    `net` goes on working, on the vector. Frozen parameters are not in it.
     """
 
     def __init__(self, net: nn.Module, *, gradients: bool) -> None:
-        named = sorted(net.named_parameters(), key=lambda item: (item[1].ndim != 4, item[1].ndim < 2))  # stable
+        trained = [(name, parameter) for name, parameter in net.named_parameters() if parameter.requires_grad]
+        named = sorted(trained, key=lambda item: (item[1].ndim != 4, item[1].ndim < 2))  # stable
         self.shapes = {name: parameter.shape for name, parameter in named}
         self.vector = torch.cat([in_memory_order(parameter.detach()) for _, parameter in named]).clone()
         self.kernels = sum(p.numel() for _, p in named if p.ndim >= 2)
@@ -36,7 +37,7 @@ class Flat:
             yield name, in_shape(vector[begin : begin + math.prod(shape)], shape)
             begin += math.prod(shape)
 
-    def convolved(self, vector: Tensor) -> Iterator[Tensor]:
+    def convolution_kernels(self, vector: Tensor) -> Iterator[Tensor]:
         """Cut the kernels of convolutions out of such a vector, as they lie there: (outputs, height, width, inputs)."""
         for _, kernel in self.views(vector):
             if kernel.ndim == 4:

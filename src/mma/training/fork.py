@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from safetensors.numpy import save
 
 from mma.config import Config, from_json
 from mma.growth import Round
-from mma.run import Run, write_whole
+from mma.run import Run
 from mma.training import checkpoint
 
 
 def shared_end(a: Config, b: Config) -> int:
     """Return the last step up to which two runs that differ only in budget are the same run."""
-    if a.passive or b.passive:
-        raise ValueError("a passive run draws its whole budget at the start, so it shares nothing with another budget.")
-    if a.growth.for_money or b.growth.for_money:
-        raise ValueError("what a run buys depends on all its money, so it shares nothing with another budget.")
-    ends = [config.growth.rounds()[-1].end for config in (a, b)]
-    if ends[0] != ends[1] and (a.optim.decay != "constant" or a.data.small_share > 0):
+    for policy in (a.growth.policy, b.growth.policy):
+        if not policy.grows:
+            raise ValueError(f"a run with growth.policy={policy.name} shares nothing with another budget.")
+    if a.growth.steps != b.growth.steps and (a.optim.decay != "constant" or a.views.small_share > 0):
         return 0  # what depends on the length of the whole run differs from the first step on
     end = 0
     for x, y in zip(a.growth.rounds(), b.growth.rounds(), strict=False):
@@ -39,7 +36,7 @@ def shared_states(source: Run, config: Config) -> list[int]:
     The last step of a run is always evaluated. Where no evaluation was due, the state after it is that of no other budget.
     """
     old = from_json(source.config())
-    end, lasts = shared_end(old, config), {each.growth.rounds()[-1].end for each in (old, config)}
+    end, lasts = shared_end(old, config), {old.growth.steps, config.growth.steps}
     stored = [step for step in source.checkpoint_steps() if 0 < step <= end]
     return [step for step in stored if step not in lasts or step % old.log.every == 0]
 
@@ -53,7 +50,7 @@ def fork(trunk: Run, folder: Path, budget: int) -> int:
     if not stored and not shared_end(old, new):
         raise ValueError(
             f"{trunk.folder} shares no step with a budget of {budget}: its rate (optim.decay) or the size of its images "
-            "(data.small_share) depends on the length of the whole run. Train it separately."
+            "(views.small_share) depends on the length of the whole run. Train it separately."
         )
     if not stored:
         raise ValueError(
@@ -66,16 +63,15 @@ def fork(trunk: Run, folder: Path, budget: int) -> int:
 
 def copy(trunk: Run, folder: Path, config: Config, step: int) -> int:
     """Write the new run's folder as it would be had it been trained to `step` by itself."""
-    meta, arrays = checkpoint.read(trunk.checkpoint_path(step))
+    header, arrays = checkpoint.read(trunk.checkpoint_path(step))
     asked = rounds_begun(config.growth.rounds(), step)
     run = Run.create(folder, config.model_dump(mode="json"))
-    meta = meta.model_copy(update={"config": config.digest()})
-    host = json.loads((trunk.folder / "host.json").read_text("utf-8"))
-    write_whole(folder / "host.json", json.dumps({**host, "config": config.digest()}, indent=2) + "\n")
+    header = header.model_copy(update={"config": config.digest()})
+    run.write_host({**(trunk.host() or {}), "config": config.digest()})
     for log in ("queries", "labels"):
         run.append(log, [row for row in trunk.read(log) if row["round"] in asked])
     run.append("metrics", [row for row in trunk.read("metrics") if row["step"] <= step])
-    write_whole(run.checkpoint_path(step), save(arrays, metadata={"mma": meta.model_dump_json()}))
+    run.store(step, lambda: save(arrays, metadata={"mma": header.model_dump_json()}))
     return step
 
 

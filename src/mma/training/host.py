@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -17,12 +16,12 @@ from torch import nn
 
 from mma import machine
 from mma.nets.flops import forward_flop
-from mma.run import Run, explained, write_whole
+from mma.run import Run
+from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED
 from mma.training.memory import keep_memory
 
 SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
 ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
-LATER = {"processes": 1, "arithmetic": 1}  # what older files do not say
 # What the numbers depend on.
 EXACT = (
     *("arithmetic", "torch", "numpy", "scikit-learn"),
@@ -40,13 +39,13 @@ class Host:
 
     def check(self) -> torch.device:
         """Return the device, if it is there."""
-        device = named(self.device or "cpu")
+        device = parse_device(self.device or "cpu")
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"--device {self.device}: torch sees no GPU here. Use --device cpu.")
+            raise ValueError(f"device {self.device}: torch sees no GPU here. Use the device cpu.")
         return device
 
     def prepare(self, local: int | None = None) -> torch.device:
-        """Make this process train here, repeatably; `local` is its number when several on this machine train one run."""
+        """Set device and threads for this process; `local` is its number when several on this machine train one run."""
         device = self.check()
         torch.set_num_threads(self.threads or cores())
         keep_memory()
@@ -58,17 +57,17 @@ class Host:
         return device
 
 
-def named(device: str) -> torch.device:
+def parse_device(device: str) -> torch.device:
     """Return the device that the user means."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise ValueError(f"--device {device}: there is no such device. Use cpu, cuda or cuda:N.")
+        raise ValueError(f"device {device}: there is no such device. Use cpu, cuda or cuda:N.")
     return torch.device(device)
 
 
 def own_gpu(device: torch.device, local: int) -> torch.device:
     """Return the GPU of one of several processes on this machine."""
     if device.index is not None:
-        raise ValueError(f"--device {device}: each process takes a GPU of its own. Use --device cuda.")
+        raise ValueError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
     if local >= torch.cuda.device_count():
         there = torch.cuda.device_count()
         raise ValueError(
@@ -83,19 +82,17 @@ def cores() -> int:
     return max(machine.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
-def suited(net: nn.Module, shape: Sequence[int], batch: int) -> int:
+def suitable_threads(net: nn.Module, shape: Sequence[int], batch: int) -> int:
     """Return the threads for a new run on a CPU: one where a forward is over before a second thread has woken up.
 
     It follows from the network and its images alone, so that every machine with as many cores chooses alike.
     """
-    height, _, channels = shape
-    return 1 if batch * forward_flop(net, channels, height) < SMALL_FORWARD else cores()
+    return 1 if batch * forward_flop(net, shape) < SMALL_FORWARD else cores()
 
 
-def remembered(run: Run, asked: Host) -> Host:
+def fill_in(run: Run, asked: Host) -> Host:
     """Fill in what was not asked for from the run's own host.json, so that going on is exact by default."""
-    path = run.folder / "host.json"
-    then = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    then = run.host() or {}
     return Host(
         asked.device or then.get("device", "cpu"),
         asked.threads or then.get("threads"),
@@ -106,7 +103,7 @@ def remembered(run: Run, asked: Host) -> Host:
 def describe(host: Host, config: str, data: str, processes: int = 1) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
     return {
-        "format": 1,
+        "format": 2,
         "mma": version("mma-learn"),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -126,37 +123,30 @@ def describe(host: Host, config: str, data: str, processes: int = 1) -> dict[str
 
 def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
-    path = run.folder / "host.json"
-    if path.exists():
-        then = {**LATER, "scikit-learn": now["scikit-learn"], **json.loads(path.read_text("utf-8"))}
+    then = run.host()
+    if then is not None:
         changed = [key for key in EXACT if then.get(key) != now[key]]
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED)):
             if key in changed:
                 raise ValueError(f"{run.folder}: {why}")
         if changed and not inexact:
-            seen = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
-            before, again = (command(run, host["processes"]) for host in (then, now))
-            there = f", with  {before} ," if "processes" in changed else ","
-            raise ValueError(
-                f"{run.folder} cannot be continued exactly here: {seen}. Continue it where it began{there} or accept slightly "
-                f"other numbers with  {again} --inexact"
-            )
+            raise ValueError(explain_change(run, then, now, changed))
         if not changed:
             return
-    with explained(run.folder):
-        write_whole(path, json.dumps(now, indent=2) + "\n")
+    run.write_host(now)
+
+
+def explain_change(run: Run, then: dict[str, Any], now: dict[str, Any], changed: list[str]) -> str:
+    """Say what differs from where the run began, and how to go on."""
+    differences = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+    before, again = (command(run, host.get("processes", 1)) for host in (then, now))
+    there = f", with  {before} ," if "processes" in changed else ","
+    return (
+        f"{run.folder} cannot be continued exactly here: {differences}. Continue it where it began{there} or accept slightly "
+        f"other numbers with  {again} --inexact"
+    )
 
 
 def command(run: Run, processes: int) -> str:
     """Return how to train a run with that many processes."""
     return f"{'mma' if processes == 1 else f'torchrun --nproc-per-node {processes} -m mma'} train {run.folder}"
-
-
-CONFIG_CHANGED = (
-    "config.json was changed after the run began. Put the old settings back, or start a new run with the new ones:  "
-    "mma train PRESET --set path=value --out NEW"
-)
-DATA_CHANGED = (
-    "the data set is not the one this run began with (its digest differs). Get the same data again with  "
-    "mma data get NAME  or start a new run."
-)

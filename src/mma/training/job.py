@@ -1,8 +1,8 @@
-"""A run being trained: what its folder says, brought into memory."""
+"""A run being trained: what its folder says, loaded into memory."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,26 +11,27 @@ import torch
 from mma.config import Config, from_json
 from mma.data import DataSet, load, nested_order
 from mma.growth import Round
-from mma.rng import rng
 from mma.run import Run
 from mma.training import checkpoint, host
+from mma.training.begin import check_data, split_pool
 from mma.training.host import Host
+from mma.training.logs import check_logs
 from mma.training.ranks import ALONE, Ranks, check_share
-from mma.training.state import Builder, State, start
-from mma.training.stream import Pixels, pixels_of
+from mma.training.state import State, start
+from mma.training.views import Views, pixel_views
 from mma.training.watch import Clock, Watch
 
 
 @dataclass
 class Job:
-    """A run being trained: what its folder says, brought into memory."""
+    """A run being trained: what its folder says, loaded into memory."""
 
     run: Run
     config: Config
     data: DataSet
     pool: np.ndarray  # rows of data.train that this run may use
-    pixels: Pixels
-    test: Pixels
+    views: Views
+    test: Views
     state: State
     identity: checkpoint.Identity
     watch: Watch
@@ -41,23 +42,23 @@ class Job:
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
         """Every round of the run."""
-        return self.config.growth.rounds(passive=self.config.passive)
+        return self.config.growth.rounds()
 
     @cached_property
     def kept(self) -> frozenset[int]:
         """The steps whose state other budgets start from."""
-        return self.config.growth.kept_steps(passive=self.config.passive)
+        return self.config.growth.kept_steps()
 
     def pool_at(self, upto: int | None = None) -> np.ndarray:
         """Return the rows that are there in round `upto` (None: by now), images bought by then included; sorted."""
-        visible = self.config.growth.visible
-        if visible is None:
+        first = self.config.growth.initial_pool
+        if first is None:
             return self.pool
         bought = sum(row["images"] for row in self.run.purchases(upto))
-        return np.sort(self.arriving[: visible + bought])
+        return np.sort(self.order_of_arrival[: first + bought])
 
     @cached_property
-    def arriving(self) -> np.ndarray:
+    def order_of_arrival(self) -> np.ndarray:
         """The rows of the pool in the order in which images can be bought: a function of the seed."""
         order = nested_order(len(self.data.train), self.config.seed)
         return order[np.isin(order, self.pool)]
@@ -69,114 +70,69 @@ class Job:
 
     def store(self) -> None:
         """Store the state; stored states that nobody needs any more are removed."""
-        scheduled = self.config.log.checkpoint
-        self.ranks.told(lambda: checkpoint.save_state(self.run, self.state, self.identity, self.kept, scheduled))
+        checkpoint.save_state(self.run, self.state, self.identity)
+        checkpoint.prune(self.run, self.state.step, self.kept, self.config.log.checkpoint)
         self.clock.reset()
 
     def check_replicas(self) -> None:
         """Make sure that all processes hold the same state, bit for bit."""
-        self.ranks.alike(lambda: {"the state": checkpoint.digest_of(self.state)})
+        self.ranks.require_same(lambda: {"the state": checkpoint.digest_of(self.state)})
 
 
-def resume(
-    run: Run,
-    watch: Watch,
-    on: Host,
-    *,
-    inexact: bool,
-    data: DataSet | None,
-    network: Builder | None,
-    ranks: Ranks = ALONE,
-) -> Job:
-    """Bring a run into memory as of its latest stored state, and cut its logs back to that. The caller holds the lock."""
-    on = Host(**ranks.told(lambda: asdict(host.remembered(run, on))))
+def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | None, ranks: Ranks = ALONE) -> Job:
+    """Load a run as of its latest stored state, and cut its logs back to that. The caller holds the lock."""
+    on = host.fill_in(run, on)
     device = on.prepare(ranks.local)
-    job = bring(run, device, watch, data, network, ranks)
+    job = load_job(run, device, watch, data, ranks)
     if on.threads is None and device.type == "cpu":
-        shape, batch = job.data.train.shape, job.config.optim.batch // ranks.size
-        torch.set_num_threads(host.suited(job.state.teacher, shape, batch))
-    ranks.told(lambda: check_share(job.config.optim.batch, ranks.size))
+        batch = job.config.optim.batch // ranks.size
+        torch.set_num_threads(host.suitable_threads(job.state.teacher, job.views.shape, batch))
+    check_share(job.config.optim.batch, ranks.size)
     here = host.describe(on, job.identity.config, job.identity.data, ranks.size)
-    ranks.alike(lambda: {key: here[key] for key in host.EXACT})
-    ranks.told(lambda: host.check(run, here, inexact=inexact))
-    ranks.told(lambda: remove_unfinished(run))
+    ranks.require_same(lambda: {key: here[key] for key in host.EXACT})
+    host.check(run, here, inexact=inexact)
+    run.remove_unfinished()
     if checkpoint.load_latest(run, job.state, job.identity):
-        latest, scheduled = job.state.step, job.config.log.checkpoint
-        ranks.told(lambda: checkpoint.prune(run, latest, job.kept, scheduled))  # a kill may have come before it
+        checkpoint.prune(run, job.state.step, job.kept, job.config.log.checkpoint)  # a kill may have come before it
     job.check_replicas()
-    for log in ("queries", "labels", "purchases"):
-        run.cut(log, lambda row: True)  # only a torn last row
-    for log in ("metrics", "timings"):
-        run.cut(log, lambda row: bool(row["step"] <= job.state.step))
+    cut_logs(job)
     if on.compile:
         job.state.student.compile()
-    if job.config.data.mirror and not job.data.mirror:
+    if job.config.views.mirror and not job.data.mirror:
         watch.warn(
-            f"data.mirror is true, but in {job.data.name} a mirror image means something else: --set data.mirror=false"
+            f"views.mirror is true, but in {job.data.name} a mirror image means something else: --set views.mirror=false"
         )
     watch.begin(step=job.state.step, end=job.rounds[-1].end, rounds=job.rounds)
     return job
 
 
-def remove_unfinished(run: Run) -> None:
-    """Remove what a kill left of a write."""
-    for left in run.folder.rglob(".*.tmp"):
-        left.unlink()
+def cut_logs(job: Job) -> None:
+    """Cut the logs back to the state that was loaded, after making sure that they hold all that led to it."""
+    for log in ("queries", "labels", "purchases"):
+        job.run.cut(log, lambda row: True)  # only a torn last row
+    check_logs(job.run, job.config, job.state.step)
+    for log in ("metrics", "timings"):
+        job.run.cut(log, lambda row: bool(row["step"] <= job.state.step))
 
 
-def look_at(run: Run, data: DataSet | None = None, network: Builder | None = None) -> Job:
-    """Bring the latest stored state of a run into memory without changing anything; somebody may be training it."""
-    job = bring(run, Host().prepare(), Watch(), data, network)
+def look_at(run: Run, data: DataSet | None = None) -> Job:
+    """Load the latest stored state of a run without changing anything; somebody may be training it."""
+    job = load_job(run, Host().prepare(), Watch(), data)
     if not checkpoint.load_latest(run, job.state, job.identity):
         raise ValueError(f"{run.folder} has no stored state yet. Train it first:  mma train {run.folder}")
     job.state.teacher.eval()
     return job
 
 
-def bring(
-    run: Run,
-    device: torch.device,
-    watch: Watch,
-    data: DataSet | None,
-    network: Builder | None,
-    ranks: Ranks = ALONE,
-) -> Job:
+def load_job(run: Run, device: torch.device, watch: Watch, data: DataSet | None = None, ranks: Ranks = ALONE) -> Job:
     """Put together everything a run needs, before its first step."""
     config = from_json(run.config())
     data = data or load(config.data.name)
-    pool, held = pool_of(config, data)
+    check_data(config, data)
+    pool, held = split_pool(config, data)
     identity = checkpoint.Identity(config.digest(), data.train.digest())
     data = replace(data, test=data.train.take(held)) if len(held) else data
-    state = start(config, data.train, device, network)
-    pixels = pixels_of(data.train, device, config.data.shift, mirror=config.data.mirror)
-    test = pixels_of(data.test, device, 0, mirror=False)
-    return Job(run, config, data, pool, pixels, test, state, identity, watch, ranks)
-
-
-def pool_of(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of the pool and those held out to be tested on, both sorted.
-
-    The held-out rows are the same for every seed: what is chosen by them is chosen by one set of images.
-    """
-    have, held, total = len(data.train), config.data.validation, config.data.total
-    wanted = max(config.growth.budget, total or 1, config.growth.visible or 1)
-    if held >= have:
-        raise ValueError(
-            f"data.validation is {held}, but {data.name} has only {have} images, and some must be left to train on."
-        )
-    if wanted > have - held:
-        beside = f" beside the {held} held out by data.validation" if held else ""
-        larger = next(
-            name
-            for name, size in (
-                ("growth.budget", config.growth.budget),
-                ("data.total", total),
-                ("growth.visible", wanted),
-            )
-            if size == wanted
-        )
-        raise ValueError(f"{larger} is {wanted}, but {data.name} has only {have - held} images{beside}.")
-    order = nested_order(have, config.seed)
-    kept_out = rng(0, "validation").permutation(have)[:held]
-    order = order[~np.isin(order, kept_out)]
-    return np.sort(order[:total]), np.sort(kept_out)
+    state = start(config, data.train.shape, len(data.train.classes), device)
+    views = pixel_views(data.train, device, config.views, config.growth.steps)
+    test = pixel_views(data.test, device, config.views.model_copy(update={"shift": 0}), config.growth.steps)
+    return Job(run, config, data, pool, views, test, state, identity, watch, ranks)

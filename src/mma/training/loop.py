@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import torch
+from pathlib import Path
 
-from mma.data import DataSet
+from mma.data import DataSet, load
 from mma.growth import Round
-from mma.rng import rng
 from mma.run import Run
-from mma.training.ask import grow, to_train
+from mma.training.ask import grow, labels_to_train
 from mma.training.host import Host
 from mma.training.job import Job, resume
-from mma.training.oracle import Oracle
+from mma.training.oracle import DatasetLabels, Oracle
 from mma.training.ranks import ALONE, Ranks
 from mma.training.record import record, warnings
-from mma.training.schedule import scheduled
-from mma.training.state import Builder, refresh
-from mma.training.step import training_step
+from mma.training.state import refresh
+from mma.training.step import steps
 from mma.training.stream import Stream
 from mma.training.watch import Watch
 
 
 def train(
-    run: Run,
-    oracle: Oracle,
+    run: Run | Path | str,
+    oracle: Oracle | None = None,
     *,
     until: int | None = None,
     watch: Watch | None = None,
     on: Host = Host(),
     inexact: bool = False,
     data: DataSet | None = None,
-    network: Builder | None = None,
     ranks: Ranks = ALONE,
 ) -> None:
-    """Train `run` to its end from wherever its folder says it is. Safe to call again at any time."""
-    run = ranks.shared(run)
+    """Train `run` to its end from wherever its folder says it is. Safe to call again at any time.
+
+    Without an oracle the data set's own labels answer. `until` stops after that step.
+    """
+    run = ranks.share_folder(run if isinstance(run, Run) else Run.open(Path(run)))
+    data = data or load(run.config()["data"]["name"])
+    oracle = oracle or DatasetLabels(data.train)
     with run.lock():
-        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, network=network, ranks=ranks)
+        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, ranks=ranks)
         for round in job.rounds:
             if job.state.step >= round.end:
                 continue
@@ -50,23 +52,15 @@ def train(
 def fit(job: Job, round: Round, until: int | None) -> None:
     """Train with the labels of one round, to its end or to step `until`."""
     state, config, ranks = job.state, job.config, job.ranks
-    answers, pool, share = to_train(job, round), job.pool_at(round.index), ranks.share(config.optim.batch)
-    stream = Stream(config, job.pixels, pool, answers, round, config.algorithm.views, share)
+    answers, pool = labels_to_train(job, round), job.pool_at(round.index)
+    stream = Stream(config, job.views, pool, answers, round, ranks.share(config.optim.batch))
     if round.refresh and state.step == round.begin:
         refresh(state, config, round.index)
     for warning in warnings(job.data.train.classes, answers, None):
         job.watch.warn(warning)  # such as a class the start set missed
     end = round.end if until is None else min(round.end, until)
-    last = job.rounds[-1].end
-    while state.step < end and not job.asked_to_stop():
-        step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
-        noise = rng(config.seed, "loss", step, *ranks.path)
-        # For a user's own network: dropout.
-        torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
-        optim = scheduled(config.optim, step, age, last)
-        losses = training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
-        state.add(losses)
-        if state.step % config.log.every == 0 or state.step == last:
+    for _ in steps(state, config, stream, round, end, stop=job.asked_to_stop, ranks=ranks):
+        if state.step % config.log.every == 0 or state.step == job.rounds[-1].end:
             record(job, round, answers)
         if state.step % config.log.checkpoint == 0 or state.step in job.kept or job.due:
             job.store()

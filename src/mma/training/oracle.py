@@ -25,7 +25,7 @@ class Selective(Protocol):
     """An oracle that knows beforehand what it will never be able to answer."""
 
     def answerable(self, indices: np.ndarray) -> np.ndarray:
-        """Return those of the images that it makes sense to ask about."""
+        """Return those of the images that it makes sense to ask about: the same ones in every process."""
         ...
 
 

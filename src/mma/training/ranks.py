@@ -49,7 +49,7 @@ class Ranks:
         """Whether this is the process that writes and speaks."""
         return self.rank == 0
 
-    def shared(self, run: Run) -> Run:
+    def share_folder(self, run: Run) -> Run:
         """Return the run folder as all processes see it."""
         return run
 
@@ -61,12 +61,8 @@ class Ranks:
         """Return which of the items this process works on: a contiguous part, in the order of the ranks."""
         return items
 
-    def told(self, make: Callable[[], T]) -> T:
+    def from_first_rank(self, make: Callable[[], T]) -> T:
         """Let the first process make something that JSON can say, and tell the others; a ValueError ends all of them."""
-        return make()
-
-    def index(self, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """As `told`, for positions of images, of which there may be many."""
         return make()
 
     def anyone(self, *flags: bool) -> tuple[bool, ...]:
@@ -85,7 +81,7 @@ class Ranks:
         """Put the rows of all portions together in the first process; the others get nothing."""
         return rows
 
-    def alike(self, mine: Callable[[], dict[str, Any]]) -> None:
+    def require_same(self, mine: Callable[[], dict[str, Any]]) -> None:
         """Refuse to go on where processes differ in something that must be the same."""
 
     def wait_for_first(self) -> None:
@@ -103,7 +99,7 @@ class Team(Ranks):
         self.local, self.path = int(os.environ.get("LOCAL_RANK", self.rank)), (self.rank,)
         self.telling = False  # the first process is on its own: it asks nobody
 
-    def shared(self, run: Run) -> Run:
+    def share_folder(self, run: Run) -> Run:
         """Return the run folder, read and written by the first process."""
         return SharedRun(run.folder, self)
 
@@ -117,17 +113,17 @@ class Team(Ranks):
         begin, end = (len(items) * rank // self.size for rank in (self.rank, self.rank + 1))
         return items[begin:end]
 
-    def told(self, make: Callable[[], T]) -> T:
+    def from_first_rank(self, make: Callable[[], T]) -> T:
         """Say it as JSON. Inside of `make` the first process is alone, so that it may read the folder there."""
         if self.telling:
             return make()
-        said = json.loads(self._broadcast(self._made(make) if self.first else b""))
+        said = json.loads(self._broadcast(self._make(make) if self.first else b""))
         if "error" in said:
             raise (ValueError if self.first else Elsewhere)(said["error"])
         value: T = said["value"]
         return value
 
-    def _made(self, make: Callable[[], T]) -> bytes:
+    def _make(self, make: Callable[[], T]) -> bytes:
         self.telling = True
         try:
             said: dict[str, Any] = {"value": make()}
@@ -144,20 +140,6 @@ class Team(Ranks):
             data = torch.tensor(bytearray(text) if self.first else bytearray(int(length)), dtype=torch.uint8)
             dist.broadcast(data, 0)
         return data.numpy().tobytes()
-
-    def index(self, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Send the numbers themselves."""
-        made: list[np.ndarray] = []
-
-        def count() -> int:
-            made.append(make().astype(np.int64))
-            return len(made[0])
-
-        length = self.told(count)
-        numbers = torch.from_numpy(made[0]) if self.first else torch.empty(length, dtype=torch.int64)
-        with contact():
-            dist.broadcast(numbers, 0)
-        return numbers.numpy()
 
     def anyone(self, *flags: bool) -> tuple[bool, ...]:
         """Ask on the host, whatever the device: nobody waits for a GPU."""
@@ -177,7 +159,7 @@ class Team(Ranks):
         """Send one message a step: whoever continues from a stored state must not miss what others summed up."""
         terms = {name: term.detach().clone() for name, term in losses.terms.items()}
         guesses = None if losses.guesses is None else losses.guesses.mean(0, keepdim=True)  # (1, classes)
-        statistics = [buffer for buffer in state.student.buffers() if buffer.is_floating_point()]
+        statistics = [buffer for _, buffer in state.buffers() if buffer.is_floating_point()]
         assert state.weights.gradient is not None
         memory = {name: kept.clone() for name, kept in losses.memory.items()}
         said = [*terms.values(), *([] if guesses is None else [guesses]), *memory.values()]
@@ -213,10 +195,10 @@ class Team(Ranks):
                     dist.recv(part, rank)
         return whole.numpy()
 
-    def alike(self, mine: Callable[[], dict[str, Any]]) -> None:
+    def require_same(self, mine: Callable[[], dict[str, Any]]) -> None:
         """Compare with the first process; the one that differs says in what."""
         here = mine()
-        there = self.told(lambda: here)
+        there = self.from_first_rank(lambda: here)
         other = [f"{key} is {there[key]!r} in the first process and {here[key]!r} here" for key in here]
         other = [text for text, key in zip(other, here, strict=True) if there[key] != here[key]]
         if self.anyone(bool(other))[0]:
@@ -228,7 +210,7 @@ class Team(Ranks):
     def wait_for_first(self) -> None:
         """Wait for a message that will not come: its end is noticed."""
         with suppress(Elsewhere):
-            self.told(lambda: None)
+            self.from_first_rank(lambda: None)
 
 
 @contextmanager
@@ -257,7 +239,7 @@ def contact() -> Iterator[None]:
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         raise Elsewhere(
-            f"lost another process of this run ({reason}). What it said stands beside this line; start the same "
+            f"lost another process of this run ({reason}). Its own message stands beside this line. Start the same "
             "command again, and the run goes on from its latest stored state."
         ) from error
 

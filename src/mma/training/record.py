@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from mma.growth import Round
+from mma.text import printable
 from mma.training.checkpoint import diverged
 from mma.training.evaluate import accuracy
 from mma.training.job import Job
-from mma.training.stream import seen
 
 COLLAPSE = 0.9  # share of all guesses in one class that no real data set of several classes has
 
@@ -24,14 +24,14 @@ def record(job: Job, round: Round, answers: dict[int, int]) -> None:
         raise ValueError(diverged(job.run, job.state.step))
     guesses = means.pop("guesses", None)
     job.state.teacher.eval()
-    test = seen(job.test, job.config, job.state.step - 1)  # of the size it was trained with
+    test = job.test.at(job.state.step - 1)  # of the size it was trained with
     row: dict[str, Any] = {
         "step": job.state.step,
         "round": round.index,
         "labels": len(answers),
         "accuracy": accuracy(job.state.teacher, test, job.data.test.labels, job.ranks),
-        "loss": {name.removeprefix("loss/"): digits(value) for name, value in means.items()},
-        "guesses": None if guesses is None else [digits(share) for share in guesses],
+        "loss": {name.removeprefix("loss/"): shortest(value) for name, value in means.items()},
+        "guesses": None if guesses is None else [shortest(share) for share in guesses],
         "warnings": warnings(job.data.train.classes, answers, guesses),
     }
     job.run.append("metrics", [row])
@@ -39,22 +39,24 @@ def record(job: Job, round: Round, answers: dict[int, int]) -> None:
     job.watch.evaluated(row)
 
 
-def digits(value: Any) -> float:
+def shortest(value: Any) -> float:
     """Return a float32 as the shortest decimal that gives it back."""
     return float(str(np.float32(value)))
 
 
 def warnings(classes: tuple[str, ...], answers: dict[int, int], guesses: np.ndarray | None) -> list[str]:
-    """Return what a person should know about this moment of the run."""
+    """Return warnings to show: missing classes, collapsed guesses."""
     counts = np.bincount(list(answers.values()), minlength=len(classes))
     found = []
     if missing := [name for name, count in zip(classes, counts, strict=True) if count == 0]:
-        found.append(f"no label yet for {len(missing)} of {len(classes)} classes: {', '.join(missing[:10])}")
+        found.append(
+            f"no label yet for {len(missing)} of {len(classes)} classes: {', '.join(printable(name) for name in missing[:10])}"
+        )
     if guesses is not None and len(classes) > 1:
         top = int(guesses.argmax())
         if guesses[top] > COLLAPSE and counts[top] < COLLAPSE * counts.sum():
             found.append(
-                f"{guesses[top]:.0%} of the guesses are '{classes[top]}': they may have collapsed. Try a smaller "
+                f"{guesses[top]:.0%} of the guesses are '{printable(classes[top])}': they may have collapsed. Try a smaller "
                 "algorithm.weight, a longer algorithm.ramp or a larger growth.start"
             )
     return found

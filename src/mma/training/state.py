@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,13 +12,11 @@ from torch import Tensor, nn
 
 from mma.algorithms import Losses
 from mma.config import Config
-from mma.data import Images
-from mma.nets import Network, build, initialise, without_embeddings
+from mma.nets import Network, Shape, without_embeddings
+from mma.nets.init import is_frozen
 from mma.query import Query
 from mma.rng import rng
 from mma.training.flat import Flat
-
-Builder = Callable[[int, int, int], nn.Module]  # (channels, classes, side) -> a network with features() and head
 
 
 @dataclass
@@ -36,11 +34,26 @@ class State:
     summed: int = 0  # steps in `sums`
     memory: dict[str, Tensor] = field(default_factory=dict)  # what the algorithm remembers of earlier steps
     blank: dict[str, Tensor] = field(default_factory=dict)  # and what it remembers before the first one
+    frozen: frozenset[str] = frozenset()  # names of the modules that are not trained
 
     @property
     def device(self) -> torch.device:
         """Where the networks are."""
         return self.weights.vector.device
+
+    def buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Name the running statistics that training changes: those of modules that are not frozen."""
+        for prefix, module in self.student.named_modules():
+            if prefix not in self.frozen:
+                own = module.named_buffers(recurse=False)
+                yield from ((f"{prefix}.{name}".lstrip("."), buffer) for name, buffer in own)
+
+    def frozen_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Name what is not trained: frozen parameters, and the statistics of frozen modules."""
+        yield from ((name, p) for name, p in self.student.named_parameters() if not p.requires_grad)
+        for prefix, module in self.student.named_modules():
+            if prefix in self.frozen:
+                yield from ((f"{prefix}.{name}", buffer) for name, buffer in module.named_buffers(recurse=False))
 
     def forget(self) -> None:
         """Let the algorithm remember nothing; copies, because a stored state is loaded in place."""
@@ -63,47 +76,44 @@ class State:
         return means
 
 
-def network(config: Config, images: Images, builder: Builder | None = None) -> nn.Module:
-    """Build the network the config names, or the user's own, without weights worth keeping."""
-    _, height, width, channels = images.pixels.shape
-    classes = len(images.classes)
-    if config.net.name == "own":
-        if builder is None:
-            raise ValueError(
-                "this run trains a network of its own: call mma.training.loop.train(run, oracle, network=...)."
-            )
-        return complete(builder(channels, classes, max(height, width)), config.query)
-    settings = config.net.model_dump(exclude={"name"})
-    return build(config.net.name, channels, classes, max(height, width), **settings)
-
-
-def complete(net: nn.Module, query: str) -> nn.Module:
-    """Return a user's network, or say before any training what the query will miss in it."""
-    asked = Query.parse("random" if query == "passive" else query)
-    looks = asked.needs_features or (asked.needs_probs and not asked.aug)
-    if looks and not isinstance(net, Network):
-        raise ValueError(without_embeddings(net, query))
-    return net
-
-
-def start(config: Config, images: Images, device: torch.device, builder: Builder | None = None) -> State:
-    """Return the state before the first step: weights are a function of the seed."""
-    student = network(config, images, builder)
-    initialise(student, rng(config.seed, "init"))
+def start(config: Config, shape: Shape, classes: int, device: torch.device) -> State:
+    """Return the state before the first step, for images of this shape: weights are a function of the seed."""
+    student = config.net.build(shape, classes)
+    check_embeddings(student, config)
+    config.net.reset(student, rng(config.seed, "init"))
     state = assemble(student, device)
-    state.blank = {name: t.to(device) for name, t in config.algorithm.memory(len(images.classes)).items()}
+    state.blank = {name: t.to(device) for name, t in config.algorithm.memory(classes).items()}
     state.forget()
     return state
+
+
+def check_embeddings(net: nn.Module, config: Config) -> None:
+    """Say before any training what the query will miss in a user's network."""
+    query = Query.parse(config.query)
+    looks = query.needs_features or (query.needs_probs and not query.aug)
+    if looks and config.growth.policy.name != "passive" and not isinstance(net, Network):
+        raise ValueError(without_embeddings(net, config.query))
 
 
 def assemble(student: nn.Module, device: torch.device) -> State:
     """Put a student on the device with a teacher equal to it and an optimizer that has seen nothing."""
     student = student.to(device)  # `Flat` lays the kernels out channels-last
+    frozen = {name for name, module in student.named_modules() if is_frozen(module)}
     teacher = copy.deepcopy(student)
     weights, average = Flat(student, gradients=True), Flat(teacher, gradients=False)
     share_statistics(student, teacher)
+    share_frozen(student, teacher)
     zeros = torch.zeros_like(weights.vector)
-    return State(student.train(), teacher.eval(), weights, average, zeros, zeros.clone())
+    train_mode(student, frozen)
+    return State(student, teacher.eval(), weights, average, zeros, zeros.clone(), frozen=frozenset(frozen))
+
+
+def train_mode(student: nn.Module, frozen: set[str]) -> None:
+    """Put the student in training mode; frozen modules stay in evaluation mode, so that their statistics stay too."""
+    student.train()
+    for name, module in student.named_modules():
+        if name in frozen:
+            module.eval()
 
 
 def share_statistics(student: nn.Module, teacher: nn.Module) -> None:
@@ -115,11 +125,19 @@ def share_statistics(student: nn.Module, teacher: nn.Module) -> None:
             setattr(modules[prefix], name, buffer)
 
 
+def share_frozen(student: nn.Module, teacher: nn.Module) -> None:
+    """Let the teacher read the student's frozen parameters: nothing is held twice."""
+    theirs = dict(teacher.named_parameters())
+    for name, parameter in student.named_parameters():
+        if not parameter.requires_grad:
+            theirs[name].data = parameter.data
+
+
 @torch.no_grad()
 def refresh(state: State, config: Config, index: int) -> None:
     """Draw the student anew before round `index`, keeping a share `growth.shrink` of what it had learned."""
     old, kept = state.weights.vector.clone(), config.growth.shrink
-    initialise(state.student, rng(config.seed, "refresh", index))
+    config.net.reset(state.student, rng(config.seed, "refresh", index))
     state.weights.vector.lerp_(old, kept)
     state.average.vector.copy_(state.weights.vector)
     state.moment1.zero_()

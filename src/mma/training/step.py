@@ -1,17 +1,44 @@
-"""One training step: loss, backward, update, decay, average. The loop and the parity test call the same function."""
+"""Training steps: loss, backward, update, decay, average. Every room that trains goes through `steps`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
 
 from mma.algorithms import Algorithm, Batch, Losses
-from mma.config import Optim
+from mma.config import Config, Optim
+from mma.growth import Round
+from mma.rng import rng
 from mma.training.ranks import ALONE, Ranks
+from mma.training.schedule import at_step
 from mma.training.state import State
+from mma.training.stream import Stream
 from mma.training.update import decay, update
+
+
+def steps(
+    state: State,
+    config: Config,
+    stream: Stream,
+    round: Round,
+    end: int,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    ranks: Ranks = ALONE,
+) -> Iterator[Losses]:
+    """Make one training step after another until step `end`, or until `stop` says so; each hands out its losses."""
+    last = config.growth.steps
+    while state.step < end and not stop():
+        step, age = state.step, state.step - round.origin
+        noise = rng(config.seed, "loss", step, *ranks.path)
+        # For a user's own network: dropout.
+        torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
+        optim = at_step(config.optim, step, age, last)
+        ramp = step - round.ramp_from
+        yield training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
 
 
 def training_step(
@@ -39,4 +66,5 @@ def training_step(
     state.average.vector.lerp_(state.weights.vector, 1.0 - optim.ema_decay)
     state.memory = dict(losses.memory)
     state.step += 1
+    state.add(losses)
     return losses

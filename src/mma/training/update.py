@@ -11,7 +11,8 @@ from mma.config import Optim
 from mma.training.state import State
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults
-ROUNDS, ODD = 5, (3.4445, -4.7750, 2.0315)  # Muon's own: a x + b x^3 + c x^5, which rises fast near zero
+NEWTON_SCHULZ_STEPS = 5
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Muon's own: a x + b x^3 + c x^5, which rises fast near zero
 
 
 @torch.no_grad()
@@ -40,10 +41,12 @@ def muon(state: State, gradient: Tensor, lr: float) -> int:
     """
     layout = state.weights
     ahead = state.moment1.lerp(gradient, 1.0 - BETA1)  # Nesterov's momentum
-    for kernel, direction in zip(layout.convolved(layout.vector), layout.convolved(ahead), strict=True):
+    for kernel, direction in zip(
+        layout.convolution_kernels(layout.vector), layout.convolution_kernels(ahead), strict=True
+    ):
         rows = direction.flatten(1)  # (outputs, height x width x inputs)
-        drawn = math.sqrt(2 * kernel.shape[-1])  # see nets/init.py
-        kernel.sub_(orthogonal(rows).view_as(kernel), alpha=lr * drawn / math.sqrt(min(rows.shape)))
+        initial_norm = math.sqrt(2 * kernel.shape[-1])  # see nets/init.py
+        kernel.sub_(orthogonal(rows).view_as(kernel), alpha=lr * initial_norm / math.sqrt(min(rows.shape)))
     return layout.convolutions
 
 
@@ -57,13 +60,13 @@ def orthogonal(matrix: Tensor) -> Tensor:
         return orthogonal(matrix.T).T
     rows = matrix / (matrix.norm() + EPSILON)  # no singular value is above 1
     gram, factor = rows @ rows.T, torch.eye(len(rows), device=rows.device)  # (n, n)
-    a, b, c = ODD
-    for _ in range(ROUNDS):
+    a, b, c = NEWTON_SCHULZ
+    for _ in range(NEWTON_SCHULZ_STEPS):
         polynomial = torch.addmm(b * gram, gram, gram, alpha=c)
         polynomial.diagonal().add_(a)
         factor, gram = polynomial @ factor, polynomial @ gram @ polynomial
-    turned: Tensor = factor @ rows
-    return turned
+    result: Tensor = factor @ rows
+    return result
 
 
 @torch.no_grad()

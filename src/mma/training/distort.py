@@ -15,37 +15,37 @@ SQUARE = 0.5  # the largest side of the grey square, as a share of the image's
 ROTATE, SHEAR, MOVE = math.radians(30), 0.3, 0.3  # the largest angle, slope, and move as a share of the side
 
 
-def strengthened(images: Tensor, generator: np.random.Generator) -> Tensor:
+def distort(images: Tensor, generator: np.random.Generator) -> Tensor:
     """Return a strong view of each image, a function of the generator. Images are in [-1, 1], and stay there."""
     count = len(images)
     kind = generator.integers(0, len(WARPS) + len(COLOURS) + 1, (OPS, count))  # the last one leaves the image alone
     strength = generator.random((OPS, count), dtype=np.float32)
     sign = generator.choice(np.array([-1, 1], np.float32), (OPS, count))
     square = generator.random((3, count), dtype=np.float32)
-    images = warped(images, kind, strength * sign)
-    images = coloured(images, kind - len(WARPS), strength)
-    return (images * visible(square, images)).contiguous(memory_format=torch.channels_last)
+    images = warp(images, kind, strength * sign)
+    images = recolour(images, kind - len(WARPS), strength)
+    return (images * uncovered(square, images)).contiguous(memory_format=torch.channels_last)
 
 
-def warped(images: Tensor, kind: np.ndarray, strength: np.ndarray) -> Tensor:
+def warp(images: Tensor, kind: np.ndarray, strength: np.ndarray) -> Tensor:
     """Move, rotate and shear the images whose turn it is, all distortions of an image in one go; grey comes in."""
     rows = np.flatnonzero((kind < len(WARPS)).any(0))
     if not len(rows):
         return images.clone()
     matrix = identities(len(rows))
     for kinds, strengths in zip(kind[:, rows], strength[:, rows], strict=True):
-        for number, warp in enumerate(WARPS):
+        for number, transform in enumerate(WARPS):
             turn = np.flatnonzero(kinds == number)
-            matrix[turn] = matrix[turn] @ warp(strengths[turn])
+            matrix[turn] = matrix[turn] @ transform(strengths[turn])
     where = torch.from_numpy(rows).to(images.device, non_blocking=True)
     chosen = images[where]
     affine = torch.from_numpy(matrix[:, :2]).to(images, non_blocking=True)
     grid = F.affine_grid(affine, list(chosen.shape), align_corners=False)
-    moved = F.grid_sample(chosen, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-    return images.index_copy(0, where, moved)
+    sampled = F.grid_sample(chosen, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return images.index_copy(0, where, sampled)
 
 
-def coloured(images: Tensor, kind: np.ndarray, strength: np.ndarray) -> Tensor:
+def recolour(images: Tensor, kind: np.ndarray, strength: np.ndarray) -> Tensor:
     """Change the colours of the images whose turn it is, one distortion after the other, in place."""
     for kinds, strengths in zip(kind, strength, strict=True):
         for number, colour in enumerate(COLOURS):
@@ -57,7 +57,7 @@ def coloured(images: Tensor, kind: np.ndarray, strength: np.ndarray) -> Tensor:
     return images
 
 
-def visible(square: np.ndarray, images: Tensor) -> Tensor:
+def uncovered(square: np.ndarray, images: Tensor) -> Tensor:
     """Return zeros where the grey square of each image lies, ones elsewhere."""  # (B, 1, H, W)
     side, *centre = square
     inside = []
@@ -85,12 +85,12 @@ def rotate(strength: np.ndarray) -> np.ndarray:
 def entry(row: int, column: int, largest: float) -> Callable[[np.ndarray], np.ndarray]:
     """Return the warp that puts a strength in one place of the matrix: a shear or a move."""
 
-    def warp(strength: np.ndarray) -> np.ndarray:
+    def transform(strength: np.ndarray) -> np.ndarray:
         matrix = identities(len(strength))
         matrix[:, row, column] = strength * largest
         return matrix
 
-    return warp
+    return transform
 
 
 def blend(images: Tensor, other: Tensor, strength: Tensor) -> Tensor:

@@ -1,0 +1,146 @@
+"""Careful files: whole or absent, on disk when a call returns, one writer at a time. Every room writes through here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+Row = dict[str, Any]
+PATIENCE = 1.0  # seconds: whoever only looks at a lock (`is_locked`) holds it for an instant
+
+
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Write a file so that it is there whole or not at all, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def create_atomically(folder: Path, make: Callable[[Path], object]) -> None:
+    """Create a folder whole: `make` fills one beside it, which is then moved there. A kill leaves nothing half made."""
+    beside = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    make(beside)
+    if folder.exists():
+        shutil.rmtree(folder)
+    beside.replace(folder)
+    sync_folder(folder.parent)
+
+
+def append_lines(path: Path, rows: Sequence[Row]) -> None:
+    """Append rows of JSON; they are on disk when this returns. A kill may leave a torn last line, which is not a row."""
+    data = "".join(json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n" for row in rows)
+    with path.open("ab") as file:
+        file.write(data.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(path: Path) -> list[Row]:
+    """Return the whole rows of a file of JSON lines; none where there is no file."""
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    return [parse_line(path, number, line) for number, line in enumerate(lines[:-1], 1)]
+
+
+def parse_line(path: Path, number: int, line: bytes) -> Row:
+    """Parse one row, or say which line is damaged."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}: line {number} is damaged ({error}). Restore the file from a copy.") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{path}: line {number} is not a row of names and values. Restore the file from a copy.")
+    return row
+
+
+def cut_lines(path: Path, count: int | None = None) -> None:
+    """Keep the first `count` rows, by default all; a torn last line goes."""
+    if not path.exists():
+        return
+    whole = path.read_bytes()
+    lines = whole.split(b"\n")[:-1]
+    end = sum(len(line) + 1 for line in lines[:count])
+    if end != len(whole):
+        with path.open("r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
+
+
+def read_json(path: Path) -> Row:
+    """Return what a JSON file of names and values holds, or say that it is damaged."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:  # also undecodable bytes
+        raise ValueError(f"{path} is damaged ({error}). Restore it from a copy.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged (it holds no names and values). Restore it from a copy.")
+    return found
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` durable, on systems that can open a folder."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def explain_write_errors(folder: Path, command: str) -> Iterator[None]:
+    """Turn a failed write below `folder` into a sentence. `command` goes on when there is room again."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"cannot write to {error.filename or folder}: {error.strerror or error}. Make room, or allow writing there; "
+            f"everything stored so far is whole. Then go on with  {command}"
+        ) from error
+
+
+@contextmanager
+def locked(path: Path, busy: str) -> Iterator[None]:
+    """Hold a lock for this process, or raise `busy`. It ends with the process, so it is never stale."""
+    lock = FileLock(path, timeout=PATIENCE, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(busy) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether some process holds the lock right now; False where we may not look."""
+    if not path.exists():
+        return False
+    lock = FileLock(path, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    lock.release()
+    return False

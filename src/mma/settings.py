@@ -1,0 +1,62 @@
+"""Groups of settings: frozen, strict about types, closed to unknown names; and groups chosen by name from a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from mma.text import did_you_mean
+
+CHOICE = "choice"  # the type of an error inside a group that was chosen by name
+
+
+class Settings(BaseModel):
+    """A group of settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def chosen_from(table: Mapping[str, type[Settings]]) -> Callable[[Any], Any]:
+    """Return a validator that reads a group as the entry of `table` that its name says; entries may be added at any time."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        name = str(value.get("name"))
+        if name not in table:
+            raise PydanticCustomError(CHOICE, "name: {problem}", {"problem": no_entry(name, table)})
+        try:
+            return table[name].model_validate_json(json.dumps(value))
+        except ValidationError as error:
+            raise PydanticCustomError(CHOICE, "{problem}", {"problem": explain(error)}) from None
+
+    return read
+
+
+def no_entry(name: object, table: Mapping[str, object]) -> str:
+    """Say that a table has no such entry, and that user code can add one."""
+    return (
+        f"there is no {json.dumps(name)}.{did_you_mean(str(name), table)} Choose one of: {', '.join(table)}. One from your "
+        "own code needs  mma --use MODULE"
+    )
+
+
+def explain(error: ValidationError) -> str:
+    """Name each wrong setting, what it holds and what it should hold."""
+    return "; ".join(explain_item(item) for item in error.errors())
+
+
+def explain_item(item: Any) -> str:
+    """Write one wrong setting."""
+    where = ".".join(str(part) for part in item["loc"])
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == CHOICE:
+        return f"{where}.{message}" if where else message
+    given = (
+        f" (it is {json.dumps(item['input'], default=str)})" if where and not isinstance(item["input"], dict) else ""
+    )
+    return f"{where}: {message}{given}" if where else message

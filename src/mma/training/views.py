@@ -1,0 +1,144 @@
+"""What a network is shown of an image: itself, a weakly augmented view, or a strongly distorted one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mma.config import ViewSettings
+from mma.data import Images
+from mma.training.distort import distort
+
+SCORED = 500  # images per forward when nothing is trained: inference needs no room for gradients
+SCORED_PIXELS = SCORED * 32 * 32  # of all of them: larger images come in smaller batches
+ALL = slice(None)
+
+
+class Views(Protocol):
+    """The loop, the algorithms and the queries see images through this alone. Rows are positions in the pool."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """The shape of one input of the network."""
+
+    @property
+    def chunk(self) -> int:
+        """How many images to score in one forward."""
+
+    def plain(self, index: np.ndarray) -> Tensor:
+        """Return the images themselves."""
+
+    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return one weak view of each image.
+
+        All are drawn, so that a process that makes only those at `mine` sees what one process would.
+        """
+
+    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return one strong view of each image."""
+
+    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+        """Turn weak views into strong ones."""
+
+    def at(self, step: int) -> Views:
+        """Return the views that training sees at `step`."""
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Images on the device that trains, or on the host when they do not fit. Inputs are (C, H, W) floats in [-1, 1]."""
+
+    array: Tensor  # (N, H, W, C) uint8
+    device: torch.device
+    shift: int = 0  # pixels a view may move
+    mirror: bool = False  # a view may be its mirror image
+    side: int | None = None  # to which images are averaged down; None = not at all
+    small_side: int | None = None  # the side in the first steps
+    small_until: float = 0.0  # the step at which images take their own size
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Channels, height and width."""
+        _, height, width, channels = self.array.shape
+        return channels, height, width
+
+    @property
+    def chunk(self) -> int:
+        """As many images as fit the processor's cache well."""
+        _, height, width, _ = self.array.shape
+        return max(min(SCORED, SCORED_PIXELS // (height * width)), 1)
+
+    def plain(self, index: np.ndarray) -> Tensor:
+        """Return the images themselves."""  # (B, C, H, W)
+        return self._as_input(self.array[torch.from_numpy(index).to(self.array.device)])
+
+    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return each image after a random shift that reflects at the border, perhaps mirrored."""  # (B, C, H, W)
+        _, height, width, _ = self.array.shape
+        count = len(index)
+        rows = shifted_positions(height, rng.integers(-self.shift, self.shift + 1, count))  # (B, H)
+        columns = shifted_positions(width, rng.integers(-self.shift, self.shift + 1, count))  # (B, W)
+        if self.mirror:
+            flip = rng.integers(0, 2, count, dtype=bool)
+            columns[flip] = columns[flip, ::-1]
+        home = self.array.device
+        where = [torch.from_numpy(a[mine]).to(home, non_blocking=True) for a in (index, rows, columns)]
+        return self._as_input(self.array[where[0][:, None, None], where[1][:, :, None], where[2][:, None, :]])
+
+    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return a distorted weak view of each image."""  # (B, C, H, W)
+        return self.distort(self.weak(index, rng), rng)[mine]
+
+    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+        """Warp, recolour and cover a part of each image."""
+        return distort(inputs, rng)
+
+    def at(self, step: int) -> Pixels:
+        """Return the views at the size that the network is trained with at `step`."""
+        small = self.small_side is not None and step < self.small_until
+        return replace(self, side=self.small_side) if small else self
+
+    def _as_input(self, chosen: Tensor) -> Tensor:
+        """Turn (B, H, W, C) bytes into (B, C, H, W) floats in [-1, 1]; the memory stays channels-last without a copy."""
+        floats = chosen.to(self.device, non_blocking=True).to(torch.float32).mul_(1.0 / 127.5).sub_(1.0)
+        return smaller(floats.permute(0, 3, 1, 2), self.side)
+
+
+def pixel_views(images: Images, device: torch.device, settings: ViewSettings, steps: int) -> Pixels:
+    """Bring the images to the device once, if they take at most half of the free memory there."""
+    side = min(images.pixels.shape[1:3])
+    if settings.shift >= side:
+        raise ValueError(
+            f"views.shift={settings.shift} moves images of side {side} out of sight. Use  --set views.shift={side - 1}  "
+            "at most."
+        )
+    array = torch.from_numpy(images.pixels)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        array = array.to(device) if array.numel() < free // 2 else array
+    until = settings.small_share * steps
+    return Pixels(array, device, settings.shift, settings.mirror, small_side=settings.small_side, small_until=until)
+
+
+def smaller(images: Tensor, side: int | None) -> Tensor:
+    """Average images down to `side` pixels; smaller ones and None are left alone."""  # -> (B, C, side, side)
+    return images if side is None or side >= max(images.shape[2:]) else F.adaptive_avg_pool2d(images, side)
+
+
+def shifted_positions(side: int, offsets: np.ndarray) -> np.ndarray:
+    """Return which pixel each position shows after a shift, reflecting at the border without repeating it. (B, side)"""
+    last = max(side - 1, 1)
+    positions = np.abs(np.arange(side)[None, :] + offsets[:, None])
+    reflected = np.where(positions > last, np.abs(2 * last - positions), positions)
+    shown: np.ndarray = np.minimum(reflected, side - 1)
+    return shown

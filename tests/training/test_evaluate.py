@@ -1,0 +1,87 @@
+"""What a query is told about an image: probabilities averaged over augmented views, embeddings of the plain image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mma.query import Candidates, Query
+from mma.rng import rng
+from mma.training.evaluate import candidates
+from mma.training.stream import Pixels, Stream, pixels_of
+
+INDEX = np.arange(40)
+SEED, ROUND = 3, 2
+
+
+class Positions(nn.Module):
+    """A network whose answers depend on where in the image a pixel is, so that every view gets its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 5)
+        nn.init.normal_(self.head.weight, std=0.5, generator=torch.Generator().manual_seed(0))
+
+    def features(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+@pytest.fixture
+def net() -> Positions:
+    return Positions().eval()
+
+
+@pytest.fixture
+def pixels(digits) -> Pixels:
+    return pixels_of(digits.train, torch.device("cpu"), 1, mirror=False)
+
+
+def look(net: nn.Module, pixels: Pixels, query: str, round: int = ROUND) -> Candidates:
+    return candidates(net, pixels, INDEX, Query.parse(query), SEED, round)
+
+
+def view_logits(net: nn.Module, pixels: Pixels, k: int) -> Tensor:
+    with torch.inference_mode():
+        return net(pixels.views(INDEX, rng(SEED, "query", ROUND, 0, k)))
+
+
+def test_aug_averages_the_probabilities_of_its_views_and_not_their_logits(net, pixels):
+    first, second = (view_logits(net, pixels, k) for k in (0, 1))
+    found = torch.from_numpy(look(net, pixels, "max.aug-direct").probs)
+    torch.testing.assert_close(found, (first.softmax(1) + second.softmax(1)) / 2)
+    assert not torch.allclose(found, ((first + second) / 2).softmax(1), atol=1e-2)
+
+
+def test_aug_looks_at_two_different_views_and_not_at_the_plain_image(net, pixels):
+    found, plain = (torch.from_numpy(look(net, pixels, f"max{aug}-direct").probs) for aug in (".aug", ""))
+    others = [plain, *(view_logits(net, pixels, k).softmax(1) for k in (0, 1))]
+    for other in others:
+        differing = ((found - other).abs().amax(1) > 1e-3).float().mean()
+        assert differing > 0.8  # a few images draw the same shift twice
+
+
+def test_aug_draws_other_views_in_every_round(net, pixels):
+    first, second = (look(net, pixels, "max.aug-direct", round).probs for round in (1, 2))
+    assert not np.allclose(first, second, atol=1e-3)
+
+
+@pytest.mark.parametrize("query", ["max-kmeans", "max.aug-kmeans"])
+def test_embeddings_are_those_of_the_plain_image(net, pixels, query):
+    with torch.inference_mode():
+        np.testing.assert_array_equal(look(net, pixels, query).features, net.features(pixels.plain(INDEX)).numpy())
+
+
+def test_both_unlabeled_views_show_the_same_images_differently(tiny, digits, pixels):
+    answers = {i: int(digits.train.labels[i]) for i in range(10)}
+    config = tiny()
+    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0], 2)
+    views = torch.stack([stream[step].u for step in range(10)])  # (steps, views, B, C, H, W)
+    differ = (views[:, 0] != views[:, 1]).flatten(2).any(2).float().mean()
+    assert differ > 0.8  # nine shifts: one pair in nine is alike by chance
+    apart = (views[:, 0] - views[:, 1].roll(1, dims=1)).square().mean()
+    assert (views[:, 0] - views[:, 1]).square().mean() < 0.8 * apart  # nearer to each other than to another image
