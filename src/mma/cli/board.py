@@ -64,7 +64,7 @@ class Board(GridProgress):
 
     def accuracy(self, folder: Path) -> float | None:
         """Return what a finished run reached."""
-        found = Run(folder).result()  # INTEGRATE: median_accuracy()
+        found = Run(folder).median_accuracy()
         return found[0] if found else None
 
     def draw(self) -> Group:
@@ -176,12 +176,10 @@ def long_ramps(plan: GridPlan) -> list[str]:
 
 def sharing_text(plan: GridPlan) -> str:
     """Say what shared trunks save, in all and among the runs that can share."""
-    from mma.experiments.plan import shares_budgets
-
     saved = plan.steps_alone - plan.steps_shared
     if not saved:
         return "Nothing is shared: every method has one budget, or draws it at the start."
-    alone = sum(run.end for run in plan.runs if shares_budgets(run.config))
+    alone = sum(run.end for run in plan.runs if run.config.growth.policy.grows)
     return (
         f"Each alone: {plan.steps_alone:,} steps. With shared trunks: {plan.steps_shared:,}, a factor of "
         f"{plan.steps_alone / plan.steps_shared:.2f}; among the runs that grow {alone:,} and {alone - saved:,}, a factor of "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mma.experiments.design import Grid
     from mma.experiments.report.results import Results
 
-PASSIVE = "query=passive"  # INTEGRATE: "growth.policy=passive"
+PASSIVE = "growth.policy=passive"
 METHODS = {
     "Supervised": ("algorithm=supervised", PASSIVE),
     "MixMatch": (PASSIVE,),

@@ -12,6 +12,7 @@ from mma.experiments.methods import PASSIVE, Method
 
 SEED, BUDGET, TOTAL = "seed", "growth.budget", "data.total"  # these make columns and repetitions; all others make rows
 Values = str | int | Iterable[object]
+POLICY = "growth.policy"
 SettingValues = Mapping[str, object] | Sequence[str]
 
 
@@ -89,6 +90,8 @@ def rows(axes: Mapping[str, Values]) -> dict[str, Method]:
     methods: dict[str, Method] = {}
     for values in product(*varied.values()):
         settings = dict(zip(varied, values, strict=True))
+        if settings.get(POLICY) == "passive":
+            settings.pop("query", None)  # it asks for nothing: one row for all queries
         methods[row_name(settings)] = row(settings)
     return methods
 
@@ -105,6 +108,8 @@ def row_name(settings: Mapping[str, str]) -> str:
         return "MixMatch"
     words = []
     for path, value in settings.items():
+        if (path, value) == (POLICY, "count"):
+            continue  # what every preset does
         plain = isinstance(parse_value(value), str)  # a word speaks for itself, a number needs its setting's name
         words.append(value if plain else f"{path.rsplit('.', 1)[-1]}={value}")
     return ", ".join(words) or "preset"

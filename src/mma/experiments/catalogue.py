@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Literal
 
 from mma.experiments.methods import (
     MIXMATCH,
-    RAMP_SHARE,
     Experiment,
     baselines,
     compute,
@@ -169,7 +167,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         "lab": lambda: Experiment(
             "every query and baseline on real 8x8 digits",
             "digits",
-            {**baselines(RAMP_SHARE), **EVERY_QUERY},
+            {**baselines(), **EVERY_QUERY},
             (60,),
             seeds=10,
         ),
@@ -208,7 +206,8 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             1_000,
             500,
             {1: 400, 5: 1_500, 20: 4_000, 100: 9_000},
-            ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600", "growth.purchases=5"),
+            ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600"),
+            purchases=5,
         ),
     },
     "lock-in-digits": {"lab": lambda: lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},
@@ -226,9 +225,3 @@ def experiment(name: str, scale: str | None = None) -> tuple[Scale, Experiment]:
         if scale in (None, known):
             return known, make()
     raise ValueError(f"{name} has no --scale {scale}. It can be run at: {', '.join(scales)}.")
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:  # INTEGRATE: mma.text.did_you_mean
-    """Return ' Did you mean ...?' when there is something near, else nothing."""
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" Did you mean '{near[0]}'?" if near else ""

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from mma.experiments.methods import Closed, Method
+from mma.experiments.methods import Method
+from mma.settings import Settings
 
 FORMAT = 2
 
@@ -41,7 +42,7 @@ class GridCell:
         return f"{self.method}, {total}{self.budget:,} labels, seed {self.seed}"
 
 
-class Request(Closed):
+class Request(Settings):
     """What one command asked for: every combination of these."""
 
     methods: tuple[str, ...]
@@ -50,7 +51,7 @@ class Request(Closed):
     seeds: tuple[int, ...]
 
 
-class Grid(Closed):
+class Grid(Settings):
     """The content of grid.json. `base` and `methods` are frozen when the grid begins; requests are added."""
 
     format: int = FORMAT

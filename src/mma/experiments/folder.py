@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl  # INTEGRATE: mma.files.locked
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from mma.experiments.design import FORMAT, Grid, differences, refuse_changes
-from mma.run import explained, write_whole  # INTEGRATE: mma.files
+from mma.files import explain_write_errors, write_atomically
+from mma.files import locked as lock_file
 from mma.text import printable
 
 FILE = "grid.json"
@@ -43,9 +42,9 @@ def read(folder: Path) -> Grid:
 
 def write(folder: Path, grid: Grid) -> None:
     """Store grid.json atomically."""
-    with explained(folder):
+    with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / FILE, grid.model_dump_json(indent=1) + "\n")
+        write_atomically(folder / FILE, grid.model_dump_json(indent=1) + "\n")
 
 
 def merge(old: Grid, new: Grid, folder: Path) -> Grid:
@@ -78,23 +77,16 @@ def adopt(folder: Path, new: Grid) -> Grid:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the grid for this process. The lock dies with the process, so it is never stale."""
-    # INTEGRATE: the body becomes  with locked(folder / "lock", message): yield
-    with explained(folder):
+    with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("a+")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise ValueError(
-                f"{folder} is in use by another mma grid (process {file.read().strip() or 'unknown'}). "
-                "Wait for it, or stop it."
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        (folder / "lock").touch()  # says why when we may not write here
+    with lock_file(folder / "lock", f"{folder} is in use by another mma grid. Wait for it, or stop it."):
         yield
+
+
+def explain_errors(folder: Path) -> AbstractContextManager[None]:
+    """Return a context that turns a failed write into a sentence."""
+    return explain_write_errors(folder, f"mma grid {folder}")
 
 
 def read_failures(folder: Path) -> dict[str, str]:
@@ -113,7 +105,7 @@ def write_failures(folder: Path, failures: Mapping[str, str]) -> None:
     """Store why runs failed; without failures there is no file."""
     path = folder / FAILURES
     if failures:
-        write_whole(path, json.dumps(dict(sorted(failures.items())), indent=1) + "\n")
+        write_atomically(path, json.dumps(dict(sorted(failures.items())), indent=1) + "\n")
     else:
         path.unlink(missing_ok=True)
 
@@ -128,4 +120,4 @@ def add_command(folder: Path, command: str) -> None:
     """Note a command that works on a grid, each once, in order."""
     known = read_commands(folder)
     if command not in known:
-        write_whole(folder / COMMANDS, "".join(f"{line}\n" for line in [*known, command]))
+        write_atomically(folder / COMMANDS, "".join(f"{line}\n" for line in [*known, command]))

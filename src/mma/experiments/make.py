@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mma.config import Config, change, from_json
-from mma.data.sources import Entry, catalogue  # INTEGRATE: DataSetInfo
+from mma.data.sources import DataSetInfo, catalogue
 from mma.experiments.axes import (
     BUDGET,
     SEED,
@@ -20,11 +20,11 @@ from mma.experiments.axes import (
     values_of,
     whole_numbers,
 )
-from mma.experiments.catalogue import EXPERIMENTS, did_you_mean, experiment
+from mma.experiments.catalogue import EXPERIMENTS, experiment
 from mma.experiments.design import Grid, GridCell, Request
 from mma.experiments.methods import Experiment, Method
 from mma.presets import PRESETS, preset
-from mma.text import printable
+from mma.text import did_you_mean, printable
 
 OWN = "own"  # the scale of a grid whose axes the user chose
 
@@ -129,12 +129,7 @@ def complete(
 def describe(base: Config, method: Method) -> Method:
     """Return the method with what its config says about it."""
     config = change(base, method.settings)
-    return method.model_copy(update={"grows": grows(config), "supervised": config.algorithm.views == 0})
-
-
-def grows(config: Config) -> bool:
-    """Tell whether a run's labeled set grows."""
-    return not config.passive  # INTEGRATE: config.growth.policy.name != "passive"
+    return method.model_copy(update={"grows": config.growth.policy.grows, "supervised": config.algorithm.views == 0})
 
 
 def select_methods(given: Values | None, methods: Mapping[str, Method], experiment: str) -> tuple[str, ...]:
@@ -157,7 +152,7 @@ def config_of(grid: Grid, cell: GridCell) -> Config:
     config = change(base, [*method.settings, *place, f"growth.budgets={budgets_kept(grid, cell)}"])
     if method.ramp is None:
         return config
-    return change(config, [f"algorithm.ramp={round(method.ramp * last_step(config))}"])
+    return change(config, [f"algorithm.ramp={round(method.ramp * config.growth.steps)}"])
 
 
 def budgets_kept(grid: Grid, cell: GridCell) -> list[int]:
@@ -167,23 +162,12 @@ def budgets_kept(grid: Grid, cell: GridCell) -> list[int]:
     return sorted({other.budget for other in grid.cells() if other.family == cell.family})
 
 
-def last_step(config: Config) -> int:
-    """Return the last step of a run."""
-    return config.growth.rounds(passive=config.passive)[-1].end  # INTEGRATE: config.growth.rounds()
-
-
-def data_set(name: str) -> Entry:
+def data_set(name: str) -> DataSetInfo:
     """Return what is known of a data set, whether it is here or not."""
     for entry in catalogue():
         if entry.name == name:
             return entry
     raise ValueError(f"the data set {printable(name)} is not here. Make it with  mma data get  first.")
-
-
-def shape_of(entry: Entry) -> tuple[int, int, int]:
-    """Return height, width and channels of a data set's images."""
-    height, width, channels = (int(side) for side in entry.size.split(" x "))  # INTEGRATE: entry.shape
-    return height, width, channels
 
 
 def unknown_experiment(name: str) -> str:

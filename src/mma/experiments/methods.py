@@ -6,21 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mma.query.diversity import DIVERSITY
+from mma.settings import Settings
 
-PASSIVE = "query=passive"  # INTEGRATE: "growth.policy=passive"
-RAMP_SHARE = 0.4  # Original: the baselines' unlabeled weight rises over the first 0.4 of all steps.
-
-
-class Closed(BaseModel):
-    """A frozen value: strict about types, closed to unknown names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+PASSIVE = "growth.policy=passive"
 
 
-class Method(Closed):
+class Method(Settings):
     """One row of a table: what it changes in the base config."""
 
     settings: tuple[str, ...] = ()  # path=value, as for --set
@@ -53,8 +47,8 @@ def growing(*queries: str) -> dict[str, Method]:
     return {query: Method(settings=(f"query={query}",)) for query in queries}
 
 
-def baselines(ramp: float | None = None) -> dict[str, Method]:
-    """Return the methods that draw the whole budget at the start, MixMatch last. `ramp` shortens their slow start."""
+def baselines() -> dict[str, Method]:
+    """Return the methods that draw the whole budget at the start, MixMatch last. Their ramps fit the length of a run."""
     names = {
         "MeanTeacher": "mean-teacher",
         "VAT": "vat",
@@ -63,7 +57,7 @@ def baselines(ramp: float | None = None) -> dict[str, Method]:
     }
     return {
         "Supervised": Method(settings=("algorithm=supervised", PASSIVE)),
-        **{row: Method(settings=(f"algorithm={name}", PASSIVE), ramp=ramp) for row, name in names.items()},
+        **{row: Method(settings=(f"algorithm={name}", PASSIVE)) for row, name in names.items()},
         **MIXMATCH,
     }
 
@@ -107,22 +101,29 @@ def remedies(larger: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def spending(preset: str, visible: int, budget: int, money: dict[int, int], settings: tuple[str, ...]) -> Experiment:
+def spending(
+    preset: str, initial_pool: int, budget: int, money: dict[int, int], settings: tuple[str, ...], purchases: int = 8
+) -> Experiment:
     """Return policies that spend the same money, for each price of a label in images; part of the pool is hidden at first.
 
     A tenth of the buyer's money goes into labels to measure by: it pays for what it wants to know.
     """
+    shares = {"labels only": 1.0, "images only": 0.0, "half and half": 0.5}
     rows: dict[str, Method] = {}
-    for price, sum_ in money.items():
-        prices = (f"growth.label_price={price}", "growth.image_price=1")
-        deal = (f"growth.money={sum_}", *prices, f"growth.visible={visible}")
-        for name, share in (("labels only", 1.0), ("images only", 0.0), ("half and half", 0.5)):
-            settings_of_split = ("growth.policy=split", *deal, f"growth.share={share}")
-            rows[f"{price}:1 {name}"] = Method(settings=settings_of_split, family=name)
-        check = f"growth.check={sum_ // price // 10}"
-        rows[f"{price}:1 buyer"] = Method(settings=("growth.policy=buyer", *deal, check), family="buyer")
-    about = f"labels or images for the same money on {preset}, with {visible:,} images at the start"
+    for price, amount in money.items():
+        deal = {"money": amount, "label_price": price, "image_price": 1, "initial_pool": initial_pool}
+        deal["purchases"] = purchases
+        for name, share in shares.items():
+            rows[f"{price}:1 {name}"] = Method(settings=policy("split", **deal, share=share), family=name)
+        buyer = policy("buyer", **deal, held_out_labels=amount // price // 10)
+        rows[f"{price}:1 buyer"] = Method(settings=buyer, family="buyer")
+    about = f"labels or images for the same money on {preset}, with {initial_pool:,} images at the start"
     return Experiment(about, preset, rows, (budget,), settings)
+
+
+def policy(name: str, **settings: float) -> tuple[str, ...]:
+    """Return the settings of a growth policy."""
+    return (f"growth.policy={name}", *(f"growth.policy.{key}={value}" for key, value in settings.items()))
 
 
 def compute(lengths: Mapping[str, Iterable[int]]) -> dict[str, Method]:
@@ -148,7 +149,7 @@ def papers(steps: int) -> tuple[str, ...]:
     """
     horizon = min(1 - 1 / max(round(steps / 20), 2), 0.999)  # averages over a thousand steps would come too late
     return (
-        *("data.strong_labels=0.0", "net=wrn", "algorithm=mixmatch", "optim.rule=adam"),
+        *("views.strong_labels=0.0", "net=wrn", "algorithm=mixmatch", "optim.rule=adam"),
         *("optim.lr=0.002", "optim.batch=64"),
         *("optim.warmup=0", "optim.decay=constant", "query=random"),
         *(f"net.bn_decay={horizon:.4f}", f"optim.ema_decay={horizon:.4f}"),
@@ -182,7 +183,7 @@ WITHOUT_REMEDY = (
     "growth.refresh_every=0",
     "growth.shrink=0.0",
 )
-WEAK = ("data.strong_labels=0.0",)
+WEAK = ("views.strong_labels=0.0",)
 NARROW = (*WEAK, "net.filters=16")
 FAMILIES: dict[str, Callable[[int], Method]] = {
     "fast": fast(),

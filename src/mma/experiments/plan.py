@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from mma.config import Config, from_json
 from mma.experiments.design import Grid, GridCell, differences, refuse_changes
-from mma.experiments.make import config_of, grows, last_step
+from mma.experiments.make import config_of
 from mma.run import Run, Status
 from mma.training.fork import shared_end, shared_states
 
@@ -76,14 +76,9 @@ class GridPlan:
         return sum(run.steps for run in self.todo)
 
 
-def shares_budgets(config: Config) -> bool:
-    """Tell whether runs with other budgets can share this run's first steps."""
-    return grows(config) and not config.growth.for_money
-
-
 def shared_from(run: PlannedRun, runs: Sequence[PlannedRun]) -> int:
     """Return the step at which a run leaves the trunk of its family; 0 for trunks and runs that share nothing."""
-    if not shares_budgets(run.config):
+    if not run.config.growth.policy.grows:
         return 0
     family = [other for other in runs if other.cell.family == run.cell.family]
     trunk = max(family, key=lambda other: other.cell.budget)
@@ -111,13 +106,13 @@ def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[Planned
     begun = {c: folder / c.place for c in relatives if (folder / c.place / "config.json").exists()}
     runs = [plan_begun(cell, config_of(grid, cell), begun[cell]) for cell in cells if cell in begun]
     missing = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.budget)
-    shares = shares_budgets(config_of(grid, cells[0]))
+    shares = grid.methods[cells[0].method].grows
     unfinished = [run for run in runs if run.status != "done"]
     for cell in missing:
         config = config_of(grid, cell)
         task = RunTask(folder / cell.place, dump(config), tuple(begun.values()) if shares else ())
         role: Role = "alone" if not shares or len(cells) == 1 else "trunk" if cell == missing[0] else "tail"
-        new = PlannedRun(cell, config, task, role, "new", latest_shared_state(task), last_step(config))
+        new = PlannedRun(cell, config, task, role, "new", latest_shared_state(task), config.growth.steps)
         runs.append(wait_for_trunk(new, unfinished if shares else []))
         unfinished += runs[-1:] if cell == missing[0] else []
     return runs
@@ -137,7 +132,7 @@ def plan_begun(cell: GridCell, config: Config, folder: Path) -> PlannedRun:
     """Plan a run whose folder exists: it goes on by itself."""
     run = Run.open(folder)
     refuse_changes(folder, differences(run.config(), dump(config)))
-    steps, end = run.checkpoint_steps(), last_step(config)
+    steps, end = run.checkpoint_steps(), config.growth.steps
     done = min(steps[-1], end) if steps else 0
     return PlannedRun(cell, config, RunTask(folder, dump(config)), "alone", run.status(), done, end)
 

@@ -58,7 +58,7 @@ class GridProgress:
         count = f"[{len(self.done) + len(self.failed)}/{len(self.runs)}] {self.runs[folder].cell}"
         if why is not None:
             return f"{count}: failed: {why}"
-        median = Run(folder).result()  # INTEGRATE: median_accuracy()
+        median = Run(folder).median_accuracy()
         return f"{count}: {median[0]:.2f} %" if median else f"{count}: done"
 
     def run_text(self, folder: Path) -> str:

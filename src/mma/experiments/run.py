@@ -17,7 +17,7 @@ from mma.experiments.progress import GridProgress
 from mma.experiments.report.collect import from_grid
 from mma.experiments.report.results import Results
 from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost
-from mma.run import write_whole  # INTEGRATE: mma.files
+from mma.files import write_atomically
 
 
 def find_or_open(
@@ -95,5 +95,5 @@ def write_report(folder: Path) -> Results:
     found = from_grid(folder)
     found.write(folder / "report", f"mma report {folder}")
     if found.by_total:
-        write_whole(folder / LABELED_VS_UNLABELED, for_cost(found))
+        write_atomically(folder / LABELED_VS_UNLABELED, for_cost(found))
     return found

@@ -18,6 +18,7 @@ from types import ModuleType
 from mma.experiments.engines import Ended
 from mma.experiments.engines.worker import GRACE, StopWithParent, TrainingOptions, failure_of
 from mma.experiments.plan import RunTask
+from mma.extensions import use_inherited
 
 
 @dataclass
@@ -120,6 +121,7 @@ def work(pipe: Connection, options: TrainingOptions) -> None:
     def request_stop(*_: object) -> None:
         watch.stop_requested = True
 
+    use_inherited()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, request_stop)
     while not watch.stop:

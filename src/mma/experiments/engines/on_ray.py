@@ -7,6 +7,7 @@ from the latest stored state. The lock of the dead process is gone with it.
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from mma.experiments.engines import Ended, EngineOptions
 from mma.experiments.engines.worker import GRACE, TrainingOptions, failure_of
 from mma.experiments.plan import RunTask
+from mma.extensions import VARIABLE, use_inherited
 from mma.training.watch import Watch
 
 CONFLICT = 'Another cluster may run here: choose it with --ray-address, or "auto".'
@@ -29,7 +31,11 @@ class OnRay:
         self.connect()
         resources = {"num_cpus": options.cpus, "num_gpus": options.gpus}
         # `retry_exceptions=False`: only a death is tried again; an error of the run itself would come again.
-        self.remote = self.ray.remote(max_retries=options.retries, retry_exceptions=False, **resources)(run_task)
+        # Nodes import what this process was told to use.
+        used = {"env_vars": {VARIABLE: os.environ[VARIABLE]}} if os.environ.get(VARIABLE) else None
+        self.remote = self.ray.remote(
+            max_retries=options.retries, retry_exceptions=False, runtime_env=used, **resources
+        )(run_task)
         self.tasks: dict[Any, Path] = {}
 
     def connect(self) -> None:
@@ -90,6 +96,7 @@ def run_task(task: RunTask, options: TrainingOptions) -> str | None:
     def request_stop(*_: object) -> None:
         watch.stop = True
 
+    use_inherited()
     before = signal.signal(signal.SIGINT, request_stop)  # which is how Ray cancels a task that runs
     try:
         return failure_of(task, options, watch)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from mma.data import DataSet, load
 from mma.experiments.plan import RunTask, shared_sources
+from mma.files import create_atomically
 from mma.run import Run
 from mma.training.fork import fork
 from mma.training.host import Host
@@ -66,16 +64,6 @@ def open_or_create(task: RunTask) -> Run:
     else:
         create_atomically(task.folder, lambda folder: Run.create(folder, task.config))
     return Run.open(task.folder)
-
-
-def create_atomically(folder: Path, make: Callable[[Path], object]) -> None:  # INTEGRATE: mma.files.create_atomically
-    """Make a folder beside its place, then move it there. A kill leaves nothing half made."""
-    beside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    make(beside)
-    if folder.exists():  # a kill inside Run.create of another program left it without a config
-        shutil.rmtree(folder)
-    beside.rename(folder)
 
 
 def wait_for_lock(run: Run) -> None:

@@ -27,8 +27,9 @@ from mma.experiments.report.rows import (
     read_rows,
     to_csv,
 )
-from mma.growth import Growth
-from mma.run import Row, Run, write_whole  # INTEGRATE: mma.files
+from mma.files import Row, write_atomically
+from mma.growth import Growth, Money, Split
+from mma.run import Run
 from mma.text import printable
 
 DESCRIPTION = "description.json"
@@ -78,7 +79,7 @@ def describe(grid: Grid, begun: Mapping[GridCell, Run]) -> Description:
         paper=grid.paper,
         label_steps=label_steps([growth for cell, growth in growths.items() if grid.methods[cell.method].grows]),
         families={name: method.family for name, method in grid.methods.items() if method.family},
-        policies={cell.method: policy_of(growth) for cell, growth in growths.items() if growth.for_money},
+        policies={c.method: describe_policy(growth.spending) for c, growth in growths.items() if growth.spending},
     )
 
 
@@ -89,13 +90,12 @@ def label_steps(growths: Sequence[Growth]) -> tuple[int, ...]:
     return steps if len(steps) < MOST_LABEL_STEPS else ()
 
 
-def policy_of(growth: Growth) -> SpendingPolicy:
-    """Return how a run with these settings spends its money."""
-    # INTEGRATE: growth.policy.money, .label_price, .image_price, .initial_pool, .share (split only)
-    share = growth.share if growth.policy == "split" else None
+def describe_policy(policy: Money) -> SpendingPolicy:
+    """Return how a run with this policy spends its money."""
+    share = policy.share if isinstance(policy, Split) else None
     return SpendingPolicy(
-        policy=growth.policy, money=growth.money, label_price=growth.label_price, image_price=growth.image_price,
-        initial_pool=growth.visible, share=share,
+        policy=policy.name, money=policy.money, label_price=policy.label_price, image_price=policy.image_price,
+        initial_pool=policy.initial_pool, share=share,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def result(grid: Grid, cell: GridCell, run: Run | None, failure: str | None) -> 
         return Result(*place, "failed" if failure else "not run", None, 0, 0, 0, failure or "")
     summary = run.summary()
     if summary["status"] == "done":
-        median = run.result()  # INTEGRATE: run.median_accuracy()
+        median = run.median_accuracy()
         accuracy, count = median if median else (None, 0)
         return Result(
             *place, "done", accuracy, count, summary["step"], summary["labels"], "" if median else "no test set"
@@ -126,19 +126,19 @@ def round_ends(found: Result, metrics: Sequence[Mapping[str, Any]]) -> Iterable[
 def spending(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterator[Spending]:
     """Return money, labels, images and accuracy at the end of each round; nothing where no money is spent."""
     growth = run.growth()
-    if not growth.for_money or found.accuracy is None:
+    policy = growth.spending
+    if policy is None or found.accuracy is None:
         return
-    # INTEGRATE: growth.policy.money, .held_out_labels (buyer only), .label_price, .initial_pool
     last = {row["round"]: row["accuracy"] for row in metrics}
-    labels, images = growth.start, found.total if growth.visible is None else growth.visible
-    left = growth.money - growth.check * growth.label_price
-    first = {"round": 0, "left": left, "labels": growth.check, "images": 0}
+    labels, images = growth.start, policy.initial_pool or found.total
+    left = policy.money - policy.measured_by * policy.label_price
+    first = {"round": 0, "left": left, "labels": policy.measured_by, "images": 0}
     for bought in [first, *run.purchases()]:
         labels, images = labels + bought["labels"], images + bought["images"]
         accuracy = found.accuracy if bought["round"] == max(last) else last.get(bought["round"])
         if accuracy is not None:
             place = (found.method, found.budget, found.total, found.seed, bought["round"])
-            yield Spending(*place, round(growth.money - bought["left"], DIGITS), labels, images, accuracy)
+            yield Spending(*place, round(policy.money - bought["left"], DIGITS), labels, images, accuracy)
 
 
 def curves(grid: Grid, traces: Mapping[GridCell, Sequence[Row]]) -> Iterator[CurvePoint]:
@@ -167,8 +167,8 @@ def write_csv(folder: Path, found: Results) -> None:
     rows = {RUNS: found.runs, ROUNDS: found.rounds, CURVES: found.curves}
     more = {SPENDING: found.spending, COMPUTE: found.compute}
     for name, each in {**rows, **{name: each for name, each in more.items() if each}}.items():
-        write_whole(folder / name, to_csv(each, FILES[name]))
-    write_whole(folder / DESCRIPTION, found.description.model_dump_json(indent=1) + "\n")
+        write_atomically(folder / name, to_csv(each, FILES[name]))
+    write_atomically(folder / DESCRIPTION, found.description.model_dump_json(indent=1) + "\n")
 
 
 def from_csv(folder: Path) -> Results:

@@ -193,7 +193,7 @@ def limits(means: Sequence[float]) -> tuple[float, float]:
 def accuracy_by_seed(found: Results) -> Any | None:
     """Draw every run's result, and each method's mean with its interval, at the largest comparable budget."""
     budget = comparable_budget(found)
-    groups = {m: list(values.values()) for m in found.methods if (values := found.accuracies(m, budget))}
+    groups = {m: list(reached.values()) for m in found.methods if (reached := found.accuracies(m, budget))}
     if not groups or found.by_total:
         return None
     figure, (axes,) = new_figure(f"{found.title}: {budget:,} labels", 1.5 + 0.28 * len(groups))

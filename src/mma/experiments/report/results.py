@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from mma.experiments.methods import Closed
 from mma.experiments.report.rows import Compute, CurvePoint, Result, RoundEnd, Spending
+from mma.settings import Settings
 
 if TYPE_CHECKING:
     from mma.experiments.report.statistics import Difference
     from mma.experiments.report.tables import AccuracyTable
 
 
-class SpendingPolicy(Closed):
+class SpendingPolicy(Settings):
     """How the runs of one method spend money."""
 
     policy: str  # split or buyer
@@ -28,7 +28,7 @@ class SpendingPolicy(Closed):
     share: float | None = None  # of the money that goes into labels; None: the policy decides
 
 
-class Description(Closed):
+class Description(Settings):
     """What a report must know of a grid beside its rows. It outlives changes of the settings' names."""
 
     title: str = ""

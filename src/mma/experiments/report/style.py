@@ -12,10 +12,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from mma.query import DIVERSITY, Query
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 WIDTH = 6.4  # inches: with letters of 11 points it can be read on a phone
 PALE, INK = "#c4c4c4", "#333333"
-HOUSE_STYLE = {
+HOUSE_STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -161,7 +162,12 @@ def legend_below(figure: Any, axes: Any) -> None:
 
 @in_house_style
 def render(figure: Any, kind: str) -> bytes:
-    """Return a figure as png, svg or pdf, the same bytes every time."""
+    """Return a figure as png, svg or pdf, the same bytes every time and whatever was rendered before."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once: every format looks alike
     data = io.BytesIO()
     figure.savefig(data, format=kind, metadata=NO_DATES[kind])
     return data.getvalue()

@@ -18,8 +18,8 @@ from mma.experiments.report.results import Results
 from mma.experiments.report.rows import RUNS
 from mma.experiments.report.style import NO_DATES, render
 from mma.experiments.report.summary import Section
+from mma.files import explain_write_errors, write_atomically
 from mma.machine import cores
-from mma.run import explained, write_whole  # INTEGRATE: mma.files
 from mma.text import printable
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
@@ -58,7 +58,7 @@ def plot(found: Results, path: Path, which: str | None = None) -> Path:
     name = which or next(iter(figures), "")
     if name not in figures:
         raise ValueError(f"these results have no plot '{printable(name)}'. They have: {', '.join(figures) or 'none'}.")
-    write_whole(path, render(figures[name], kind))
+    write_atomically(path, render(figures[name], kind))
     return path
 
 
@@ -105,7 +105,7 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
     }
     if not (found.folder / RUNS).is_file():  # exported results keep saying how they were made
         files |= origin_files(found, command, sorted(files))
-    with explained(out):
+    with explain_write_errors(out, f"mma report {found.folder} --out {out}"):
         out.mkdir(parents=True, exist_ok=True)
         write_csv(out, found)
         return write_files(out, files)
@@ -114,7 +114,7 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
 def write_files(out: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     """Write files into a folder and return their paths."""
     for name, data in files.items():
-        write_whole(out / name, data)
+        write_atomically(out / name, data)
     return [out / name for name in files]
 
 
@@ -122,7 +122,7 @@ def write_pictures(found: Results, out: Path, *, page_too: bool) -> list[Path]:
     """Write the plots, and the HTML page that has them inside."""
     files: dict[str, str | bytes] = {**picture_files(draw(found))}
     pictures = {name: data for name, data in files.items() if isinstance(data, bytes)}
-    with explained(out):
+    with explain_write_errors(out, f"mma report {found.folder} --plots"):
         out.mkdir(parents=True, exist_ok=True)
         return write_files(out, {**files, **({"report.html": page_of(found, pictures)} if page_too else {})})
 
