@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mma.config import Config
-    from mma.run import Row
+    from mma.files import Row
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 # What `Run.summary` says of a run.

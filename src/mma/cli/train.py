@@ -15,7 +15,8 @@ from mma.text import printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet
-    from mma.run import Row, Run
+    from mma.files import Row
+    from mma.run import Run
     from mma.training.ranks import Ranks
 
 WAITING = 3  # exit code of a run that waits for labels
