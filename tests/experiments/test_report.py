@@ -155,7 +155,7 @@ def test_whiskers_are_the_95_percent_interval_of_the_mean(finished):
 
 
 def test_numbers_on_an_axis_do_not_overlap():
-    figure, (axes,) = style.new_figure("", 4)
+    _, (axes,) = style.new_figure("", 4)
     plots.log_ticks(axes, [500, 510, 520, 1000, 1020, 16_000])
     assert axes.get_xticks().tolist() == [500, 1000, 16_000]
 
