@@ -188,6 +188,7 @@ def test_a_build_that_is_still_running_is_left_alone(data, tmp_path):
 
 def test_a_root_that_cannot_be_written_is_an_error_with_the_way_out(data, tmp_path):
     (tmp_path / "folder").write_text("a file where a folder should be")
+    (tmp_path / "folder").chmod(0o755)
     with pytest.raises(ValueError, match=r"could not be written: .*MMA_DATA"):
         save(data, tmp_path)
     with pytest.raises(ValueError, match=r"is not a folder we may write to.*MMA_DATA"):
