@@ -18,6 +18,7 @@ from mma.data import DataSet, Images
 from mma.data.cache import open_saved
 from mma.data.images import no_images
 from mma.data.save import save
+from mma.nets import Small
 from mma.rng import rng
 
 COUNT, SIDE, PICKS = 5_000_000, 16, 250
@@ -88,7 +89,6 @@ class Peak(threading.Thread):
 
 def looked_at(folder: Path, threads: int) -> dict[str, float]:
     """Score the pool and select from it: seconds of both, and how much is known of the images in between."""
-    from mma.nets import SmallNet
     from mma.query import Query
     from mma.training.evaluate import candidates
     from mma.training.host import Host
@@ -96,7 +96,7 @@ def looked_at(folder: Path, threads: int) -> dict[str, float]:
 
     device = Host(threads=threads).prepare()
     images = open_saved(NAME, folder).train
-    net, query = SmallNet(1, 10, SIDE, filters=8).eval(), Query.parse(QUERY)
+    net, query = Small(filters=8).build((SIDE, SIDE, 1), 10).eval(), Query.parse(QUERY)
     begin = time.perf_counter()
     seen = candidates(net, pixels_of(images, device, 1, mirror=False), np.arange(len(images)), query, 1, 1)
     scored = time.perf_counter()

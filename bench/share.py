@@ -25,12 +25,13 @@ from mma.data import Images
 from mma.nets.winograd import convolve
 from mma.presets import cifar10
 from mma.rng import rng
-from mma.run import write_whole
+from mma.run import write_atomically
 from mma.training.checkpoint import Identity, encode
 from mma.training.state import State
-from mma.training.stream import Stream, pixels_of
+from mma.training.stream import Stream
 from mma.training.update import decay, update
 from mma.training.watch import Clock
+from mma.views import PixelViews, pixel_views
 
 CASE = "wrn-28-2"
 LAYERS = ((32, 32), (64, 16), (128, 8))  # channels and sides of its three stages
@@ -170,7 +171,7 @@ def batches() -> Callable[[], object]:
     config = cifar10()
     pixels = rng(1, "pool").integers(0, 256, (10_000, 32, 32, 3), dtype=np.uint8)
     images = Images(pixels, np.zeros(len(pixels), np.int64), tuple("abcdefghij"))
-    on = pixels_of(images, torch.device("cpu"), 4, mirror=True)
+    on = pixel_views(images, torch.device("cpu"), PixelViews(shift=4, mirror=True), 100)
     answers = {i: i % 10 for i in range(250)}
     stream = Stream(config, on, np.arange(len(images)), answers, config.growth.rounds()[0], 2)
     steps = iter(range(1_000))
@@ -205,4 +206,4 @@ def log(state: State) -> None:
 def checkpoint_seconds(state: State) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
-        return processor_seconds(lambda: write_whole(path, encode(state, Identity("bench", "bench"))), 3)
+        return processor_seconds(lambda: write_atomically(path, encode(state, Identity("bench", "bench"))), 3)

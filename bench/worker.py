@@ -20,7 +20,7 @@ from torch import nn
 from bench.reference import PlainMixMatch, PlainSmallNet, PlainWideResNet
 from mma.algorithms import Batch, MixMatch
 from mma.config import Optim
-from mma.nets import SmallNet, WideResNet, initialise
+from mma.nets import Small, Wrn, initialise
 from mma.rng import rng
 from mma.training.host import Host, suited
 from mma.training.state import State, assemble
@@ -63,8 +63,8 @@ def plain_network(case: Case) -> nn.Module:
 
 def network(case: Case) -> nn.Module:
     if case.blocks:
-        return WideResNet(case.channels, 10, case.side, filters=case.filters, blocks=case.blocks)
-    return SmallNet(case.channels, 10, case.side, filters=case.filters)
+        return Wrn(filters=case.filters, blocks=case.blocks).build((case.side, case.side, case.channels), 10)
+    return Small(filters=case.filters).build((case.side, case.side, case.channels), 10)
 
 
 def state_of(case: Case) -> State:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from mma.growth import Growth
+from mma.growth import Growth, Passive
 from mma.presets import preset
 
 
@@ -23,7 +23,7 @@ def test_the_last_growth_is_smaller_when_the_budget_is_no_multiple():
 
 
 def test_a_passive_run_is_one_round_of_as_many_steps():
-    (only,) = growth().rounds(passive=True)
+    (only,) = growth(policy=Passive()).rounds()
     assert (only.labels, only.end) == (500, growth().rounds()[-1].end)
 
 

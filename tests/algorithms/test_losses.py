@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mma.algorithms import VAT, Algorithm, Batch, Losses, MeanTeacher, MixMatch, PiModel, PseudoLabel, Supervised
 from mma.algorithms.ops import frozen_statistics, interleave, mixup, sharpen, uninterleave
-from mma.nets import SmallNet, initialise
+from mma.nets import Small, SmallNet, initialise
 from mma.rng import rng
 
 CLASSES = 5
@@ -19,7 +19,7 @@ CLASSES = 5
 
 @pytest.fixture
 def student() -> SmallNet:
-    net = SmallNet(1, CLASSES, 8, filters=8)
+    net = Small(filters=8).build((8, 8, 1), CLASSES)
     initialise(net, rng(0, "init"))
     with torch.no_grad():
         net.head.weight.mul_(5)  # answers that differ from image to image

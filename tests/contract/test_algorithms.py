@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mma.algorithms import ALGORITHMS, Algorithm, AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch, ops
-from mma.nets import SmallNet, initialise
+from mma.nets import Small, initialise
 from mma.rng import rng
 
 CLASSES, SIDE = 4, 8
@@ -58,7 +58,7 @@ def make_student(shape: Shape = IMAGES, seed: int = 0) -> nn.Module:
             nn.init.normal_(layer.weight, std=0.2, generator=draw)
             nn.init.zeros_(layer.bias)
     else:
-        student = SmallNet(shape[0], CLASSES, SIDE, filters=8)
+        student = Small(filters=8).build((SIDE, SIDE, shape[0]), CLASSES)
         initialise(student, rng(seed, "init"))
     return student.train()
 

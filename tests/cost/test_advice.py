@@ -30,7 +30,7 @@ def test_the_cheapest_mix_decides_as_the_ratio_does():
 
 def test_both_ways_to_price_a_labeled_image_decide_alike():
     table, prices = open_table(CIFAR10), Prices(2.0, 0.3)
-    ours = [plan.labels for plan in cheapest(table, 91.0, prices)]
+    ours = [mix.labels for mix in cheapest(table, 91.0, prices)]
     whole, unlabeled = prices.label + prices.image, prices.image  # Paper: c_l, c_u
     needs = exchange(table, 91.0, draws=0).needs
     theirs = sorted(needs, key=lambda need: whole * need.labels + unlabeled * need.unlabeled)
@@ -38,35 +38,35 @@ def test_both_ways_to_price_a_labeled_image_decide_alike():
 
 
 def test_plans_carry_their_uncertainty():
-    plans = cheapest(open_table(CIFAR10), 91.69, Prices(1, 0.1))
-    assert plans[0].cost <= plans[1].cost
-    assert sum(plan.cheapest for plan in plans) == pytest.approx(1)
-    assert plans[0].interval.low < plans[0].cost < plans[0].interval.high
-    last = next(plan for plan in plans if plan.labels == 500)
+    mixes = cheapest(open_table(CIFAR10), 91.69, Prices(1, 0.1))
+    assert mixes[0].cost <= mixes[1].cost
+    assert sum(mix.cheapest for mix in mixes) == pytest.approx(1)
+    assert mixes[0].interval.low < mixes[0].cost < mixes[0].interval.high
+    last = next(mix for mix in mixes if mix.labels == 500)
     assert math.isinf(last.interval.high), "half of the draws do not reach it"
 
 
 def test_what_one_has_is_not_paid_again():
-    plans = cheapest(open_table(CIFAR10), 91.69, Prices(1, 0.1), at=(1000, 30_000))
-    assert {plan.labels for plan in plans} == {1000, 2000, 4000}
-    assert next(p for p in plans if p.labels == 1000).cost == pytest.approx(0.1 * 9_114)
-    assert next(p for p in plans if p.labels == 4000).cost == 3000, "30,000 images are enough already"
+    mixes = cheapest(open_table(CIFAR10), 91.69, Prices(1, 0.1), at=(1000, 30_000))
+    assert {mix.labels for mix in mixes} == {1000, 2000, 4000}
+    assert next(p for p in mixes if p.labels == 1000).cost == pytest.approx(0.1 * 9_114)
+    assert next(p for p in mixes if p.labels == 4000).cost == 3000, "30,000 images are enough already"
 
 
 def test_staying_at_ones_own_label_count_is_an_option():
-    plans = cheapest(plain_table(), 20, Prices(100, 1), at=(15, 200))
-    assert [plan.labels for plan in plans] == [15, 20, 40]
-    assert (plans[0].total, plans[0].cost) == (340, 140)
+    mixes = cheapest(plain_table(), 20, Prices(100, 1), at=(15, 200))
+    assert [mix.labels for mix in mixes] == [15, 20, 40]
+    assert (mixes[0].total, mixes[0].cost) == (340, 140)
 
 
 def test_beside_a_column_that_does_not_reach_it_ones_own_count_does_not_either():
-    plans = cheapest(open_table(CIFAR10), 93, Prices(100, 1), at=(700, 20_000))
-    assert [plan.labels for plan in plans] == [2000, 4000]
+    mixes = cheapest(open_table(CIFAR10), 93, Prices(100, 1), at=(700, 20_000))
+    assert [mix.labels for mix in mixes] == [2000, 4000]
 
 
 def test_a_target_below_the_table_is_bounded_by_its_smallest_total():
-    plan = cheapest(open_table(CIFAR10), 60, Prices(1, 0.1))[0]
-    assert (plan.labels, plan.total, plan.at_most) == (500, 5_000, True)
+    mix = cheapest(open_table(CIFAR10), 60, Prices(1, 0.1))[0]
+    assert (mix.labels, mix.total, mix.at_most) == (500, 5_000, True)
 
 
 @pytest.mark.parametrize(("prices", "labels"), [(Prices(0, 1), 40), (Prices(1, 0), 10)])

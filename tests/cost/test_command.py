@@ -91,3 +91,22 @@ def test_what_makes_no_sense_is_said(arguments, message):
     result = run("paper:cifar10", *arguments)
     assert isinstance(result.exception, ValueError)
     assert message in str(result.exception)
+
+
+def test_nothing_in_a_pipe_is_cut_or_wrapped(monkeypatch, tmp_path):
+    wide = run("paper:cifar10", "--target", 91.69).stdout
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run("paper:cifar10", "--target", 91.69).stdout == wide
+    assert "1,000   39,114 34,673 to 41,959    38,114    10.7  6.3 to 13.7    11.7" in wide
+
+
+def test_names_from_files_are_shown_without_their_escape_codes(tmp_path):
+    path = tmp_path / "a\x1b[2Jb[bold].csv"
+    path.write_text("labels,total,accuracy\n10,100,57\n10,200,62\n20,100,59\n20,200,64\n")
+    plot = tmp_path / "p\x1b[2J.svg"
+    shown = run(path, "--target", 61, "--plot", plot).stdout
+    assert "\x1b" not in shown
+    assert r"a\x1b[2Jb[bold].csv" in shown
+    assert r"p\x1b[2J.svg" in shown
+    for arguments in (["--at", "\x1b[2J", "--label-price", 1, "--image-price", 1], ["--plot", "\x1b[2J.txt"]):
+        assert "\x1b" not in str(run(path, *arguments).exception)

@@ -15,8 +15,15 @@ DOC = Path(__file__).parents[2] / "docs" / "cost.md"
 TEXT = DOC.read_text(encoding="utf-8")
 
 
-def test_the_example_prints_what_it_says():
-    code, printed = re.search(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", TEXT, re.DOTALL).groups()
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_there_are_two_examples():
+    assert len(EXAMPLES) == TEXT.count("```python") == 2
+
+
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=["buyer", "cost"])
+def test_an_example_prints_what_it_says(code, printed):
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, str(DOC), "exec"), {})

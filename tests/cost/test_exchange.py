@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mma.cost import (
     ALREADY,
     NEVER,
-    Cell,
+    CellMean,
     Status,
     default_targets,
     exchange,
@@ -167,7 +167,7 @@ def test_draws_are_repeatable_and_as_wide_as_the_errors_of_the_means():
 
 def test_the_more_runs_the_narrower():
     def width(runs):
-        cells = [Cell(n, t, 60 + n / 5 + t / 20, 0.5, runs) for n in (10, 20) for t in (100, 200)]
+        cells = [CellMean(n, t, 60 + n / 5 + t / 20, 0.5, runs) for n in (10, 20) for t in (100, 200)]
         found = exchange(table_from_cells("t", cells), 70.5).ratios[0].totals_interval
         return found.high - found.low
 
@@ -206,7 +206,7 @@ def test_a_column_of_one_cell_has_no_totals_of_its_own():
 
 
 def test_identical_runs_do_not_break_the_isotonic_fit():
-    cells = [Cell(n, t, 60 + n / 5 + (t % 7), 0.0, 5) for n in (10, 20) for t in (100, 150, 200)]
+    cells = [CellMean(n, t, 60 + n / 5 + (t % 7), 0.0, 5) for n in (10, 20) for t in (100, 150, 200)]
     assert exchange(table_from_cells("t", cells), 66, smooth=True).needs[1].status in Status
 
 

@@ -54,7 +54,7 @@ def die_at(n: int) -> None:
             os.truncate(path, size - 10)
 
     os.fsync = counted(os.fsync, half_the_file)
-    Path.rename = counted(Path.rename)
+    Path.replace = counted(Path.replace)
     Path.unlink = counted(Path.unlink)
     Query.selection = counted(Query.selection)
 

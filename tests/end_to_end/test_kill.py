@@ -22,7 +22,13 @@ KILL = Path(__file__).with_name("kill.py")
     [
         ("algorithm=mixmatch", "query=diff2.aug-kmeans"),
         ("algorithm=mean-teacher", "query=entropy-infoD"),
-        ("growth.policy=buyer", "growth.money=50", "growth.check=5", "growth.visible=100", "growth.budget=60"),
+        (
+            "growth.policy=buyer",
+            "growth.policy.money=50",
+            "growth.policy.held_out_labels=5",
+            "growth.policy.initial_pool=100",
+            "growth.budget=60",
+        ),
     ],
 )
 def test_a_run_killed_again_and_again_ends_byte_equal(new_run, digits, contents, settings, mode):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mma.nets import WideResNet
+from mma.nets import WideResNet, Wrn
 
 SUFFIXES = {
     "kernel": "weight",
@@ -67,7 +67,7 @@ def parity() -> Parity:
 @pytest.fixture
 def parity_student(parity: Parity) -> WideResNet:
     """The recorded network with its recorded initial values, in training mode, channels last."""
-    student = WideResNet(3, 10, 32, filters=16, blocks=2)
+    student = Wrn(filters=16, blocks=2).build((32, 32, 3), 10)
     missing, unexpected = student.load_state_dict(parity.state("init/"), strict=False)
     assert not unexpected
     assert all(name.endswith("num_batches_tracked") for name in missing)

@@ -14,6 +14,7 @@ from mma.rng import rng
 from mma.training.state import State, assemble
 from mma.training.step import training_step
 from mma.training.update import decay, update
+from mma.views import PixelViews, pixel_views
 
 RECORDED = MixMatch(weight=75.0, alpha=0.0, ramp=2)  # at ramp step 1 the weight is 37.5
 OPTIM = Optim(lr=0.002, weight_decay=0.02, ema_decay=0.999, batch=16)
@@ -88,17 +89,17 @@ def test_the_losses_of_three_steps_are_the_recorded_ones(parity, recorded):
 def test_the_flat_update_equals_the_naive_one(tiny, digits):
     """torch's own Adam per tensor, a loop for decay and average: the same numbers up to epsilon's place."""
     from mma.training.state import start
-    from mma.training.stream import Stream, pixels_of
+    from mma.training.stream import Stream
 
     config = tiny()
-    state = start(config, digits.train, torch.device("cpu"))
+    state = start(config, digits.train.shape, 10, torch.device("cpu"))
     student, teacher = copy.deepcopy(state.student), copy.deepcopy(state.teacher)
     for parameter in student.parameters():
         parameter.grad = None
     optimizer = torch.optim.Adam(student.parameters(), lr=config.optim.lr, eps=1e-12)
-    pixels = pixels_of(digits.train, torch.device("cpu"), 1, mirror=False)
+    pixels = pixel_views(digits.train, torch.device("cpu"), PixelViews(shift=1, mirror=False), 100)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
-    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0], 2)
+    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])
     for at in range(3):
         training_step(state, config.algorithm, config.optim, stream[at], age=at, ramp=at, rng=rng(1, "loss", at))
         losses = config.algorithm.loss(student, teacher, stream[at], at, rng(1, "loss", at))

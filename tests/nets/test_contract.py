@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mma.nets import NETS, Network, build, initialise
+from mma.nets import NETS, Network, initialise
 from mma.rng import rng
 
 every_net = pytest.mark.parametrize("name", list(NETS))
 
 
 def make(name: str, channels: int = 3, classes: int = 5, side: int = 8, seed: int = 0) -> nn.Module:
-    net = build(name, channels, classes, side, filters=8)
+    net = NETS[name](filters=8).build((side, side, channels), classes)
     initialise(net, rng(seed, "init"))
     return net
 
@@ -107,6 +107,12 @@ def test_logits_have_a_sensible_size_at_the_start(name: str):
     assert 0.01 < net(images(32, 3, 16)).std() < 10
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"no network 'resnet'.*wrn, small"):
-        build("resnet", 3, 10, 32)
+@every_net
+def test_reset_is_a_function_of_its_generator(name: str):
+    settings = NETS[name]()
+    first, second = (settings.build((16, 16, 3), 4) for _ in range(2))
+    settings.reset(first, rng(1, "init"))
+    settings.reset(second, rng(1, "init"))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    settings.reset(second, rng(2, "init"))
+    assert not torch.equal(next(first.parameters()), next(second.parameters()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mma.nets import build, initialise
+from mma.nets import NETS, initialise
 from mma.nets.fast import Cosines, cosines
 from mma.rng import rng
 
@@ -52,7 +52,7 @@ def alike(values: torch.Tensor) -> float:
 
 
 def test_nothing_of_it_is_learned():
-    net = build("fast", 3, 10, 32, filters=8, stem="cosines")
+    net = NETS["fast"](filters=8, stem="cosines").build((32, 32, 3), 10)
     before = net.stem.kernel.clone()
     initialise(net, rng(1, "init"))
     net(torch.zeros(2, 3, 32, 32)).sum().backward()
@@ -63,11 +63,11 @@ def test_nothing_of_it_is_learned():
 
 def test_images_too_small_for_its_poolings_are_refused():
     with pytest.raises(ValueError, match=r"side 7 are too small.*net=small"):
-        build("fast", 3, 10, 7)
+        NETS["fast"]().build((7, 7, 3), 10)
 
 
 def drawn(*, mirrored: bool) -> torch.nn.Module:
-    net = build("fast", 3, 10, 16, filters=8, mirrored=mirrored)
+    net = NETS["fast"](filters=8, mirrored=mirrored).build((16, 16, 3), 10)
     initialise(net, rng(1, "init"))
     return net
 

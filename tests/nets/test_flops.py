@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mma.nets import build
-from mma.nets.flops import counted, forward_flop
+from mma.nets import NETS
+from mma.nets.flops import count_flop, forward_flop
 
 
 def conv(side: int, inputs: int, outputs: int, kernel: int = 3) -> int:
@@ -17,7 +17,7 @@ def conv(side: int, inputs: int, outputs: int, kernel: int = 3) -> int:
 def test_the_fast_network_costs_what_a_count_by_hand_says():
     stages = (16, 32), (8, 64), (4, 128)  # side, channels that come in
     by_hand = conv(32, 3, 32) + sum(conv(s, c, 2 * c) + conv(s, 2 * c, 2 * c) for s, c in stages) + 2 * 256 * 10
-    assert forward_flop(build("fast", 3, 10, 32, filters=32), 3, 32) == by_hand
+    assert forward_flop(NETS["fast"](filters=32).build((32, 32, 3), 10), torch.zeros(1, 3, 32, 32)) == by_hand
 
 
 def test_the_papers_network_costs_what_a_count_by_hand_says():
@@ -26,11 +26,16 @@ def test_the_papers_network_costs_what_a_count_by_hand_says():
         out = 32 << stage
         total += conv(side, width, out) + 7 * conv(side, out, out) + conv(side, width, out, kernel=1)
         width = out
-    assert forward_flop(build("wrn", 3, 10, 32, filters=32), 3, 32) == total + 2 * 128 * 10
+    assert (
+        forward_flop(NETS["wrn"](filters=32).build((32, 32, 3), 10), torch.zeros(1, 3, 32, 32)) == total + 2 * 128 * 10
+    )
 
 
 def test_the_fast_network_is_five_times_cheaper_than_the_papers():
-    fast, paper = (forward_flop(build(name, 3, 10, 32, filters=32), 3, 32) for name in ("fast", "wrn"))
+    fast, paper = (
+        forward_flop(NETS[name](filters=32).build((32, 32, 3), 10), torch.zeros(1, 3, 32, 32))
+        for name in ("fast", "wrn")
+    )
     assert 4.5 < paper / fast < 10
 
 
@@ -38,11 +43,11 @@ def test_a_backward_is_counted_as_two_forwards():
     layers = nn.Sequential(nn.Linear(8, 16, bias=False), nn.Linear(16, 4, bias=False))
     x = torch.ones(5, 8)
     forward, first = 5 * 2 * (8 * 16 + 16 * 4), 5 * 2 * 8 * 16
-    assert counted(lambda: layers(x).sum().backward()) == 3 * forward - first  # nobody asks for the gradient of x
+    assert count_flop(lambda: layers(x).sum().backward()) == 3 * forward - first  # nobody asks for the gradient of x
 
 
 def test_counting_leaves_the_network_as_it_was():
-    net = build("fast", 3, 10, 32).train()
-    forward_flop(net, 3, 32)
+    net = NETS["fast"]().build((32, 32, 3), 10).train()
+    forward_flop(net, torch.zeros(1, 3, 32, 32))
     assert net.training
     assert not net.stem_bn.running_mean.any()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mma.nets import WideResNet, initialise
+from mma.nets import Wrn, initialise
 from mma.rng import rng
 
 
@@ -34,7 +34,7 @@ class Own(nn.Module):
 
 
 def test_kernels_have_the_deviation_of_the_original():
-    net = WideResNet(3, 10, 32)
+    net = Wrn().build((32, 32, 3), 10)
     initialise(net, rng(0, "init"))
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
@@ -49,7 +49,7 @@ def test_kernels_have_the_deviation_of_the_original():
 
 
 def test_batch_normalisation_starts_at_zero_mean_unit_variance():
-    net = WideResNet(3, 10, 32, filters=4, blocks=1)
+    net = Wrn(filters=8, blocks=1).build((32, 32, 3), 10)
     for p in net.parameters():
         nn.init.constant_(p, 7.0)
     net(torch.ones(2, 3, 32, 32))

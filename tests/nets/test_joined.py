@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mma.algorithms import ops
-from mma.nets import NETS, GroupedNetwork, build, initialise
+from mma.nets import NETS, GroupedNetwork, initialise
 from mma.nets.norm import GroupedBatchNorm2d, in_groups
 from mma.rng import rng
 
@@ -20,7 +20,7 @@ def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tens
 
 
 def twins(name: str, side: int) -> tuple[nn.Module, nn.Module]:
-    net = build(name, 3, 5, side, filters=16)
+    net = NETS[name](filters=16).build((side, side, 3), 5)
     initialise(net, rng(0, "init"))
     return net.train(), copy.deepcopy(net).train()
 

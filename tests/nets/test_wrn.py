@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mma.nets import SameConv2d, WideResNet
-from mma.nets.wrn import default_stages
+from mma.nets import SameConv2d, Wrn, wrn
 
 
 def parameters(net: nn.Module) -> int:
@@ -15,21 +14,21 @@ def parameters(net: nn.Module) -> int:
 
 
 def test_the_paper_network_has_1469642_parameters():
-    assert parameters(WideResNet(3, 10, 32)) == 1_469_642
+    assert parameters(Wrn().build((32, 32, 3), 10)) == 1_469_642
 
 
 def test_the_recorded_network_has_175626_parameters():
-    assert parameters(WideResNet(3, 10, 32, filters=16, blocks=2)) == 175_626
+    assert parameters(Wrn(filters=16, blocks=2).build((32, 32, 3), 10)) == 175_626
 
 
 def test_the_paper_network_has_28_convolutions():
-    assert sum(isinstance(m, nn.Conv2d) for m in WideResNet(3, 10, 32).modules()) == 28
+    assert sum(isinstance(m, nn.Conv2d) for m in Wrn().build((32, 32, 3), 10).modules()) == 28
 
 
 def test_a_shortcut_convolution_stands_only_where_channels_change():
-    names = [name for name, _ in WideResNet(3, 10, 32).named_modules() if name.endswith("shortcut")]
+    names = [name for name, _ in Wrn().build((32, 32, 3), 10).named_modules() if name.endswith("shortcut")]
     assert names == [f"trunk.stage{s}.block0.shortcut" for s in range(3)]
-    names = [name for name, _ in WideResNet(3, 10, 32, filters=16).named_modules() if name.endswith("shortcut")]
+    names = [name for name, _ in Wrn(filters=16).build((32, 32, 3), 10).named_modules() if name.endswith("shortcut")]
     assert names == [f"trunk.stage{s}.block0.shortcut" for s in (1, 2)]
 
 
@@ -37,17 +36,13 @@ def test_a_shortcut_convolution_stands_only_where_channels_change():
     ("side", "stages"), [(4, 1), (8, 1), (15, 1), (16, 2), (28, 2), (32, 3), (33, 3), (64, 4), (96, 4)]
 )
 def test_stages_follow_the_side(side: int, stages: int):
-    assert default_stages(side) == stages
-    assert WideResNet(3, 10, side, filters=2, blocks=1).head.in_features == 2 << (stages - 1)
-
-
-def test_stages_can_be_set():
-    assert WideResNet(3, 10, 32, filters=8, stages=1).head.in_features == 8
+    assert wrn.stages(side) == stages
+    assert Wrn(filters=8, blocks=1).build((side, side, 3), 10).head.in_features == 8 << (stages - 1)
 
 
 @pytest.mark.parametrize("momentum_of", ["trunk.stage0.block0.bn1", "trunk.stage2.block3.bn2", "trunk.final_bn"])
 def test_batch_normalisation_has_the_original_numbers(momentum_of: str):
-    bn = WideResNet(3, 10, 32).get_submodule(momentum_of)
+    bn = Wrn().build((32, 32, 3), 10).get_submodule(momentum_of)
     assert bn.eps == 1e-3
     assert bn.momentum == pytest.approx(0.001)
 
@@ -81,12 +76,12 @@ def test_an_even_side_at_stride_two_pads_only_after():
 
 
 def test_only_the_first_block_activates_before_the_split():
-    net = WideResNet(3, 10, 32)
+    net = Wrn().build((32, 32, 3), 10)
     flags = [m.activate_first for m in net.modules() if hasattr(m, "activate_first")]
     assert flags == [True] + [False] * 11
 
 
 def test_every_layer_takes_part():
-    net = WideResNet(3, 10, 16, filters=8, blocks=2)
+    net = Wrn(filters=8, blocks=2).build((16, 16, 3), 10)
     net(torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))).logsumexp(1).sum().backward()
     assert all(p.grad.abs().sum() > 0 for p in net.parameters() if p.ndim > 1)

@@ -88,7 +88,7 @@ def test_information_density_prefers_the_typical_among_equally_uncertain():
 
 def test_a_large_pool_is_clustered_by_a_sample_and_every_row_is_assigned(monkeypatch):
     features, groups = blobs([300] * 20)
-    monkeypatch.setattr(diversity, "CLUSTERED", 2_000)
+    monkeypatch.setattr(diversity, "CLUSTER_SAMPLE", 2_000)
     monkeypatch.setattr(diversity, "BLOCK", 700)
     labels = clusters(features, 20, rng(3))
     assert len(labels) == len(groups)
@@ -98,7 +98,7 @@ def test_a_large_pool_is_clustered_by_a_sample_and_every_row_is_assigned(monkeyp
 
 def test_sampled_clusters_do_not_depend_on_the_block(monkeypatch):
     features = rng(0).normal(size=(3000, 16)).astype(np.float32)
-    monkeypatch.setattr(diversity, "CLUSTERED", 1_000)
+    monkeypatch.setattr(diversity, "CLUSTER_SAMPLE", 1_000)
     whole = clusters(features, 20, rng(7))
     monkeypatch.setattr(diversity, "BLOCK", 512)
     np.testing.assert_array_equal(clusters(features, 20, rng(7)), whole)

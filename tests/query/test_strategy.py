@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from mma.query import Candidates, Query, names
+from mma.query import DIVERSITY, UNCERTAINTY, Candidates, Diversity, Query, names
 from mma.rng import rng
 
 
@@ -70,6 +70,74 @@ def test_random_picks_differ_from_seed_to_seed_and_cover_the_pool():
     picks = [tuple(Query.parse("random").select(Candidates(np.arange(100)), 10, rng(seed))) for seed in range(200)]
     assert len(set(picks)) == 200
     assert len({index for pick in picks for index in pick}) == 100
+
+
+def three() -> Candidates:
+    return Candidates(
+        np.array([10, 20, 30]), np.array([[0.6, 0.3, 0.1], [0.5, 0.25, 0.25], [0.8, 0.2, 0.0]]), np.eye(3)
+    )
+
+
+@pytest.fixture
+def own_entries(monkeypatch):
+    """Entries added as user code adds them, and taken out again."""
+    monkeypatch.setitem(UNCERTAINTY, "least", lambda probs: 1 - probs.min(axis=1))
+    monkeypatch.setitem(
+        DIVERSITY, "last-rows", Diversity(pick=lambda scores, features, n, rng: -np.arange(n) + len(scores) - 1)
+    )
+
+
+@pytest.mark.usefixtures("own_entries")
+def test_entries_of_user_code_are_queries_at_once():
+    assert Query.parse("least-direct").select(three(), 1, 0).tolist() == [30]
+    assert Query.parse("max.aug-last-rows").select(three(), 2, 0).tolist() == [30, 20]
+    assert {"least.aug-kmeans", "least-last-rows"} <= set(names())
+    assert len(names()) == 4 * 2 * 4 + 1
+    with pytest.raises(ValueError, match=r"Did you mean 'least-infoD'.* one of max, diff2, entropy, least"):
+        Query.parse("laest-infoD")
+
+
+def test_entries_that_were_taken_out_are_gone():
+    with pytest.raises(ValueError, match="No query 'least-direct'"):
+        Query.parse("least-direct")
+
+
+@pytest.mark.parametrize(
+    ("measure", "problem"),
+    [
+        (
+            lambda probs: probs,
+            r"'bad' must return one finite score per image, shape \(3,\); it returned shape \(3, 3\)",
+        ),
+        (lambda probs: probs[:, 0] * np.nan, "with NaN"),
+    ],
+)
+def test_an_own_uncertainty_that_returns_nonsense_is_named(monkeypatch, measure, problem):
+    monkeypatch.setitem(UNCERTAINTY, "bad", measure)
+    with pytest.raises(ValueError, match=problem):
+        Query.parse("bad-direct").select(three(), 1, 0)
+
+
+@pytest.mark.parametrize("rows", [[0, 0], [0], [0, 3], [-1, 0]])
+def test_an_own_diversification_that_picks_nonsense_is_named(monkeypatch, rows):
+    monkeypatch.setitem(DIVERSITY, "bad", Diversity(pick=lambda scores, features, n, rng: np.array(rows)))
+    with pytest.raises(ValueError, match="'bad' must pick 2 different rows below 3"):
+        Query.parse("max-bad").select(three(), 2, 0)
+
+
+@pytest.mark.parametrize("seed", [0, 7, np.int64(7), np.uint8(7)])
+def test_a_seed_does_for_a_generator(seed):
+    pool, query = Candidates(np.arange(50)), Query.parse("random")
+    first, again = query.select(pool, 10, seed), query.select(pool, 10, rng=seed)
+    assert first.tolist() == again.tolist()
+    assert first.tolist() == query.select(pool, 10, int(seed)).tolist()
+    assert first.tolist() != query.select(pool, 10, 8).tolist()
+
+
+@pytest.mark.parametrize("seed", [None, 0.5, "0", True])
+def test_what_is_neither_seed_nor_generator_is_refused(seed):
+    with pytest.raises(ValueError, match="must be a whole number"):
+        Query.parse("random").select(Candidates(np.arange(3)), 1, seed)
 
 
 P, F = np.full((3, 2), 0.5), np.ones((3, 2))

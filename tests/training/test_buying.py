@@ -8,7 +8,7 @@ import pytest
 from mma.config import change
 from mma.presets import preset
 from mma.training.host import Host
-from mma.training.job import bring
+from mma.training.job import load_job
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.watch import Watch
@@ -16,13 +16,13 @@ from mma.training.watch import Watch
 ONE = Host(threads=1)
 DEAL = (
     "growth.budget=60",
-    "growth.money=100",
-    "growth.label_price=5",
-    "growth.image_price=1",
-    "growth.visible=100",
-    "growth.purchases=4",
+    "growth.policy.money=100",
+    "growth.policy.label_price=5",
+    "growth.policy.image_price=1",
+    "growth.policy.initial_pool=100",
+    "growth.policy.purchases=4",
 )
-BUYER = ("growth.policy=buyer", "growth.check=4", *DEAL)
+BUYER = ("growth.policy=buyer", "growth.policy.held_out_labels=4", *DEAL)
 
 
 def go(run, data, **options):
@@ -31,7 +31,7 @@ def go(run, data, **options):
 
 
 def images_of(run, data, upto=None):
-    return bring(run, ONE.prepare(), Watch(), data, None).pool_at(upto)
+    return load_job(run, ONE.prepare(), Watch(), data).pool_at(upto)
 
 
 def test_a_buyer_spends_its_money_and_says_why(new_run, digits):
@@ -49,7 +49,7 @@ def test_a_buyer_spends_its_money_and_says_why(new_run, digits):
 
 @pytest.mark.parametrize(("share", "labels", "images"), [(1.0, 20, 0), (0.0, 0, 100), (0.5, 10, 50)])
 def test_a_fixed_share_buys_what_it_says(new_run, digits, share, labels, images):
-    run = go(new_run("a", *DEAL, "growth.policy=split", f"growth.share={share}"), digits)
+    run = go(new_run("a", *DEAL, "growth.policy=split", f"growth.policy.share={share}"), digits)
     rows = run.read("purchases")
     assert sum(row["labels"] for row in rows) == labels
     assert sum(row["images"] for row in rows) == images
@@ -57,7 +57,9 @@ def test_a_fixed_share_buys_what_it_says(new_run, digits, share, labels, images)
 
 
 def test_images_arrive_in_one_order_whatever_is_bought(new_run, digits):
-    some, more = (go(new_run(f"s{s}", *DEAL, "growth.policy=split", f"growth.share={s}"), digits) for s in (0.5, 0.0))
+    some, more = (
+        go(new_run(f"s{s}", *DEAL, "growth.policy=split", f"growth.policy.share={s}"), digits) for s in (0.5, 0.0)
+    )
     pools = [images_of(some, digits, 0), images_of(some, digits), images_of(more, digits)]
     assert [len(pool) for pool in pools] == [100, 150, 200]
     assert set(pools[0]) < set(pools[1]) < set(pools[2])
@@ -79,7 +81,7 @@ def test_labels_to_measure_by_train_in_the_last_round_only(new_run, digits):
 
 
 def test_policies_of_one_seed_start_alike(new_run, digits):
-    runs = [new_run(f"s{s}", *DEAL, "growth.policy=split", f"growth.share={s}") for s in (0.0, 1.0)]
+    runs = [new_run(f"s{s}", *DEAL, "growth.policy=split", f"growth.policy.share={s}") for s in (0.0, 1.0)]
     runs.append(new_run("buyer", *BUYER))
     for run in runs:
         go(run, digits)
@@ -109,14 +111,14 @@ def test_late_answers_change_no_decision(new_run, digits, contents):
 
 
 def test_a_buyer_that_sees_everything_buys_labels(new_run, digits):
-    everything = [setting for setting in BUYER if "visible" not in setting]
+    everything = [setting for setting in BUYER if "initial_pool" not in setting]
     run = go(new_run("a", *everything), digits)
     assert sum(row["images"] for row in run.read("purchases")) == 0
     assert sum(row["labels"] for row in run.read("purchases")) == 16
 
 
 def test_a_point_that_is_worth_little_keeps_the_money(new_run, digits):
-    run = go(new_run("a", *BUYER, "growth.point=0.0001"), digits)
+    run = go(new_run("a", *BUYER, "growth.policy.value_per_point=0.0001"), digits)
     rows = run.read("purchases")
     assert all(row["stop"] and row["paid"] == 0 for row in rows)
     assert rows[-1]["left"] == 80
@@ -126,15 +128,31 @@ def test_a_point_that_is_worth_little_keeps_the_money(new_run, digits):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["growth.policy=buyer"], "needs money to spend: set growth.money"),
-        (["growth.money=10"], "need a policy that buys"),
-        (["growth.policy=buyer", "growth.money=-1"], "greater than or equal to 0"),
-        (["growth.policy=buyer", "growth.money=9", "growth.check=10"], "10 labels cost more than growth.money (9)"),
-        (["growth.policy=split", "growth.money=99", "growth.check=3"], "growth.check is for growth.policy=buyer"),
-        (["growth.policy=buyer", "growth.money=9", "query=passive"], "query=passive draws everything at the start"),
-        (["growth.policy=buyer", "growth.money=9", "growth.label_price=0", "growth.image_price=0"], "both 0"),
-        (["growth.policy=buyer", "growth.money=9", "growth.visible=5"], "more than growth.visible (5)"),
-        (["growth.policy=gambler", "growth.money=9"], "growth.policy"),
+        (["growth.policy=buyer"], "needs money to spend: set growth.policy.money"),
+        (["growth.policy.money=10"], "It belongs to growth.policy=split or growth.policy=buyer: set that first"),
+        (["growth.policy=buyer", "growth.policy.money=-1"], "greater than or equal to 0"),
+        (
+            ["growth.policy=buyer", "growth.policy.money=9", "growth.policy.held_out_labels=10"],
+            "10 labels cost more than the money (9)",
+        ),
+        (
+            ["growth.policy=split", "growth.policy.money=99", "growth.policy.held_out_labels=3"],
+            "It belongs to growth.policy=buyer",
+        ),
+        (
+            [
+                "growth.policy=buyer",
+                "growth.policy.money=9",
+                "growth.policy.label_price=0",
+                "growth.policy.image_price=0",
+            ],
+            "both 0",
+        ),
+        (
+            ["growth.policy=buyer", "growth.policy.money=9", "growth.policy.initial_pool=5"],
+            "more than growth.policy.initial_pool (5)",
+        ),
+        (["growth.policy=gambler", "growth.policy.money=9"], "growth.policy"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, said):

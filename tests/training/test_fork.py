@@ -65,7 +65,7 @@ def test_what_depends_on_the_whole_length_is_said_when_nothing_is_shared(new_run
 
 
 def test_a_passive_run_cannot_be_forked(new_run, digits, tmp_path):
-    run = new_run("p", "query=passive")
+    run = new_run("p", "growth.policy=passive")
     go(run, digits)
     with pytest.raises(ValueError, match="shares nothing"):
         fork(run, tmp_path / "q", 15)

@@ -11,17 +11,17 @@ import torch
 from mma.data import Images
 from mma.data.cache import open_saved
 from mma.data.save import save
-from mma.nets import build, initialise
+from mma.nets import NETS, initialise
 from mma.query import Query
 from mma.rng import rng
 from mma.training import evaluate
-from mma.training.stream import pixels_of
+from mma.views import PixelViews, pixel_views
 
 CPU = torch.device("cpu")
 
 
 def teacher() -> torch.nn.Module:
-    net = build("small", 1, 10, 8, filters=4)
+    net = NETS["small"](filters=4).build((8, 8, 1), 10)
     initialise(net, rng(0, "init"))
     return net.eval()
 
@@ -33,7 +33,7 @@ def test_a_mapped_pool_gives_the_candidates_of_one_in_memory(name, digits, tmp_p
     assert isinstance(mapped.pixels, np.memmap)
     net, query, index = teacher(), Query.parse(name), np.arange(3, 1_200, 2)
     found, expected = (
-        evaluate.candidates(net, pixels_of(images, CPU, 1, mirror=False), index, query, 1, 2)
+        evaluate.candidates(net, pixel_views(images, CPU, PixelViews(shift=1, mirror=False), 100), index, query, 1, 2)
         for images in (mapped, digits.train)
     )
     np.testing.assert_array_equal(found.index, expected.index)
@@ -46,9 +46,9 @@ def test_a_mapped_pool_gives_the_candidates_of_one_in_memory(name, digits, tmp_p
 def test_looking_at_a_mapped_pool_leaves_the_file_alone(digits, tmp_path):
     folder = save(replace(digits, name="copy"), tmp_path)
     before = (folder / "train.npy").read_bytes()
-    pixels = pixels_of(open_saved("copy", tmp_path).train, CPU, 1, mirror=True)
+    pixels = pixel_views(open_saved("copy", tmp_path).train, CPU, PixelViews(shift=1, mirror=True), 100)
     pixels.plain(np.arange(50)).zero_()
-    pixels.views(np.arange(50), rng(0, "x")).zero_()
+    pixels.weak(np.arange(50), rng(0, "x")).zero_()
     assert (folder / "train.npy").read_bytes() == before
 
 
@@ -56,7 +56,7 @@ def test_looking_at_a_mapped_pool_leaves_the_file_alone(digits, tmp_path):
 def test_larger_images_are_looked_at_in_smaller_batches(shape, size):
     images = Images(np.zeros((501, *shape, 1), np.uint8), np.zeros(501, np.int64), ("a",))
     index = np.arange(501)
-    parts = [part for _, part in evaluate.batches(pixels_of(images, CPU, 0, mirror=False), index)]
+    parts = evaluate.batches(pixel_views(images, CPU, PixelViews(shift=0, mirror=False), 100), index)
     assert len(parts[0]) == size
     np.testing.assert_array_equal(np.concatenate(parts), index)
 

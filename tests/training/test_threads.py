@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from mma.nets import build
-from mma.training.host import Host, cores, suited
+from mma.nets import NETS
+from mma.training.host import Host, cores, suitable_threads
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 
@@ -18,8 +18,8 @@ from mma.training.oracle import DatasetLabels
     [("small", (8, 8, 1), 32, 1), ("small", (28, 28, 1), 16, 1), ("wrn", (32, 32, 3), 16, cores())],
 )
 def test_small_networks_take_one_thread_and_large_ones_all(name, shape, filters, expected):
-    net = build(name, shape[2], 10, shape[0], filters=filters)
-    assert suited(net, shape, 64 if name == "wrn" else 32) == expected
+    net = NETS[name](filters=filters).build((shape[0], shape[0], shape[2]), 10)
+    assert suitable_threads(net, torch.zeros(1, shape[2], *shape[:2]), 64 if name == "wrn" else 32) == expected
 
 
 def test_cores_that_a_scheduler_keeps_back_are_not_ours(monkeypatch):

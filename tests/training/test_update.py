@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mma.config import Optim
-from mma.nets import build, initialise
+from mma.nets import NETS, initialise
 from mma.rng import rng
 from mma.training.flat import Flat
 from mma.training.state import State, assemble
@@ -18,7 +18,9 @@ MUON = Optim(rule="muon", kernel_lr=0.03)
 
 
 def state() -> State:
-    net = build("small", 1, 3, 8, filters=16)  # its first kernel is a tall matrix, 16 x 9, the others are wide
+    net = NETS["small"](filters=16).build(
+        (8, 8, 1), 3
+    )  # its first kernel is a tall matrix, 16 x 9, the others are wide
     initialise(net, rng(1, "init"))
     return assemble(net, torch.device("cpu"))
 
@@ -118,4 +120,4 @@ def test_convolutions_lie_before_other_kernels_and_those_before_the_rest():
     assert [len(shape) for shape in flat.shapes.values()] == [4, 4, 5, 2, 3, 1, 0]
     assert flat.convolutions == 2 * 16
     assert flat.kernels == 2 * 16 + 32 + 4 + 8
-    assert [kernel.shape for kernel in flat.convolved(flat.vector)] == [(2, 2, 2, 2)] * 2
+    assert [kernel.shape for kernel in flat.convolution_kernels(flat.vector)] == [(2, 2, 2, 2)] * 2

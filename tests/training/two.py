@@ -8,15 +8,14 @@ FOLDER holds runs by name. What each process found goes to FOLDER/RANK.json.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from mma.data import load
+from mma.extensions import use
 from mma.query import Query
 from mma.run import Run
 from mma.training.evaluate import accuracy, candidates
@@ -28,6 +27,7 @@ from mma.training.ranks import ALONE, Elsewhere, Ranks, joined
 from mma.training.watch import Watch
 
 DATA = load("digits")
+use(str(Path(__file__).with_name("own_nets.py")))
 
 
 class Slow:
@@ -51,29 +51,6 @@ class StopsTheSecond(Watch):
         self.stop = self.rank == 1 and step >= 9
 
 
-class Plain(nn.Module):
-    """A network without batch normalisation: what it makes of an image does not depend on the images beside it."""
-
-    def __init__(self, channels: int, classes: int, side: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, 32), nn.ReLU())
-        self.head = nn.Linear(32, classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        return self.body(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
-
-
-class Uneven(Plain):
-    """A network that is another one in every process."""
-
-    def __init__(self, *shape: int) -> None:
-        super().__init__(*shape)
-        self.register_buffer("mine", torch.tensor([float(os.environ["RANK"])]))
-
-
 def go(folder: Path, name: str, ranks: Ranks, **options) -> Run:
     run, oracle = Run.open(folder / name), options.pop("oracle", DatasetLabels(DATA.train))
     train(run, oracle, on=Host(threads=1), data=DATA, ranks=ranks, **options)
@@ -94,8 +71,8 @@ def scored_alike(run: Run, ranks: Ranks) -> list[bool]:
     job, found = look_at(run, DATA), []
     for name in ("diff2.aug-kmeans", "max-infoD", "entropy-direct"):
         query, net = Query.parse(name), job.state.teacher
-        alone = candidates(net, job.pixels, job.pool, query, 1, 2)
-        shared = candidates(net, job.pixels, job.pool, query, 1, 2, ranks)
+        alone = candidates(net, job.views, job.pool, query, 1, 2)
+        shared = candidates(net, job.views, job.pool, query, 1, 2, ranks)
         if not ranks.first:
             found.append(shared.probs is None and shared.features is None)
             continue
@@ -103,21 +80,21 @@ def scored_alike(run: Run, ranks: Ranks) -> list[bool]:
         found.append(not query.needs_features or np.array_equal(alone.features, shared.features))
     for count in (3, 499, 500, 501, 1297):  # fewer batches than processes, and a last one that is not full
         labels = DATA.train.labels[:count]
-        found.append(accuracy(net, job.pixels, labels) == accuracy(net, job.pixels, labels, ranks))
+        found.append(accuracy(net, job.views, labels) == accuracy(net, job.views, labels, ranks))
     return found
 
 
 def main(folder: Path, ranks: Ranks) -> dict[str, object]:
     go(folder, "mixmatch", ranks)
     for name in ("plain-supervised", "plain-mixmatch"):
-        go(folder, name, ranks, network=Plain)
+        go(folder, name, ranks)
         if ranks.first:
-            go(folder, f"{name}-alone", ALONE, network=Plain)
+            go(folder, f"{name}-alone", ALONE)
     go(folder, "stopped", ranks, watch=StopsTheSecond(ranks.rank))
     stopped = Run(folder / "stopped").checkpoint_steps()
     go(folder, "stopped", ranks)
     calls = 0
-    while ranks.told(Run(folder / "late").status) != "done":
+    while ranks.from_first_rank(Run(folder / "late").status) != "done":
         go(folder, "late", ranks, oracle=Slow(ranks.rank))
         calls += 1
     return {
@@ -127,7 +104,7 @@ def main(folder: Path, ranks: Ranks) -> dict[str, object]:
         "odd batch": refusal(folder, "odd", ranks),
         "held": refusal(folder, "held", ranks),
         "one process": refusal(folder, "one", ranks),
-        "uneven": refusal(folder, "uneven", ranks, network=Uneven),
+        "uneven": refusal(folder, "uneven", ranks),
     }
 
 

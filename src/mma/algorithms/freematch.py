@@ -20,7 +20,7 @@ class FreeMatch(Algorithm):
     views: ClassVar[int] = 1
     strong: ClassVar[int] = 1
     weight: float = Field(1.0, ge=0)  # of the unlabeled term
-    fairness: float = Field(0.01, ge=0)  # of the term that keeps classes equally confident
+    fairness: float = Field(0.01, ge=0)  # of the fairness term
     decay: float = Field(0.99, ge=0, lt=1)  # of the running averages, per step
     guesser: Literal["student", "teacher"] = "student"  # the teacher knows more early, and follows later
 
@@ -55,8 +55,8 @@ def fairness_divergence(logits: Tensor, sure: Tensor, guesses: Tensor, histogram
     The confidence of a class is its mean probability divided by its share among the answers, normalised over the classes.
     Only classes that are an answer in this batch count.
     """
-    # Original: adds the sum of running * log(batch), the negative cross-entropy. Its minimum lies where the batch is far
-    # from the running confidence, and it has no lower bound.
+    # Original: adds the sum of running * log(batch), the negative cross-entropy. Minimising it drives
+    # the batch away from the running confidence.
     # Differs: we add the divergence, whose gradient has the opposite sign: it pulls the batch towards the running confidence
     # and is zero where the two agree.
     s = probabilities(logits) * sure[:, None]  # (B, classes)

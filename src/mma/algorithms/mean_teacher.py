@@ -18,7 +18,7 @@ class MeanTeacher(Algorithm):
     """Pull the student's prediction for one view towards the EMA teacher's for another (arXiv:1703.01780)."""
 
     # Original: weight decay is 0.2 on CIFAR-10 and 0.02 on SVHN.
-    # Differs: an algorithm sets no weight decay; the paper's presets have 0.02. Follow with optim.weight_decay=0.2.
+    # Differs: an algorithm sets no weight decay, and both presets have 0.02. To follow, set optim.weight_decay=0.2.
 
     name: Literal["mean-teacher"] = "mean-teacher"
     views: ClassVar[int] = 2

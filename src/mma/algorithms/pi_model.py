@@ -18,7 +18,7 @@ class PiModel(Algorithm):
     """Pull the prediction for one view towards the prediction for another (arXiv:1610.02242)."""
 
     # Original: weight decay is 0.02 on CIFAR-10 and 0.2 on SVHN.
-    # Differs: an algorithm sets no weight decay; the paper's presets have 0.02. Follow with optim.weight_decay=0.2.
+    # Differs: an algorithm sets no weight decay, and both presets have 0.02. To follow, set optim.weight_decay=0.2.
 
     name: Literal["pi-model"] = "pi-model"
     views: ClassVar[int] = 2

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mma.text import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mma.cost import Answer, Exchange, Interval, Need, Next, Plan, Prices, Table
+    from mma.cost import AccuracyTable, Answer, Exchange, ImagesNeeded, Interval, Mix, Next, Prices
+
+WIDE = 10_000  # columns, where the output is not a terminal
 
 
 def cost(
@@ -29,7 +34,10 @@ def cost(
     isotonic: Annotated[
         bool, typer.Option("--isotonic", help="Read columns that never fall, fitted to the data.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw into this .png, .svg or .pdf file; a .png gets an .svg and a .pdf beside it."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say how many unlabeled images a label is worth, and with prices what to buy."""
@@ -53,11 +61,11 @@ def cost(
     else:
         _show(answer)
         if plot is not None:
-            print(f"Drawn: {plot}")
+            print(f"Drawn: {printable(str(plot))}")
 
 
-def _table(source: str) -> Table:
-    """Read a source; a grid folder's runs as far as they are done."""
+def _table(source: str) -> AccuracyTable:
+    """Read a source; of a grid folder, the runs that are done."""
     from mma.cost import open_table, table_from_runs
 
     folder = Path(source)
@@ -70,10 +78,10 @@ def _table(source: str) -> Table:
     if not found.by_total or not done:
         why = "none of its runs is done" if found.by_total else "all its runs have the same images"
         raise ValueError(
-            f"{source} says nothing about images against labels: {why}. A grid that does:  "
+            f"{printable(source)} says nothing about images against labels: {why}. A grid that does:  "
             "mma grid labeled-vs-unlabeled-cifar10, or any preset with  --axis data.total=...  and  --axis growth.budget=..."
         )
-    return table_from_runs(folder.name, done)
+    return table_from_runs(printable(folder.name), done)
 
 
 def _prices(label: float | None, image: float | None) -> Prices | None:
@@ -93,7 +101,9 @@ def _place(text: str | None) -> tuple[int, int] | None:
     try:
         labels, total = (int(part.replace("_", "")) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"--at is LABELS,TOTAL in whole numbers, like 500,20000; '{text}' is not.") from None
+        raise ValueError(
+            f"--at is LABELS,TOTAL in whole numbers, like 500,20000; '{printable(text)}' is not."
+        ) from None
     return labels, total
 
 
@@ -101,15 +111,16 @@ def _show(answer: Answer) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(soft_wrap=True, highlight=False)
+    # A terminal has a width; a pipe or file has none, and nothing written there is cut.
+    console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
     console.print(f"[bold]{escape(answer.source)}[/]  {answer.rule}")
     for note in answer.notes:
         console.print(f"  {note}", style="dim", markup=False)
     for k, found in enumerate(answer.targets):
         console.print()
         _show_target(console, found, answer)
-        if answer.plans:
-            _show_plans(console, answer.plans[k], answer)
+        if answer.mixes:
+            _show_mixes(console, answer.mixes[k], answer)
     if answer.next is not None:
         _show_next(console, answer.next)
 
@@ -135,7 +146,7 @@ def _show_target(console: Console, found: Exchange, answer: Answer) -> None:
         console.print(f"  {remark}", style="dim")
 
 
-def _need(need: Need) -> tuple[str, str, str]:
+def _need(need: ImagesNeeded) -> tuple[str, str, str]:
     spread = _interval(need.interval, ",.0f")
     if need.total is not None:
         return f"{need.total:,}", spread, f"{need.unlabeled:,}"
@@ -153,13 +164,13 @@ def _interval(interval: Interval | None, style: str) -> str:
     return f"{low} to {high}"
 
 
-def _show_plans(console: Console, plans: tuple[Plan, ...], answer: Answer) -> None:
+def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Answer) -> None:
     more = " more" if answer.next is not None else ""  # from a starting point only what is still to be paid counts
-    for k, plan in enumerate(plans):
+    for k, mix in enumerate(mixes):
         start = "[bold]cheapest[/]" if k == 0 else "then    "
-        sure = "" if plan.cheapest is None else f", cheapest in {plan.cheapest:.0%} of draws"
-        total = f"{'at most ' if plan.at_most else ''}{plan.total:,}"
-        console.print(f"  {start} {plan.labels:,} labels, {total} images in total: {plan.cost:,.2f}{more}{sure}")
+        sure = "" if mix.cheapest is None else f", cheapest in {mix.cheapest:.0%} of draws"
+        total = f"{'at most ' if mix.at_most else ''}{mix.total:,}"
+        console.print(f"  {start} {mix.labels:,} labels, {total} images in total: {mix.cost:,.2f}{more}{sure}")
 
 
 def _show_next(console: Console, following: Next) -> None:

@@ -1,41 +1,34 @@
 """What is a label worth? Interpolation, exchange rates, advice and forecasts. numpy only; never imports torch."""
 
-from mma.cost.advice import Plan, Prices, cheapest
+from mma.cost.advice import Mix, Prices, cheapest
 from mma.cost.answer import Answer, as_json, ask
-from mma.cost.buyer import Belief, Moment, Purchase, Purse, believe, buy, split
 from mma.cost.columns import ALREADY, NEVER, first_reach, isotonic, totals_needed
-from mma.cost.exchange import Exchange, Interval, Need, Ratio, Status, default_targets, exchange
+from mma.cost.exchange import Exchange, ImagesNeeded, Interval, Ratio, Status, default_targets, exchange
 from mma.cost.sources import open_table, paper_sources
 from mma.cost.step import Next, Step, next_step
 from mma.cost.surface import Forecast, HeldOut, Surface, fit_surface, hold_out
-from mma.cost.table import Cell, Table, table_from_cells, table_from_runs
+from mma.cost.table import AccuracyTable, CellMean, table_from_cells, table_from_runs
 
 __all__ = [
     "ALREADY",
     "NEVER",
+    "AccuracyTable",
     "Answer",
-    "Belief",
-    "Cell",
+    "CellMean",
     "Exchange",
     "Forecast",
     "HeldOut",
+    "ImagesNeeded",
     "Interval",
-    "Moment",
-    "Need",
+    "Mix",
     "Next",
-    "Plan",
     "Prices",
-    "Purchase",
-    "Purse",
     "Ratio",
     "Status",
     "Step",
     "Surface",
-    "Table",
     "as_json",
     "ask",
-    "believe",
-    "buy",
     "cheapest",
     "default_targets",
     "exchange",
@@ -46,7 +39,6 @@ __all__ = [
     "next_step",
     "open_table",
     "paper_sources",
-    "split",
     "table_from_cells",
     "table_from_runs",
     "totals_needed",

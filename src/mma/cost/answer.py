@@ -1,4 +1,4 @@
-"""All that `mma cost` answers, as one value; and that value as JSON."""
+"""Everything that `mma cost` computes, as one value and as JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from mma.cost.advice import Plan, Prices, cheapest
+from mma.cost.advice import Mix, Prices, cheapest
 from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
 from mma.cost.step import Next, next_step
-from mma.cost.table import Table
+from mma.cost.table import AccuracyTable
 
 RAW = "raw: the first step up a column that ends at or above the target"
 SMOOTH = "isotonic: each column is replaced by the closest one that never falls, then read the same way"
@@ -23,16 +23,16 @@ class Answer:
     source: str
     rule: str
     level: float  # of the intervals
-    draws: int  # behind them; 0 when nothing is known about the noise
+    draws: int  # behind the intervals; 0 when the noise is unknown
     notes: tuple[str, ...]
     targets: tuple[Exchange, ...]
     prices: Prices | None
-    plans: tuple[tuple[Plan, ...], ...]  # per target, cheapest first; without prices none
+    mixes: tuple[tuple[Mix, ...], ...]  # per target, cheapest first; without prices none
     next: Next | None  # with prices and a starting point
 
 
 def ask(
-    table: Table,
+    table: AccuracyTable,
     targets: Sequence[float] = (),
     *,
     prices: Prices | None = None,
@@ -41,7 +41,7 @@ def ask(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Answer:
-    """Exchange rates for each target; with prices the cheapest mixes, and with a starting point the next step from there."""
+    """Return exchange rates for each target; with prices the cheapest mixes; with a starting point the next step."""
     if at is not None and prices is None:
         raise ValueError("What to buy next depends on prices: give --label-price and --image-price along with --at.")
     chosen = list(targets) or default_targets(table)
@@ -53,13 +53,13 @@ def ask(
         notes=table.notes,
         targets=tuple(exchange(table, t, smooth=smooth, draws=draws, seed=seed) for t in chosen),
         prices=prices,
-        plans=_plans(table, [] if at and not targets else chosen, prices, at, smooth=smooth, draws=draws, seed=seed),
+        mixes=_mixes(table, [] if at and not targets else chosen, prices, at, smooth=smooth, draws=draws, seed=seed),
         next=next_step(table, at, prices, draws=draws, seed=seed) if at and prices else None,
     )
 
 
-def _plans(
-    table: Table,
+def _mixes(
+    table: AccuracyTable,
     targets: list[float],
     prices: Prices | None,
     at: tuple[int, int] | None,
@@ -67,14 +67,14 @@ def _plans(
     smooth: bool,
     draws: int,
     seed: int,
-) -> tuple[tuple[Plan, ...], ...]:
+) -> tuple[tuple[Mix, ...], ...]:
     if prices is None:
         return ()
     return tuple(tuple(cheapest(table, t, prices, at=at, smooth=smooth, draws=draws, seed=seed)) for t in targets)
 
 
 def as_json(value: Any) -> Any:
-    """Plain lists, dicts and numbers; an infinite or missing number becomes null."""
+    """Return plain lists, dicts and numbers; infinite numbers become None."""
     if is_dataclass(value) and not isinstance(value, type):
         named = {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
         extra = {
@@ -90,4 +90,4 @@ def as_json(value: Any) -> Any:
     return value
 
 
-_PROPERTIES = ("unlabeled", "price_of_a_point", "beyond")  # derived numbers that belong into the output
+_PROPERTIES = ("unlabeled", "price_of_a_point", "beyond")  # derived numbers to include

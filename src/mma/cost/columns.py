@@ -1,20 +1,20 @@
-"""Reading one column of a table: how many images in total reach a target accuracy."""
+"""Read a column of a table: the total number of images that reaches a target accuracy."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mma.cost.table import Floats, Table
+from mma.cost.table import AccuracyTable, Floats
 
 ALREADY, NEVER = -np.inf, np.inf  # below the column's first total, beyond its last
 
 
 def first_reach(totals: Floats, accuracy: Floats, target: float) -> Floats:
-    """The total at which a column first reaches `target`: (T,), (..., T) -> (...).
+    """Return the total at which a column first reaches `target`: (T,), (..., T) -> (...).
 
-    Columns are noisy and need not rise. The rule: go up the totals; the first step that ends at or above the target is
-    the one that is interpolated, whatever the column does after it. `ALREADY` (-inf) when the first total is above the
-    target: fewer images might do, but nobody measured. `NEVER` (inf) when no total reaches it.
+    Columns are noisy and may fall. The rule: go up the totals and interpolate the first step that ends at or above the
+    target. Returns ALREADY (-inf) when the first total is above the target, since fewer images might do but were not
+    measured, and NEVER (inf) when no total reaches it.
     """
     reached = accuracy >= target
     row = np.maximum(reached.argmax(axis=-1), 1)[..., None]
@@ -31,10 +31,10 @@ def first_reach(totals: Floats, accuracy: Floats, target: float) -> Floats:
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
-    """The closest column that never falls: weighted least squares, (..., T), (T,) -> (..., T).
+    """Return the closest non-decreasing column by weighted least squares: (..., T), (T,) -> (..., T).
 
-    By the min-max formula (fit_i = max over j <= i of min over k >= i of the mean of j..k), which works on many draws at
-    once; the same result as pooling adjacent violators.
+    The min-max formula (fit_i = max over j <= i of min over k >= i of the mean of j..k) works on many draws at once and
+    gives the result of pooling adjacent violators.
     """
     size = values.shape[-1]
     weight = np.concatenate([[0.0], np.cumsum(weights)])
@@ -49,8 +49,8 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
     return fit
 
 
-def totals_needed(table: Table, accuracy: Floats, target: float, *, smooth: bool = False) -> Floats:
-    """Total images that reach `target` at each label count: (..., T, L) -> (..., L), coded as in `first_reach`."""
+def totals_needed(table: AccuracyTable, accuracy: Floats, target: float, *, smooth: bool = False) -> Floats:
+    """Return the total that reaches `target` at each label count: (..., T, L) -> (..., L), coded as in `first_reach`."""
     needed = []
     for column in range(len(table.labels)):
         rows = table.measured[:, column]
@@ -63,16 +63,16 @@ def totals_needed(table: Table, accuracy: Floats, target: float, *, smooth: bool
 
 
 def _single(totals: Floats, values: Floats, target: float) -> Floats:
-    """A column with one measurement has nothing to interpolate."""
+    """Return the answer for a column with a single measurement, where nothing can be interpolated."""
     value = values[..., 0]
     return np.where(value > target, ALREADY, np.where(value == target, totals[0], NEVER))
 
 
-def _weights(table: Table, column: int) -> Floats:
-    """A mean counts by how sure it is; where nothing is known all count the same."""
+def _weights(table: AccuracyTable, column: int) -> Floats:
+    """Return inverse variances of the means; ones where the noise is unknown."""
     error = table.error[:, column]
     if np.isnan(error[table.measured[:, column]]).any():
         return np.ones(len(error))
-    floor = max(float(np.nanmax(error)) * 1e-3, 1e-9)  # a cell whose runs agree exactly must not outweigh all others
+    floor = max(float(np.nanmax(error)) * 1e-3, 1e-9)  # a cell whose runs agree exactly must not get infinite weight
     weights: Floats = 1 / np.maximum(error, floor) ** 2
     return weights

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from mma.cost.columns import ALREADY, NEVER, totals_needed
-from mma.cost.table import Floats, Table
+from mma.cost.table import AccuracyTable, Floats
 
 DRAWS = 1_000
 LEVEL = 0.9  # of every interval
@@ -25,20 +25,19 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a number lies in 90 % of the tables that might have been measured.
+    """The interval that holds a number in 90 % of the draws (tables with every mean moved by its error).
 
-    An end is infinite where it lies outside the column: a draw that never reaches the target counts as "more than all".
-    `share` of the draws have a number of their own, inside what was measured.
+    An end is infinite where draws do not reach the target (or reach it below the first total).
     """
 
     low: float
     high: float
-    share: float
+    share: float  # of draws with a finite number
 
 
 @dataclass(frozen=True)
-class Need:
-    """Images that reach the target with so many labels. `total` is None unless it lies between two measurements."""
+class ImagesNeeded:
+    """The number of images needed to reach the target with this many labels; None if outside the measured range."""
 
     labels: int
     status: Status
@@ -50,45 +49,51 @@ class Need:
 
     @property
     def unlabeled(self) -> int | None:
-        """Unlabeled images only."""
+        """`total` without the labeled images."""
         return None if self.total is None else self.total - self.labels
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Images saved per label between two neighbouring label counts. None where a count has no total of its own."""
+    """Images saved per label between two neighbouring label counts; None if either has no `total`."""
 
     fewer: int
     more: int
-    totals: float | None  # on |L| + |U|: images no longer needed per label bought
-    unlabeled: float | None  # on |U| alone, the paper's c_ratio: exactly 1 more, since a labeled image leaves U
+    totals: float | None  # in images, labeled or not
+    unlabeled: float | None  # in unlabeled images, the paper's c_ratio: 1 more, since a labeled image leaves U
     totals_interval: Interval | None
     unlabeled_interval: Interval | None
-    finding: str  # in words, where there is something to say
+    finding: str  # a remark in words, or ""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Everything about one target accuracy."""
+    """Images needed and ratios for one target accuracy."""
 
     target: float
-    needs: tuple[Need, ...]
+    needs: tuple[ImagesNeeded, ...]
     ratios: tuple[Ratio, ...]
 
 
 def exchange(
-    table: Table, target: float, *, smooth: bool = False, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
+    table: AccuracyTable,
+    target: float,
+    *,
+    smooth: bool = False,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+    seed: int = 0,
 ) -> Exchange:
-    """What each label count needs to reach `target`, and what labels are worth. `smooth`: isotonic columns."""
+    """Return the images that each label count needs, and what labels are worth. `smooth`: isotonic columns."""
     check_target(table, target)
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)  # (L,)
-    drawn = _drawn(table, target, smooth=smooth, draws=draws, seed=seed)  # (draws, L)
+    drawn = _draw_totals(table, target, smooth=smooth, draws=draws, seed=seed)  # (draws, L)
     columns = range(len(table.labels))
     needs = tuple(_need(table, i, needed, drawn, level) for i in columns)
     return Exchange(target, needs, tuple(_ratio(table, i, needed, drawn, level) for i in columns[:-1]))
 
 
-def check_target(table: Table, target: float) -> None:
+def check_target(table: AccuracyTable, target: float) -> None:
     """Refuse a target that no cell reaches, or that is not a percentage."""
     labels, total, best = table.best()
     if not 0 < target <= 100:
@@ -102,8 +107,8 @@ def check_target(table: Table, target: float) -> None:
         )
 
 
-def default_targets(table: Table, most: int = 5) -> list[float]:
-    """Targets worth asking about: measured accuracies at which there is something to compare, spread evenly."""
+def default_targets(table: AccuracyTable, most: int = 5) -> list[float]:
+    """Return up to `most` measured accuracies, evenly spread, at which two neighbouring label counts can be compared."""
     measured = np.unique(table.accuracy[table.measured])
     known = {float(t): np.isfinite(totals_needed(table, table.accuracy, float(t))) for t in measured}
     compared = [target for target, columns in known.items() if (columns[:-1] & columns[1:]).any()]
@@ -113,18 +118,18 @@ def default_targets(table: Table, most: int = 5) -> list[float]:
     return [compared[i] for i in picks]
 
 
-def _drawn(table: Table, target: float, *, smooth: bool, draws: int, seed: int) -> Floats:
+def _draw_totals(table: AccuracyTable, target: float, *, smooth: bool, draws: int, seed: int) -> Floats:
     if not table.has_spread:
         return np.empty((0, len(table.labels)))
     return totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
 
 
 def interval(values: Floats, level: float = LEVEL) -> Interval | None:
-    """The middle `level` of the values that are numbers, infinite ones among them; None when both ends are infinite."""
+    """Return the middle `level` of the values, NaN left out; None when both ends are infinite."""
     ordered = np.sort(values[~np.isnan(values)])
     if len(ordered) == 0:
         return None
-    # Order statistics, not interpolated: between a number and infinity there is nothing.
+    # Use order statistics: interpolating with infinity is undefined.
     last = len(ordered) - 1
     low, high = (float(ordered[round(last * q)]) for q in ((1 - level) / 2, (1 + level) / 2))
     if np.isinf(low) and np.isinf(high):
@@ -132,19 +137,19 @@ def interval(values: Floats, level: float = LEVEL) -> Interval | None:
     return Interval(low, high, float(np.isfinite(values).mean()))
 
 
-def whole(images: float) -> int:
-    """Images come whole: rounded up, so that they still reach the target."""
+def round_up(images: float) -> int:
+    """Return the next whole number, which still reaches the target."""
     return math.ceil(images - 1e-6)  # interpolation may leave a whole number a hair too large
 
 
-def _need(table: Table, column: int, needed: Floats, drawn: Floats, level: float) -> Need:
+def _need(table: AccuracyTable, column: int, needed: Floats, drawn: Floats, level: float) -> ImagesNeeded:
     value, mine = needed[column], drawn[:, column]
     status = {ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED)
     known = len(mine) > 0
-    return Need(
+    return ImagesNeeded(
         labels=int(table.labels[column]),
         status=status,
-        total=whole(value) if np.isfinite(value) else None,
+        total=round_up(value) if np.isfinite(value) else None,
         smallest=int(table.totals[table.measured[:, column]][0]),
         interval=interval(mine, level),
         already=float(np.mean(mine == ALREADY)) if known else None,
@@ -152,10 +157,10 @@ def _need(table: Table, column: int, needed: Floats, drawn: Floats, level: float
     )
 
 
-def _ratio(table: Table, column: int, needed: Floats, drawn: Floats, level: float) -> Ratio:
+def _ratio(table: AccuracyTable, column: int, needed: Floats, drawn: Floats, level: float) -> Ratio:
     fewer, more = (int(table.labels[column + k]) for k in (0, 1))
     both = np.concatenate([needed[None], drawn])[:, column : column + 2]
-    with np.errstate(invalid="ignore"):  # two counts that are both out of reach say nothing of their difference: NaN
+    with np.errstate(invalid="ignore"):  # inf - inf: NaN
         saved = (both[:, 0] - both[:, 1]) / (more - fewer)
     value = float(saved[0]) if np.isfinite(saved[0]) else None
     return Ratio(

@@ -1,4 +1,4 @@
-"""Pictures: what a label is worth over the labels one has, and the mixes that reach a target against what they cost.
+"""Figures: the exchange rate over the number of labels, and the mixes that reach a target with their costs.
 
 matplotlib is imported only when something is drawn.
 """
@@ -13,15 +13,19 @@ import numpy as np
 
 from mma.cost.advice import Prices, cheapest
 from mma.cost.columns import totals_needed
-from mma.cost.exchange import DRAWS, Exchange, default_targets, exchange
+from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
 from mma.cost.sources import open_table
-from mma.cost.table import Table
+from mma.cost.table import AccuracyTable
+from mma.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
+MARKERS = "osD^vPX*"
+SMALL = 8.5  # points, of annotations
 # Paper: figure "Plot of c_ratio", for these two data sets. Targets spread over what at least two label counts reach.
 PAPER_PANELS = (
     ("CIFAR-10", "paper:cifar10", (80.0, 85.0, 88.0, 90.0, 91.69)),
@@ -30,44 +34,61 @@ PAPER_PANELS = (
 
 
 def paper_figure(path: str | Path, *, draws: int = DRAWS) -> None:
-    """The paper's figure: c_ratio over labels for CIFAR-10 and SVHN+Extra at several targets, with intervals."""
+    """Draw the paper's figure: c_ratio over labels for CIFAR-10 and SVHN+Extra at several targets, with intervals."""
     figure = _figure(len(PAPER_PANELS))
     for axes, (title, source, targets) in zip(figure.axes, PAPER_PANELS, strict=True):
         table = open_table(source)
         draw_ratios(axes, [exchange(table, target, draws=draws) for target in targets])
-        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set_title(f"{title}: images that one more label saves", loc="left", fontsize=10.5)
+    figure.suptitle("What is a label worth? (the paper's tables)", x=0.01, ha="left", fontweight="bold")
     _save(figure, Path(path))
 
 
 def cost_figure(
-    path: str | Path, table: Table, found: Sequence[Exchange], prices: Prices | None = None, *, smooth: bool = False
+    path: str | Path,
+    table: AccuracyTable,
+    found: Sequence[Exchange],
+    prices: Prices | None = None,
+    *,
+    smooth: bool = False,
 ) -> None:
-    """Two panels: the exchange rate at each target, and the mixes that reach it; with prices, lines of equal cost."""
+    """Draw two panels: the exchange rate at each target, and the mixes that reach it; with prices, lines of equal cost."""
     check_path(path)
     figure = _figure(2)
     draw_ratios(figure.axes[0], found, prices)
+    figure.axes[0].set_title("images that one more label saves", loc="left", fontsize=10.5)
     draw_mixes(figure.axes[1], table, [each.target for each in found], prices, smooth=smooth)
-    figure.suptitle(table.name, x=0.01, ha="left", fontweight="bold")
+    # A name from a file may hold a dollar sign, which is no formula.
+    figure.suptitle(f"What is a label worth? {table.name}", x=0.01, ha="left", fontweight="bold", parse_math=False)
     _save(figure, Path(path))
 
 
 def check_path(path: str | Path) -> None:
-    """Refuse a file that could not be written, before any work is done."""
+    """Refuse a file name that cannot be written, before any work is done."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"Cannot draw into {path.name or path}: end the name in {', '.join(FORMATS)}.")
+        raise ValueError(f"Cannot draw into {printable(path.name or str(path))}: end the name in {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
-        raise ValueError(f"Cannot draw into {path}: the folder {path.parent} does not exist. Make it first.")
+        raise ValueError(
+            f"Cannot draw into {printable(str(path))}: the folder {printable(str(path.parent))} does not exist. Make it first."
+        )
 
 
 def draw_ratios(axes: Axes, found: Sequence[Exchange], prices: Prices | None = None) -> None:
-    """Images saved per label, over the labels one has; bars are the intervals, cut at the frame where they are open."""
+    """Draw images saved per label over the number of labels; open intervals end at the frame."""
     colors = _colors(len(found))
     for k, (each, color) in enumerate(zip(found, colors, strict=True)):
         known = [r for r in each.ratios if r.totals is not None]
-        shift = 1.05 ** (k - (len(found) - 1) / 2)  # side by side, so that bars do not hide each other
+        shift = 1.03 ** (k - (len(found) - 1) / 2)  # side by side, so that bars do not hide each other
         x = np.array([r.fewer * shift for r in known])
-        axes.plot(x, [r.totals or 0.0 for r in known], "o-", color=color, label=f"{each.target:g} %", zorder=3)
+        axes.plot(
+            x,
+            [r.totals or 0.0 for r in known],
+            marker=MARKERS[k % len(MARKERS)],
+            color=color,
+            label=f"{each.target:g} %",
+            zorder=3,
+        )
         for at, ratio in zip(x, known, strict=True):
             if ratio.totals_interval is not None:
                 ends = np.clip([ratio.totals_interval.low, ratio.totals_interval.high], -1e6, 1e6)
@@ -80,7 +101,8 @@ def draw_ratios(axes: Axes, found: Sequence[Exchange], prices: Prices | None = N
             (1, prices.label / prices.image),
             (-4, 4),
             ha="right",
-            fontsize=8,
+            fontsize=SMALL,
+            path_effects=_halo(),
             xycoords=axes.get_yaxis_transform(),
             textcoords="offset points",
         )
@@ -88,95 +110,110 @@ def draw_ratios(axes: Axes, found: Sequence[Exchange], prices: Prices | None = N
 
 
 def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
-    """A scale that is linear around 0 and logarithmic far from it: ratios go from below 0 to hundreds."""
+    """Set axes and legend. The scale is linear around 0 and logarithmic far from it: ratios reach hundreds."""
     values = [r.totals for each in found for r in each.ratios if r.totals is not None] or [0.0]
     axes.set_yscale("asinh", linear_width=2)
     axes.set_ylim(min(-2.2, 2.5 * min(values)), max(10.0, 2.5 * max(values)))
-    axes.set_xlabel("labels one has")
+    axes.set_xlabel(f"labels (bars: {LEVEL:.0%} intervals)")
     axes.set_ylabel("images that one more label saves")
-    _counts(axes.xaxis, sorted({r.fewer for each in found for r in each.ratios}))
-    ticks = [
-        tick
-        for tick in (-100, -10, -5, -2, -1, 0, 1, 2, 3, 5, 10, 20, 50, 100, 500, 2000)
-        if axes.get_ylim()[0] <= tick <= axes.get_ylim()[1]
-    ]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    counts = sorted({r.fewer for each in found for r in each.ratios})
+    axes.set_xscale("log")
+    axes.set_xlim(counts[0] / 1.15, counts[-1] * 1.15)
+    _counts(axes.xaxis, counts)
+    _sparse_ticks(axes, (0, 10, 100, 1000, -10, -100, 1, -1, 5, 2, 20, 50, 500, 200, 2000, 3, -2, -5, -20, -50))
     axes.minorticks_off()
     axes.axhspan(-1e6, 0, color="tab:red", alpha=0.06, zorder=0)
-    axes.text(0.01, 0.01, "below 0: more labels made it worse", transform=axes.transAxes, fontsize=8, color="tab:red")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=6, frameon=False, fontsize=8, title="target")
+    axes.text(
+        0.01,
+        0.01,
+        "below 0: more labels made it worse",
+        transform=axes.transAxes,
+        fontsize=SMALL,
+        color="tab:red",
+        path_effects=_halo(),
+    )
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=6, frameon=False, fontsize=SMALL, title="target accuracy"
+    )
 
 
 def draw_mixes(
-    axes: Axes, table: Table, targets: Sequence[float], prices: Prices | None = None, *, smooth: bool = False
+    axes: Axes, table: AccuracyTable, targets: Sequence[float], prices: Prices | None = None, *, smooth: bool = False
 ) -> None:
-    """Lines of equal accuracy over (labels, total); with prices lines of equal cost, and a star at the cheapest mix."""
-    for target in set(default_targets(table)) - set(targets):  # the lie of the land, faintly
-        _line_of_accuracy(axes, table, target, smooth=smooth, color="0.8", linewidth=1, zorder=1)
-    for target, color in zip(targets, _colors(len(targets)), strict=True):
-        _line_of_accuracy(axes, table, target, smooth=smooth, color=color, marker="o", zorder=3)
-        if prices is not None:
-            best = cheapest(table, target, prices, smooth=smooth, draws=1)[0]
-            axes.plot(best.labels, best.total, "*", color=color, markersize=16, markeredgecolor="black", zorder=4)
-            _line_of_cost(axes, table, prices, best.cost)
+    """Draw lines of equal accuracy over (labels, total); with prices lines of equal cost and a star at the cheapest mix."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(table.labels[0] / 1.3, table.labels[-1] * 1.5)
     axes.set_ylim(table.totals[0] / 1.3, table.totals[-1] * 1.3)
     _counts(axes.xaxis, table.labels.tolist())
-    _counts(axes.yaxis, [t for t in table.totals.tolist() if t in _spread(table.totals.tolist())])
+    _counts(axes.yaxis, table.totals.tolist())
+    for k, (target, color) in enumerate(zip(targets, _colors(len(targets)), strict=True)):
+        marker = MARKERS[k % len(MARKERS)]
+        _line_of_accuracy(axes, table, target, smooth=smooth, color=color, marker=marker, zorder=3)
+        if prices is not None:
+            best = cheapest(table, target, prices, smooth=smooth, draws=1)[0]
+            axes.plot(best.labels, best.total, "*", color=color, markersize=16, markeredgecolor="black", zorder=4)
+            _line_of_cost(axes, table, prices, best.cost)
+    for target in sorted(set(default_targets(table)) - set(targets)):  # faintly, for orientation
+        _line_of_accuracy(axes, table, target, smooth=smooth, color="0.75", linewidth=1, zorder=1)
     axes.set_xlabel("labels")
     axes.set_ylabel("images in total")
     axes.set_title(
-        "mixes that reach a target" + (" (star: cheapest, dotted: equal cost)" if prices else ""), fontsize=9
+        "mixes that reach a target" + (" (star: cheapest, dotted: equal cost)" if prices else ""),
+        loc="left",
+        fontsize=10.5,
     )
 
 
-def _line_of_accuracy(axes: Axes, table: Table, target: float, *, smooth: bool, **style: Any) -> None:
-    """All mixes that reach the target."""
+def _line_of_accuracy(axes: Axes, table: AccuracyTable, target: float, *, smooth: bool, **style: Any) -> None:
+    """Draw the mixes that reach the target."""
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)
     known = np.isfinite(needed)
     axes.plot(table.labels[known], needed[known], **style)
     if known.any():
         end = table.labels[known][-1], needed[known][-1]
-        axes.annotate(f"{target:g} %", end, (9, -3), textcoords="offset points", fontsize=8, color=style["color"])
+        _write(axes, f"{target:g} %", end, (9, -3), style["color"])
 
 
-def _line_of_cost(axes: Axes, table: Table, prices: Prices, cost: float) -> None:
-    """All mixes that cost the same, with the sum written at the left end."""
+def _line_of_cost(axes: Axes, table: AccuracyTable, prices: Prices, cost: float) -> None:
+    """Draw the mixes that cost the same, with the sum at the left end."""
     if prices.image == 0:
         axes.axvline(cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
         return
     labels = np.geomspace(table.labels[0] / 1.3, table.labels[-1] * 1.3, 100)
     totals = (cost - prices.label * labels) / prices.image
     axes.plot(labels[totals > 0], totals[totals > 0], color="0.4", linewidth=1, linestyle=":", zorder=1)
-    axes.annotate(f"{cost:,.0f}", (labels[0], totals[0]), (3, 3), textcoords="offset points", fontsize=8, color="0.4")
+    _write(axes, f"{cost:,.0f}", (labels[0], totals[0]), (3, 3), "0.4")
 
 
-def _spread(values: list[int], apart: float = 1.25) -> list[int]:
-    """Those that are far enough from each other to be written on a logarithmic axis."""
+def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], color: Any) -> None:
+    """Write beside a point, unless another text is in the way: the legend names the line too."""
+    from matplotlib.text import Annotation
+
+    place = axes.transData + axes.transAxes.inverted()
+    here = place.transform(at)
+    there = [place.transform(other.xy) for other in axes.texts if isinstance(other, Annotation)]
+    if not any(abs(here[0] - x) < 0.12 and abs(here[1] - y) < 0.045 for x, y in there):
+        halo = _halo()
+        axes.annotate(text, at, offset, textcoords="offset points", fontsize=SMALL, color=color, path_effects=halo)
+
+
+def _counts(axis: XAxis | YAxis, values: Sequence[int]) -> None:
+    """Set a logarithmic axis with ticks at measured values, written in full; those too close to a larger one are left out."""
+    apart = 0.12 if axis.axis_name == "x" else 0.05  # of the axis: room for one label
+    low, high = np.log(axis.get_view_interval())
     kept: list[int] = []
     for value in sorted(values, reverse=True):
-        if not kept or kept[-1] / value >= apart:
+        if not kept or np.log(kept[-1] / value) >= apart * (high - low):
             kept.append(value)
-    return kept
-
-
-def _counts(axis: object, values: Sequence[int]) -> None:
-    """Ticks at what was measured, written out."""
-    from matplotlib.axis import XAxis, YAxis
-
-    assert isinstance(axis, XAxis | YAxis)
-    if isinstance(axis, XAxis):
-        axis.axes.set_xscale("log")
-    axis.set_ticks(list(values), [f"{value:,}" for value in values])
+    axis.set_ticks(kept, [f"{value:,}" for value in kept])
     axis.set_ticks([], minor=True)
 
 
 def _figure(panels: int) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.5 * panels, 4.4), layout="constrained")
+    figure = Figure(figsize=(5.5 * panels, 4.8), layout="constrained")
     for axes in np.atleast_1d(figure.subplots(1, panels)):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.93", zorder=0)
@@ -184,12 +221,37 @@ def _figure(panels: int) -> Figure:
 
 
 def _colors(n: int) -> list[tuple[float, float, float, float]]:
-    """From pale to dark as the target rises."""
+    """Return colours from pale to dark, for rising targets."""
     from matplotlib import colormaps
 
     return [colormaps["viridis_r"](x) for x in np.linspace(0.15, 0.95, n)]
 
 
+def _sparse_ticks(axes: Axes, wanted: Sequence[int], apart: float = 0.06) -> None:
+    """Set those y ticks, in order of preference, that lie inside the frame and `apart` of its height from the others."""
+    place = axes.transData + axes.transAxes.inverted()
+    kept: dict[int, float] = {}
+    for tick in wanted:
+        height = float(place.transform((axes.get_xlim()[0], tick))[1])
+        if 0 <= height <= 1 and all(abs(height - other) >= apart for other in kept.values()):
+            kept[tick] = height
+    axes.set_yticks(list(kept), [f"{tick:,}" for tick in kept])
+
+
+def _halo() -> list[Any]:
+    """Return a white outline for text, so that lines behind it do not make it unreadable."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=3, foreground="white")]
+
+
 def _save(figure: Figure, path: Path) -> None:
+    """Write the figure; a PNG gets an SVG and a PDF beside it."""
+    from matplotlib import rc_context
+
     check_path(path)
-    figure.savefig(path, dpi=130)
+    kinds = (path.suffix, ".svg", ".pdf") if path.suffix.lower() == ".png" else (path.suffix,)
+    with rc_context({"svg.hashsalt": "mma", "svg.fonttype": "none"}):  # repeatable files, with text as text
+        for kind in kinds:
+            undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind.lower())
+            figure.savefig(path.with_suffix(kind), dpi=130, metadata=undated)

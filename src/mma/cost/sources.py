@@ -1,15 +1,14 @@
-"""Where a table comes from: the paper, a CSV of runs, a grid folder."""
+"""Sources of tables: the paper, a CSV of runs, a grid folder."""
 
 from __future__ import annotations
 
 import csv
-import difflib
 import math
 from pathlib import Path
 
 from mma import paper
-from mma.cost.table import Cell, Table, table_from_cells, table_from_runs
-from mma.text import printable
+from mma.cost.table import AccuracyTable, CellMean, table_from_cells, table_from_runs
+from mma.text import did_you_mean, printable
 
 PAPER = "paper:"
 PREFIX = "labeled-vs-unlabeled-"
@@ -18,11 +17,11 @@ COLUMNS = ("labels", "total", "accuracy")  # `seed` is optional
 
 
 def paper_sources() -> list[str]:
-    """paper:cifar10 and so on: the paper's labeled-vs-unlabeled tables."""
+    """Return the names of the paper's labeled-vs-unlabeled tables: paper:cifar10 and so on."""
     return [PAPER + name.removeprefix(PREFIX) for name in paper.experiments() if name.startswith(PREFIX)]
 
 
-def open_table(source: str) -> Table:
+def open_table(source: str) -> AccuracyTable:
     """Read a source: `paper:NAME`, a CSV of `labels,total,accuracy,seed`, or a folder with labeled-vs-unlabeled.csv."""
     if source.startswith(PAPER):
         return _paper_table(source)
@@ -34,27 +33,23 @@ def open_table(source: str) -> Table:
             )
         path = path / GRID_FILE
     if not path.is_file():
-        near = difflib.get_close_matches(
-            source, [*paper_sources(), *(s.removeprefix(PAPER) for s in paper_sources())], 1
-        )
-        hint = f" Did you mean '{PAPER}{near[0].removeprefix(PAPER)}'?" if near else ""
+        hint = did_you_mean(PAPER + source.removeprefix(PAPER), paper_sources()) if "/" not in source else ""
         raise ValueError(
             f"There is no file or folder {printable(source)}.{hint} The paper's own: {', '.join(paper_sources())}."
         )
     return table_from_runs(printable(path.name), read_runs(path))
 
 
-def _paper_table(source: str) -> Table:
+def _paper_table(source: str) -> AccuracyTable:
     if source not in paper_sources():
-        near = difflib.get_close_matches(source, paper_sources(), n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = did_you_mean(source, paper_sources())
         raise ValueError(f"There is no '{printable(source)}'.{hint} The paper measured {', '.join(paper_sources())}.")
     rows = paper.table(PREFIX + source.removeprefix(PAPER))
-    return table_from_cells(source, [Cell(r.labels, r.total, r.accuracy, r.std, paper.RUNS) for r in rows])
+    return table_from_cells(source, [CellMean(r.labels, r.total, r.accuracy, r.std, paper.RUNS) for r in rows])
 
 
 def read_runs(path: Path) -> list[tuple[int, int, float]]:
-    """The runs of a CSV with a heading line: labels, total, accuracy in percent, and seed if there are several per cell."""
+    """Read runs from a CSV with a heading line: labels, total, accuracy in percent, and seed if a cell has several."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:

@@ -1,41 +1,41 @@
-"""A smooth accuracy surface over (labels, total), to look beyond what was measured; it says how far it reaches.
+"""A smooth accuracy surface over (labels, total), for forecasts beyond the table.
 
-Three short formulas for the error in percent, e = floor + exp(...), share the work. Each is linear in its logarithm, so a
-fit is a small least-squares problem for each of a few floors. The forecast is their geometric mean. The interval comes
-from refitting redrawn tables and giving each draw to one of the formulas, so that it widens where they disagree: beyond
-the data. `hold_out` is how the set was chosen (docs/cost.md).
+The error in percent is fitted by three formulas of the form e = floor + exp(...). Each is linear in its logarithm, so a fit is
+a small least-squares problem for each of a few floors. The forecast is the geometric mean of the three. The interval comes from
+refits of tables drawn from the noise, each by one of the formulas, so it widens where the formulas disagree. `hold_out`
+measures how well this predicts (docs/cost.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mma.cost.exchange import LEVEL
-from mma.cost.table import Floats, Table
+from mma.cost.table import AccuracyTable, Floats
 from mma.rng import rng
 
-FLOORS = np.linspace(0, 0.95, 12)  # of the smallest error measured: what no amount of data removes
-MODEL_ERROR = 0.03  # relative; no formula is truer than this, so no cell counts more than that allows
-FEWEST = 6  # cells, with unlabeled images in them
-FURTHEST = 10  # times beyond the data; further out the formulas contradict each other completely
+FLOORS = np.linspace(0, 0.95, 12)  # share of the smallest error measured that no amount of data removes
+MODEL_ERROR = 0.03  # relative error of any formula; it limits the weight of a cell
+FEWEST = 6  # cells with unlabeled images that a fit needs
+FURTHEST = 10  # times beyond the data; further out the formulas disagree completely
 
 
 def interaction(labels: Floats, total: Floats) -> Floats:
-    """Power laws in labels and total whose exponents depend on each other."""
+    """Return regressors of power laws in labels and total with an interaction."""
     return np.stack([np.ones_like(labels), labels, total, labels * total], axis=-1)
 
 
 def curved(labels: Floats, total: Floats) -> Floats:
-    """A power law in labels; the one in total may bend."""
+    """Return regressors of a power law in labels and a curved one in total."""
     return np.stack([np.ones_like(labels), labels, total, total**2], axis=-1)
 
 
 def crowded(labels: Floats, total: Floats) -> Floats:
-    """Power laws, and a price for a labeled share that is not small: MixMatch is tuned for |L| << |U|."""
+    """Return regressors of power laws and of the labeled share: MixMatch is tuned for |L| << |U|."""
     return np.stack([np.ones_like(labels), labels, total, np.exp(labels - total)], axis=-1)
 
 
@@ -48,7 +48,7 @@ FORMS: dict[str, Callable[[Floats, Floats], Floats]] = {
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """One fitted form: error = floor + exp(form(log labels, log total) . weights)."""
+    """A fit: error = floor + exp(form(log labels, log total) . weights)."""
 
     form: str
     floor: float
@@ -56,9 +56,9 @@ class Formula:
     scatter: float  # of log(error) around the fit
 
     def log_error(self, points: Floats) -> Floats:
-        """Log of the error in percent at (M, 2) points of (labels, total)."""
+        """Return the log of the error in percent at (M, 2) points of (labels, total)."""
         x = FORMS[self.form](*np.log(points / SCALE).T)
-        # exp of more than 100 % is meaningless and would overflow far outside the data
+        # an error above 100 % is meaningless and would overflow far outside the data
         error: Floats = self.floor + np.exp(np.minimum(x @ self.weights, np.log(100.0)))
         return np.log(np.minimum(error, 100.0))
 
@@ -68,19 +68,19 @@ SCALE = np.array([1e3, 1e4])  # keeps the logarithms near 0, so that the columns
 
 @dataclass(frozen=True)
 class Forecast:
-    """Accuracy expected at a point, where 90 % of draws lie, and how far the point is outside what was measured."""
+    """The accuracy expected at a point, its 90 % interval, and how far the point lies outside the table."""
 
     labels: int
     total: int
     accuracy: float
     low: float | None
     high: float | None
-    reach_labels: float  # times the largest (or below the smallest) count measured; 1 = inside
+    reach_labels: float  # factor beyond the largest (or below the smallest) count measured; 1 = inside
     reach_total: float
 
     @property
     def beyond(self) -> bool:
-        """Whether this is an extrapolation at all."""
+        """Whether the point lies outside the table."""
         return max(self.reach_labels, self.reach_total) > 1
 
     def __str__(self) -> str:
@@ -92,32 +92,32 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """The fitted formulas, and those of redrawn tables."""
+    """The fitted formulas, and refits of drawn tables for the interval."""
 
     formulas: tuple[Formula, ...]
-    redrawn: tuple[Formula, ...]  # one per draw; the forms take turns
+    refits: tuple[Formula, ...]  # one per draw; the forms take turns
     noise: Floats  # (draws,) standard normal, for the scatter around a formula
     labels: tuple[int, int]  # smallest and largest measured
     totals: tuple[int, int]
 
     def predict(self, points: Floats) -> Floats:
-        """Accuracy in percent at (M, 2) points of (labels, total)."""
+        """Return the accuracy in percent at (M, 2) points of (labels, total)."""
         for labels, total in points:
             self._check_reach(int(labels), int(total))
         return _accuracy(np.mean([f.log_error(points) for f in self.formulas], axis=0))
 
     def predict_draws(self, points: Floats) -> Floats:
-        """(draws, M) accuracies that might be; a draw's scatter moves all points the same way.
+        """Return one accuracy per draw and point, (draws, M); a draw's scatter moves all points the same way.
 
-        The scatter grows by half of itself with every doubling beyond the data: without that the intervals of `hold_out`
-        held 71 % of the cells instead of 90 %.
+        The scatter grows by half with every doubling beyond the data. Without that, the intervals of `hold_out` held 71 % of
+        the cells instead of 90 %.
         """
         beyond = 1 + 0.5 * np.log2([max(self.reach(int(n), int(m))) for n, m in points])
-        logs = [f.log_error(points) + z * f.scatter * beyond for f, z in zip(self.redrawn, self.noise, strict=True)]
-        return _accuracy(np.array(logs).reshape(len(self.redrawn), len(points)))
+        logs = [f.log_error(points) + z * f.scatter * beyond for f, z in zip(self.refits, self.noise, strict=True)]
+        return _accuracy(np.array(logs).reshape(len(self.refits), len(points)))
 
     def forecast(self, labels: int, total: int) -> Forecast:
-        """One point, in words and numbers."""
+        """Return the forecast at one point; ValueError more than FURTHEST times outside the table."""
         if not 1 <= labels <= total:
             raise ValueError(f"{labels:,} labels among {total:,} images in total cannot be: labeled images count too.")
         point = np.array([[labels, total]], dtype=np.float64)
@@ -137,17 +137,19 @@ class Surface:
         if far > FURTHEST:
             raise ValueError(
                 f"{labels:,} labels and {total:,} images lie {far:,.0f} times outside what was measured (labels from "
-                f"{self.labels[0]:,} to {self.labels[1]:,}, images from {self.totals[0]:,} to {self.totals[1]:,}): a fit "
-                f"says nothing there. Ask within {FURTHEST} times, or measure nearer."
+                f"{self.labels[0]:,} to {self.labels[1]:,}, images from {self.totals[0]:,} to {self.totals[1]:,}): a "
+                f"forecast means nothing there. Ask within {FURTHEST} times, or measure nearer."
             )
 
     def reach(self, labels: int, total: int) -> tuple[float, float]:
-        """How many times beyond the measured labels and totals a point lies; 1 = inside."""
+        """Return the factors by which a point lies beyond the measured labels and totals; 1 = inside."""
         return _reach(labels, *self.labels), _reach(total, *self.totals)
 
 
-def fit_surface(table: Table, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0) -> Surface:
-    """Fit the formulas to every cell that has unlabeled images (without them it is another method that learns)."""
+def fit_surface(
+    table: AccuracyTable, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
+) -> Surface:
+    """Fit the formulas to the cells with unlabeled images; the others were trained by another method."""
     use = table.measured & (table.totals[:, None] > table.labels[None, :])
     if use.sum() < FEWEST:
         raise ValueError(
@@ -157,17 +159,17 @@ def fit_surface(table: Table, *, forms: Sequence[str] = tuple(FORMS), draws: int
     points = np.stack([table.labels[columns], table.totals[rows]], axis=1).astype(np.float64)
     spread = np.nan_to_num(table.error[use])
     fitted = tuple(_fit(name, points, table.accuracy[use], spread) for name in forms)
-    redrawn: tuple[Formula, ...] = ()
+    refits: tuple[Formula, ...] = ()
     if table.has_spread:
         tables = table.draws(draws, seed)[:, use]
-        redrawn = tuple(_fit(forms[i % len(forms)], points, drawn, spread) for i, drawn in enumerate(tables))
-    noise = rng(seed, "cost", "surface").standard_normal(len(redrawn))
+        refits = tuple(_fit(forms[i % len(forms)], points, drawn, spread) for i, drawn in enumerate(tables))
+    noise = rng(seed, "cost", "surface").standard_normal(len(refits))
     edges = [(int(values.min()), int(values.max())) for values in points.T]
-    return Surface(fitted, redrawn, noise, edges[0], edges[1])
+    return Surface(fitted, refits, noise, edges[0], edges[1])
 
 
 def _fit(form: str, points: Floats, accuracy: Floats, spread: Floats) -> Formula:
-    """Weighted least squares in log space, once per floor; the floor that comes closest is kept."""
+    """Fit by weighted least squares in log space for each floor; return the best."""
     error = np.maximum(100 - accuracy, 0.01)
     x = FORMS[form](*np.log(points / SCALE).T)
     best: tuple[float, Formula] | None = None
@@ -179,7 +181,7 @@ def _fit(form: str, points: Floats, accuracy: Floats, spread: Floats) -> Formula
         loss = float(np.sum((off / np.hypot(spread / error, MODEL_ERROR)) ** 2))
         if best is None or loss < best[0]:
             freedom = max(len(error) - x.shape[1] - 1, 1)
-            sure = MODEL_ERROR / np.hypot(spread / error, MODEL_ERROR)  # a noisy cell says little about the formula
+            sure = MODEL_ERROR / np.hypot(spread / error, MODEL_ERROR)  # noisy cells count less
             best = loss, Formula(form, float(floor), solution, float(np.sqrt(np.sum((off * sure) ** 2) / freedom)))
     assert best is not None
     return best[1]
@@ -196,14 +198,14 @@ def _reach(value: int, low: int, high: int) -> float:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A forecast of measurements the fit did not see, against the obvious guess: nothing changes from the last ones."""
+    """The error of forecasts for held-out cells, against the guess that nothing changes from the nearest cell."""
 
     table: str
     held: str  # "most images" or "most labels"
     value: int
     cells: int
     miss: float  # mean absolute error, points
-    unchanged: float  # the same for the guess that the nearest measurement stays as it is
+    unchanged: float  # the same for the guess "no change from the nearest cell"
     within: float  # share of cells inside their 90 % interval
 
 
@@ -211,9 +213,9 @@ HELD = ("most images", "most labels")
 
 
 def hold_out(
-    table: Table, held: str, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
+    table: AccuracyTable, held: str, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
 ) -> HeldOut:
-    """Fit without the largest total ("most images") or the largest label count ("most labels"); predict those cells."""
+    """Fit without the largest total ("most images") or label count ("most labels"), and predict those cells."""
     if held not in HELD:
         raise ValueError(f"Cannot hold out '{held}': it is one of {', '.join(HELD)}.")
     rows = held == "most images"
@@ -222,7 +224,7 @@ def hold_out(
     gone[(-1, slice(None)) if rows else (slice(None), -1)] = True
     gone &= table.measured & (table.totals[:, None] > table.labels[None, :])
     kept = np.where(gone, np.nan, table.accuracy)
-    surface = fit_surface(_with(table, kept), forms=forms, draws=draws, seed=seed)
+    surface = fit_surface(replace(table, accuracy=kept), forms=forms, draws=draws, seed=seed)
     where = np.argwhere(gone)
     points = np.stack([table.labels[where[:, 1]], table.totals[where[:, 0]]], axis=1).astype(np.float64)
     truth, before = table.accuracy[gone], kept[(-2, slice(None)) if rows else (slice(None), -2)][where[:, int(rows)]]
@@ -237,7 +239,3 @@ def hold_out(
         unchanged=float(np.nanmean(np.abs(before - truth))),
         within=float(np.mean((truth >= low) & (truth <= high))),
     )
-
-
-def _with(table: Table, accuracy: Floats) -> Table:
-    return Table(table.name, table.labels, table.totals, accuracy, table.error, table.freedom)

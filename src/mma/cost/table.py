@@ -1,4 +1,4 @@
-"""Accuracy by (labels, total images): what was measured, and how sure each mean is."""
+"""Mean accuracy by (labels, total images), with standard errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from mma.rng import rng
 
 Floats = NDArray[np.float64]
-OWN_STD = 3  # runs from which a cell's own spread is trusted; below that the spread of the whole table is used
+OWN_STD = 3  # runs a cell needs to use its own spread; with fewer it gets the spread of the whole table
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The runs at one (labels, total): mean accuracy in percent, standard deviation (divided by `runs`), their number."""
+class CellMean:
+    """Mean accuracy in percent at one (labels, total), and its standard deviation (divided by `runs`)."""
 
     labels: int
     total: int
@@ -27,56 +27,56 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """A grid of means. A cell nobody measured is NaN; a column is read without it."""
+class AccuracyTable:
+    """A grid of means; NaN where nothing was measured."""
 
     name: str
     labels: NDArray[np.int64]  # (L,) ascending
     totals: NDArray[np.int64]  # (T,) ascending; labeled + unlabeled images
     accuracy: Floats  # (T, L) percent
-    error: Floats  # (T, L) standard error of each mean; NaN where nothing is known about the spread
+    error: Floats  # (T, L) standard error of each mean; NaN where it is unknown
     freedom: Floats  # (T, L) degrees of freedom behind that error
     notes: tuple[str, ...] = field(default=())
 
     @property
     def has_spread(self) -> bool:
-        """Whether intervals can be given at all."""
+        """Whether every mean has a standard error, so that intervals can be given."""
         return not np.isnan(self.error[self.measured]).any()
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """(T, L) where there is a number."""
+        """Where there is a mean. (T, L)"""
         return ~np.isnan(self.accuracy)
 
     def best(self) -> tuple[int, int, float]:
-        """Labels, total and accuracy of the best cell."""
+        """Return labels, total and accuracy of the best cell."""
         row, column = np.unravel_index(np.nanargmax(self.accuracy), self.accuracy.shape)
         return int(self.labels[column]), int(self.totals[row]), float(self.accuracy[row, column])
 
     def draws(self, n: int, seed: int) -> Floats:
-        """(n, T, L): tables as they might have come out, each mean moved by its own error (Student's t). Repeatable."""
+        """Return n tables, every mean moved by its own error (Student's t). (n, T, L)"""
         noise = rng(seed, "cost", "draws").standard_t(np.maximum(self.freedom, 1), size=(n, *self.accuracy.shape))
         drawn: Floats = np.clip(self.accuracy + noise * self.error, 0, 100)
         return drawn
 
 
-def table_from_runs(name: str, runs: Iterable[tuple[int, int, float]]) -> Table:
-    """A table from single runs (labels, total, accuracy in percent), one per seed: several of a cell become its mean."""
+def table_from_runs(name: str, runs: Iterable[tuple[int, int, float]]) -> AccuracyTable:
+    """Return a table from single runs (labels, total, accuracy in percent); runs of one cell are averaged."""
     cells = defaultdict(list)
     for labels, total, accuracy in runs:
         cells[labels, total].append(accuracy)
     return table_from_cells(
-        name, [Cell(*key, float(np.mean(of)), float(np.std(of)), len(of)) for key, of in cells.items()]
+        name, [CellMean(*key, float(np.mean(of)), float(np.std(of)), len(of)) for key, of in cells.items()]
     )
 
 
-def table_from_cells(name: str, cells: Iterable[Cell]) -> Table:
-    """A table from means and standard deviations."""
+def table_from_cells(name: str, cells: Iterable[CellMean]) -> AccuracyTable:
+    """Return a table from means and standard deviations."""
     cells = list(cells)
     _check(name, cells)
     labels, totals = sorted({c.labels for c in cells}), sorted({c.total for c in cells})
     accuracy, error, freedom = (np.full((len(totals), len(labels)), np.nan) for _ in range(3))
-    pooled, pooled_freedom = _pooled(cells)
+    pooled, pooled_freedom = _pool(cells)
     for cell in cells:
         at = totals.index(cell.total), labels.index(cell.labels)
         own = cell.runs >= OWN_STD
@@ -84,18 +84,18 @@ def table_from_cells(name: str, cells: Iterable[Cell]) -> Table:
         freedom[at] = cell.runs - 1 if own else pooled_freedom
         error[at] = cell.std / np.sqrt(cell.runs - 1) if own else pooled / np.sqrt(cell.runs)
     notes = _notes(cells, labels, totals, accuracy)
-    return Table(name, np.array(labels), np.array(totals), accuracy, error, freedom, notes)
+    return AccuracyTable(name, np.array(labels), np.array(totals), accuracy, error, freedom, notes)
 
 
-def _pooled(cells: list[Cell]) -> tuple[float, int]:
-    """Spread of a single run, from all cells with more than one; NaN when there is none."""
+def _pool(cells: list[CellMean]) -> tuple[float, int]:
+    """Return the standard deviation of a single run over all cells, and its degrees of freedom; NaN with single runs."""
     freedom = sum(c.runs - 1 for c in cells)
     squares = sum(c.runs * c.std**2 for c in cells)
     return (float(np.sqrt(squares / freedom)), freedom) if freedom else (float("nan"), 0)
 
 
-def _check(name: str, cells: list[Cell]) -> None:
-    """Everything that would make the numbers meaningless, said once."""
+def _check(name: str, cells: list[CellMean]) -> None:
+    """Refuse cells that would make the numbers meaningless."""
     if not cells:
         raise ValueError(f"{name} has no measurements. Each row is one run: labels, total, accuracy, seed.")
     for c in cells:
@@ -118,18 +118,18 @@ def _check(name: str, cells: list[Cell]) -> None:
             )
 
 
-def _notes(cells: list[Cell], labels: list[int], totals: list[int], accuracy: Floats) -> tuple[str, ...]:
-    """What a reader should know of the data before the results."""
+def _notes(cells: list[CellMean], labels: list[int], totals: list[int], accuracy: Floats) -> tuple[str, ...]:
+    """Return remarks on the data: gaps, missing noise, columns that fall."""
     notes = []
     gaps = [f"({labels[c]:,}, {totals[r]:,})" for r, c in np.argwhere(np.isnan(accuracy)) if totals[r] >= labels[c]]
     if gaps:
-        notes.append(f"No measurement at (labels, total) {', '.join(gaps)}: columns are read over the gap.")
+        notes.append(f"No measurement at (labels, total) {', '.join(gaps)}: interpolation skips the gap.")
     if all(c.runs == 1 for c in cells):
-        notes.append("One run per cell: nothing is known about the noise, so there are no intervals. Add seeds.")
+        notes.append("One run per cell: the noise is unknown, so there are no intervals. Add seeds.")
     elif any(c.runs < OWN_STD for c in cells):
-        notes.append(f"Cells with fewer than {OWN_STD} runs are given the spread of the whole table.")
+        notes.append(f"Cells with fewer than {OWN_STD} runs get the spread of the whole table.")
     for column, count in enumerate(labels):
         present = accuracy[~np.isnan(accuracy[:, column]), column]
         if (np.diff(present) < 0).any():
-            notes.append(f"At {count:,} labels accuracy falls somewhere as images are added: see the rule for columns.")
+            notes.append(f"At {count:,} labels accuracy falls somewhere as images are added: see the rule above.")
     return tuple(notes)

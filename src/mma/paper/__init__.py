@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 import csv
-import difflib
 from dataclasses import dataclass
 from importlib.resources import files
+
+from mma.text import did_you_mean, printable
 
 RUNS = 5  # Paper: "Each experiment is repeated 5 times"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One cell of a table. `std` divides by the number of runs, as the five runs spelled out in a footnote show."""
+class PaperCell:
+    """One cell of a table. `std` divides by the number of runs, as a footnote with all five runs of one cell shows."""
 
     experiment: str
     method: str
@@ -27,18 +28,21 @@ class Row:
 
 
 def experiments() -> list[str]:
-    """Names of all tables."""
+    """Return the names of all tables."""
     return sorted(entry.name.removesuffix(".csv") for entry in files(__name__).iterdir() if entry.name.endswith(".csv"))
 
 
-def table(experiment: str) -> list[Row]:
-    """The rows of one table, in the paper's order."""
+def table(experiment: str) -> list[PaperCell]:
+    """Return the cells of one table, in the paper's order."""
     if experiment not in experiments():
-        near = difflib.get_close_matches(experiment, experiments(), n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ValueError(f"The paper has no table '{experiment}'.{hint} There are: {', '.join(experiments())}.")
+        hint = did_you_mean(experiment, experiments())
+        raise ValueError(
+            f"The paper has no table '{printable(experiment)}'.{hint} There are: {', '.join(experiments())}."
+        )
     text = files(__name__).joinpath(f"{experiment}.csv").read_text(encoding="utf-8")
     return [
-        Row(r["experiment"], r["method"], int(r["labels"]), int(r["total"]), float(r["accuracy"]), float(r["std"]))
+        PaperCell(
+            r["experiment"], r["method"], int(r["labels"]), int(r["total"]), float(r["accuracy"]), float(r["std"])
+        )
         for r in csv.DictReader(text.splitlines())
     ]

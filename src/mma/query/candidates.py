@@ -1,4 +1,4 @@
-"""What a query sees of the pool: indices, probabilities and embeddings, checked once."""
+"""The input of a query: indices, probabilities and embeddings, checked once."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Candidates:
     features: Floats | None = None  # (N, D), kept as float32
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "index", _checked_index(self.index))
+        object.__setattr__(self, "index", _check_index(self.index))
         if self.probs is not None:
-            object.__setattr__(self, "probs", _checked_probs(self.probs, len(self.index)))
+            object.__setattr__(self, "probs", _check_probs(self.probs, len(self.index)))
         if self.features is not None:
-            object.__setattr__(self, "features", _checked_features(self.features, len(self.index)))
+            object.__setattr__(self, "features", _check_features(self.features, len(self.index)))
 
     def __len__(self) -> int:
         return len(self.index)
 
 
-def _checked_index(index: Ints) -> Ints:
+def _check_index(index: Ints) -> Ints:
     index = np.asarray(index)
     if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
         raise ValueError(
@@ -50,7 +50,7 @@ def _checked_index(index: Ints) -> Ints:
     return index.astype(np.int64, copy=False)
 
 
-def _checked_probs(probs: Floats, n: int) -> Floats:
+def _check_probs(probs: Floats, n: int) -> Floats:
     probs = _matrix(probs, "probs", n)
     if probs.dtype == np.float16:
         probs = probs.astype(np.float32)  # 1 - p in half precision would make ties of different images
@@ -66,7 +66,7 @@ def _checked_probs(probs: Floats, n: int) -> Floats:
     return probs
 
 
-def _checked_features(features: Floats, n: int) -> Floats:
+def _check_features(features: Floats, n: int) -> Floats:
     with np.errstate(over="ignore"):  # a float64 too large for float32 becomes inf and is refused below
         features = _matrix(features, "features", n).astype(np.float32, copy=False)
     # The extremes carry any NaN or infinity with them, without a mask as large as the pool.

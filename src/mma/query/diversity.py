@@ -1,7 +1,10 @@
-"""From scores to rows: take the most uncertain, spread over clusters, or prefer the typical. Never an N x N matrix.
+"""Diversification: from scores to rows, without an N x N matrix.
 
-Ties are broken by a shuffle from the generator given, so that equal scores are not biased towards low rows, and the
-choice is still a pure function of its arguments. A new way is one or two functions and one line in DIVERSITY.
+Equal scores are shuffled with the generator given, so that low rows are not preferred. A new way is one or two functions and
+one entry in DIVERSITY, here or from your own code. `Query.parse` and the contract suite find it at once:
+
+    DIVERSITY["halves"] = Diversity(pick=one_from_each_half)
+    Query.parse("max-halves")
 """
 
 from __future__ import annotations
@@ -19,38 +22,29 @@ from mma.shares import shares
 CLUSTERS = 20  # Paper: "We fix the number of clusters to be 20"
 BETA = 1.0  # Paper: "we set beta = 1"
 BLOCK = 8_192  # rows worked on at a time
-CLUSTERED = 200_000  # rows the centres are found on; all rows are then assigned
+CLUSTER_SAMPLE = 200_000  # rows the centres are found on; all rows are then assigned
+
+Pick = Callable[[Floats, Floats, int, Generator], Ints]  # scores (N,), features (N, D), n, rng -> (n,) rows
+Reweigh = Callable[[Floats, Floats], Floats]  # scores (N,), features (N, D) -> (N,)
 
 
-@dataclass(frozen=True)
-class Diversity:
-    """How scores become rows: `reweigh` may change the scores, `pick` chooses n <= N rows, the preferred ones first.
-
-    Without `needs_features` both are given features of no columns.
-    """
-
-    reweigh: Callable[[Floats, Floats], Floats]  # scores (N,), features (N, D) -> (N,)
-    pick: Callable[[Floats, Floats, int, Generator], Ints]  # scores, features, n, rng -> (n,)
-    needs_features: bool
-
-
-def unchanged(scores: Floats, features: Floats) -> Floats:
-    """The uncertainty alone."""
+def keep_scores(scores: Floats, features: Floats) -> Floats:
+    """Return the scores as they are."""
     return scores
 
 
 def information_density(scores: Floats, features: Floats) -> Floats:
-    """s(x) * (mean cosine similarity to all candidates)^beta: uncertain *and* typical.
+    """Return s(x) * (mean cosine similarity to all candidates)^beta: high for uncertain *and* typical images.
 
-    An image that points away from the rest (negative mean similarity) counts as similarity 0: it must not become less
-    wanted by being more uncertain, and a negative base has no real power for other beta.
+    A negative mean similarity counts as 0. Otherwise more uncertainty would lower the score of such an image, and a
+    negative number has no real power for other values of beta.
     """
     # Original: mean cosine *distance*, which prefers outliers. Differs: similarity, as the paper defines it.
     return scores * np.maximum(mean_cosine_similarity(features), 0) ** BETA
 
 
 def mean_cosine_similarity(features: Floats) -> Floats:
-    """Mean cosine similarity of each row to all rows, itself included; a row of zeros is similar to nothing (0).
+    """Return the mean cosine similarity of each row to all rows, itself included; 0 for a row of zeros.
 
     Exact in O(N D): the mean over x' of cos(x, x') is the unit vector of x times the mean of all unit vectors.
     """
@@ -71,13 +65,13 @@ def _unit(rows: Floats) -> Floats:
 
 
 def most_uncertain(scores: Floats, features: Floats, n: int, rng: Generator) -> Ints:
-    """The n rows with the largest scores."""
-    return _by_preference(scores, rng)[:n]
+    """Return the n rows with the largest scores."""
+    return _order(scores, rng)[:n]
 
 
-def from_each_cluster(scores: Floats, features: Floats, n: int, rng: Generator) -> Ints:
-    """The most uncertain rows of each of 20 clusters of the embeddings, in proportion to the clusters' sizes."""
-    order = _by_preference(scores, rng)
+def most_uncertain_per_cluster(scores: Floats, features: Floats, n: int, rng: Generator) -> Ints:
+    """Return the most uncertain rows of each of 20 clusters of the embeddings, in proportion to the clusters' sizes."""
+    order = _order(scores, rng)
     if n in (0, len(scores)):
         return order[:n]
     labels = clusters(features, CLUSTERS, rng)[order]
@@ -89,10 +83,10 @@ def from_each_cluster(scores: Floats, features: Floats, n: int, rng: Generator) 
 
 
 def clusters(features: Floats, k: int, rng: Generator) -> Ints:
-    """k-means labels (N,), fewer than k different ones where there are fewer distinct rows.
+    """Return k-means labels (N,); fewer than k clusters where there are fewer distinct rows.
 
-    One thread on purpose: the sums, and so the labels, do not depend on how many cores there are; and OpenMP threads
-    that spin beside another busy process can be many times slower than one thread alone.
+    One thread on purpose: the labels do not depend on the number of cores, and OpenMP threads that spin beside another
+    busy process can be many times slower than one thread.
     """
     # Original: MiniBatchKMeans with batches of 80. Differs: Lloyd, which ends at lower inertia and is fast enough.
     from sklearn.cluster import KMeans  # here, because importing it costs most of a second
@@ -101,9 +95,9 @@ def clusters(features: Floats, k: int, rng: Generator) -> Ints:
 
     seed = int(rng.integers(2**32))
     # A larger pool is clustered by a sample of it: 20 centres do not move by more, and memory stays bounded.
-    large = len(features) > CLUSTERED
-    sample = np.sort(rng.choice(len(features), CLUSTERED, replace=False)) if large else slice(None)
-    points, move = _centered(features[sample])
+    large = len(features) > CLUSTER_SAMPLE
+    sample = np.sort(rng.choice(len(features), CLUSTER_SAMPLE, replace=False)) if large else slice(None)
+    points, move = _center(features[sample])
     fit = KMeans(min(k, len(points)), n_init=1, max_iter=50, random_state=seed, copy_x=False)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
@@ -114,10 +108,10 @@ def clusters(features: Floats, k: int, rng: Generator) -> Ints:
     return np.asarray(labels, dtype=np.int64)
 
 
-def _centered(features: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
-    """The one copy k-means works on, around 0 and within 1 so that no square overflows, and what moves others there.
+def _center(features: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
+    """Return a copy with mean 0 and entries within 1, so that no square overflows, and the function that maps other rows.
 
-    Neither changes a cluster.
+    Clusters do not depend on either.
     """
     points = np.array(features, dtype=np.float32, order="C")
     largest = max(float(points.max()), -float(points.min()))
@@ -128,14 +122,26 @@ def _centered(features: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
     return points, lambda others: others.astype(np.float32) / scale - mean
 
 
-def _by_preference(scores: Floats, rng: Generator) -> Ints:
-    """All rows, largest score first; ties in shuffled order."""
+def _order(scores: Floats, rng: Generator) -> Ints:
+    """Return all rows, largest score first; ties in shuffled order."""
     order = rng.permutation(len(scores))
     return order[np.argsort(-scores[order], kind="stable")]
 
 
+@dataclass(frozen=True)
+class Diversity:
+    """How scores become rows: `reweigh` may change the scores, `pick` chooses n <= N rows, the preferred ones first.
+
+    Without `needs_features` both get features with no columns.
+    """
+
+    pick: Pick = most_uncertain
+    reweigh: Reweigh = keep_scores
+    needs_features: bool = False
+
+
 DIVERSITY: dict[str, Diversity] = {
-    "direct": Diversity(unchanged, most_uncertain, needs_features=False),
-    "kmeans": Diversity(unchanged, from_each_cluster, needs_features=True),
-    "infoD": Diversity(information_density, most_uncertain, needs_features=True),
+    "direct": Diversity(),
+    "kmeans": Diversity(pick=most_uncertain_per_cluster, needs_features=True),
+    "infoD": Diversity(reweigh=information_density, needs_features=True),
 }

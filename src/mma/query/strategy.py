@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.random import Generator
 from mma.query.candidates import Candidates, Floats, Ints
 from mma.query.diversity import DIVERSITY
 from mma.query.uncertainty import UNCERTAINTY
+from mma.rng import rng as seeded
+from mma.text import did_you_mean, printable
 
 AUG_VIEWS = 2  # Paper: "We choose K = 2 to stay consistent with the setting of MixMatch"
 RANDOM = "random"
@@ -18,7 +20,7 @@ RANDOM = "random"
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What was chosen, the most wanted first, with the scores that decided it."""
+    """The chosen images, highest score first, and their scores."""
 
     index: Ints  # (n,) taken from candidates.index
     scores: Floats  # (n,)
@@ -26,7 +28,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class Query:
-    """Uncertainty x diversification. `uncertainty=None` is `random`: every image scores the same, ties are shuffled."""
+    """Uncertainty x diversification. `uncertainty=None` is `random`: every image scores the same, ties are shuffled.
+
+    The names are the keys of the tables UNCERTAINTY and DIVERSITY, which may get new entries at any time.
+    """
 
     uncertainty: str | None
     aug: bool = False
@@ -44,15 +49,11 @@ class Query:
     @classmethod
     def parse(cls, name: str) -> Query:
         """Read a name; `str(query)` gives it back."""
-        if name == RANDOM:
-            return cls(None)
-        measure, _, diversity = name.partition("-")
-        # Original: strips ".aug" before it tests for it, so that no .aug query ever ran. Differs: it is read first.
-        aug = measure.endswith(".aug")
-        uncertainty = measure.removesuffix(".aug")
-        if uncertainty not in UNCERTAINTY or diversity not in DIVERSITY:
-            raise ValueError(_unknown(name))
-        return cls(uncertainty, aug, diversity)
+        # Original: strips ".aug" before it tests for it, so that no .aug query ever ran. Differs: whole names are compared.
+        for query in _every_query():
+            if str(query) == name:
+                return query
+        raise ValueError(_unknown(name))
 
     def __str__(self) -> str:
         if self.uncertainty is None and not self.aug and self.diversity == "direct":
@@ -76,35 +77,57 @@ class Query:
 
     @property
     def looks(self) -> int:
-        """How many times the network looks at each image that may be asked about."""
+        """Forward passes per image that may be asked about."""
         return self.views + (self.aug and self.needs_features) if self.needs_probs else 0
 
     def scores(self, candidates: Candidates) -> Floats:
-        """The score (N,) that selection goes by: the larger, the sooner asked about. All 0 for `random`."""
+        """Return the scores (N,) that selection goes by: a larger one is asked sooner. All 0 for `random`."""
         if self.uncertainty is None:
             return np.zeros(len(candidates))
-        uncertainty = UNCERTAINTY[self.uncertainty](self._given("probs", candidates.probs))
-        return DIVERSITY[self.diversity].reweigh(uncertainty.astype(np.float64), self._features(candidates))
+        uncertainty = UNCERTAINTY[self.uncertainty](self._require("probs", candidates.probs))
+        self._check_scores(f"The uncertainty '{self.uncertainty}'", uncertainty, candidates)
+        scores = DIVERSITY[self.diversity].reweigh(uncertainty.astype(np.float64), self._features(candidates))
+        self._check_scores(f"The diversification '{self.diversity}'", scores, candidates)
+        return scores
 
-    def select(self, candidates: Candidates, n: int, rng: Generator) -> Ints:
-        """The n images to ask about, the most wanted first; all of them when there are no more than n."""
+    def select(self, candidates: Candidates, n: int, rng: Generator | int) -> Ints:
+        """Return the n images to ask about, highest score first; all of them when there are no more than n.
+
+        `rng` is a seed or a numpy generator; it breaks ties and starts k-means.
+        """
         return self.selection(candidates, n, rng).index
 
-    def selection(self, candidates: Candidates, n: int, rng: Generator) -> Selection:
-        """As `select`, with the scores that decided it."""
+    def selection(self, candidates: Candidates, n: int, rng: Generator | int) -> Selection:
+        """Return what `select` returns, with the scores."""
         if n < 0:
             raise ValueError(f"A query for {n} images makes no sense. Ask for 0 or more.")
         scores = self.scores(candidates)
         n = min(n, len(candidates))
-        rows = DIVERSITY[self.diversity].pick(scores, self._features(candidates), n, rng)
+        rows = np.asarray(DIVERSITY[self.diversity].pick(scores, self._features(candidates), n, as_generator(rng)))
+        if (
+            rows.shape != (n,)
+            or len(set(rows.tolist())) != n
+            or (n and not 0 <= rows.min() <= rows.max() < len(scores))
+        ):
+            raise ValueError(
+                f"The diversification '{self.diversity}' must pick {n} different rows below {len(scores)}, but returned "
+                f"{rows.tolist()[:5]}{'...' if rows.size > 5 else ''} of shape {rows.shape}."
+            )
         return Selection(candidates.index[rows], scores[rows])
+
+    def _check_scores(self, who: str, scores: Floats, candidates: Candidates) -> None:
+        if np.shape(scores) != (len(candidates),) or not np.isfinite(scores).all():
+            raise ValueError(
+                f"{who} must return one finite score per image, shape ({len(candidates)},); it returned shape "
+                f"{np.shape(scores)}{'' if np.isfinite(scores).all() else ' with NaN or infinite scores'}."
+            )
 
     def _features(self, candidates: Candidates) -> Floats:
         if not self.needs_features:
             return np.zeros((len(candidates), 0), dtype=np.float32)
-        return self._given("features", candidates.features)
+        return self._require("features", candidates.features)
 
-    def _given(self, what: str, values: Floats | None) -> Floats:
+    def _require(self, what: str, values: Floats | None) -> Floats:
         if values is None:
             raise ValueError(
                 f"The query {self} needs {what}, but the candidates have none. Pass Candidates(..., {what}=...)."
@@ -112,10 +135,25 @@ class Query:
         return values
 
 
+def as_generator(rng: Generator | int) -> Generator:
+    """Return a generator for a seed; a generator is returned as it is."""
+    if isinstance(rng, Generator):
+        return rng
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
+        return seeded(int(rng), "query")
+    raise ValueError(f"rng is {rng!r}; it must be a whole number (a seed) or a numpy Generator, like rng=0.")
+
+
 def names() -> list[str]:
-    """Every query there is, by name."""
-    measures = [measure + aug for measure in UNCERTAINTY for aug in ("", ".aug")]
-    return [f"{measure}-{diversity}" for measure in measures for diversity in DIVERSITY] + [RANDOM]
+    """Return the name of every query there is, with entries of your own code."""
+    return [str(query) for query in _every_query()]
+
+
+def _every_query() -> Iterator[Query]:
+    for uncertainty in list(UNCERTAINTY):
+        for aug in (False, True):
+            yield from (Query(uncertainty, aug, diversity) for diversity in list(DIVERSITY))
+    yield Query(None)
 
 
 def _unknown(name: str) -> str:
@@ -124,12 +162,10 @@ def _unknown(name: str) -> str:
             f"'{name}' is not a query: a passive run draws its whole budget at the start and never asks for more. "
             "Make it a setting of the run, or use 'random' for a labeled set that grows by random picks."
         )
-    spelled = {known.lower(): known for known in names()}
     # A name without its second half ("diff2.aug") most likely means the plain way of picking.
-    near = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
-    guess = f"{name}-direct" if f"{name}-direct" in names() else spelled[near[0]] if near else None
-    hint = f" Did you mean '{guess}'?" if guess else ""
+    short = f"{name}-direct"
+    hint = f" Did you mean '{short}'?" if short in names() else did_you_mean(name, names())
     return (
-        f"No query '{name}'.{hint} A query is 'random' or one of {', '.join(UNCERTAINTY)}, then .aug or nothing, "
-        f"then one of -{', -'.join(DIVERSITY)}: for example 'diff2.aug-kmeans'."
+        f"No query '{printable(name)}'.{hint} A query is 'random' or one of {', '.join(UNCERTAINTY)}, then .aug or "
+        f"nothing, then one of -{', -'.join(DIVERSITY)}: for example 'diff2.aug-kmeans'."
     )

@@ -1,6 +1,10 @@
-"""How unsure a prediction is: (N, classes) -> (N,), larger = less sure, 0 = certain.
+"""Uncertainty of predictions: (N, classes) -> (N,), larger = less sure, 0 = certain.
 
-A new measure is one function and one line in UNCERTAINTY; the contract suite runs on it at once.
+A new measure is one function and one entry in UNCERTAINTY, here or from your own code. `Query.parse` and the contract suite
+find it at once:
+
+    UNCERTAINTY["second"] = lambda probs: np.sort(probs, axis=1)[:, -2]
+    Query.parse("second.aug-kmeans")
 """
 
 from __future__ import annotations
@@ -13,14 +17,14 @@ from mma.query.candidates import Floats
 
 
 def max_(probs: Floats) -> Floats:
-    """1 - the largest probability."""
+    """Return 1 - the largest probability."""
     # Original: keeps confidences (smaller = less sure). Differs: larger = less sure, as the paper writes s(x).
     scores: Floats = np.maximum(1 - probs.max(axis=1), 0)  # rounding may leave a probability just above 1
     return scores
 
 
 def diff2(probs: Floats) -> Floats:
-    """1 - the gap between the two most likely classes. With a single class there is no rival: 0."""
+    """Return 1 - the gap between the two largest probabilities; 0 with a single class."""
     if probs.shape[1] == 1:
         return max_(probs)
     top = np.partition(probs, -2, axis=1)[:, -2:]  # (N, 2), ascending
@@ -28,7 +32,7 @@ def diff2(probs: Floats) -> Floats:
 
 
 def entropy(probs: Floats) -> Floats:
-    """-sum p log p in nats, not divided by log(classes): the same order, and comparable with the literature."""
+    """Return -sum p log p in nats."""
     # p log p goes to 0 as p does, but 0 * log(0) is NaN: the most certain images could become the first asked about.
     logs = np.log(probs, where=probs > 0, out=np.zeros_like(probs))
     scores: Floats = np.maximum(-np.einsum("nc,nc->n", probs, logs), 0) + 0.0  # + 0.0 turns -0.0 into 0.0
