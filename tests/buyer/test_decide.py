@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mma.buyer import Bought, Terms, Measurement, Purchase, Situation, as_row, decide, from_row, measure
+from mma.buyer import Bought, Measurement, Purchase, Situation, Terms, as_row, decide, from_row, measure
 from mma.buyer.belief import KNEE, TRAINING, believe, published_exponents
 from mma.cost import Prices
 

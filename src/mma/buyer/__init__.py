@@ -7,13 +7,13 @@ nouns, how they are written down, and how the error is measured.
 from mma.buyer.decide import decide
 from mma.buyer.situation import (
     Bought,
-    Terms,
     Measurement,
     Purchase,
     Situation,
+    Terms,
     as_row,
     from_row,
     measure,
 )
 
-__all__ = ["Bought", "Terms", "Measurement", "Purchase", "Situation", "as_row", "decide", "from_row", "measure"]
+__all__ = ["Bought", "Measurement", "Purchase", "Situation", "Terms", "as_row", "decide", "from_row", "measure"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.buyer.belief import Belief, believe
-from mma.buyer.situation import Bought, Terms, Measurement, Purchase, Situation, money_left
+from mma.buyer.situation import Bought, Measurement, Purchase, Situation, Terms, money_left
 
 Floats = NDArray[np.float64]
 SHARES = np.linspace(0.0, 1.0, 11)  # of the money for labels: the mixes to compare

@@ -14,7 +14,7 @@ from mma.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mma.cost import ReportTable, Answer, Exchange, ImagesNeeded, Interval, Mix, Next, Prices
+    from mma.cost import Answer, Exchange, ImagesNeeded, Interval, Mix, Next, Prices, ReportTable
 
 WIDE = 10_000  # columns, where the output is not a terminal
 
