@@ -33,6 +33,7 @@ LOGS: dict[str, dict[str, type]] = {
     "queries": {"round": int, "step": int, "strategy": str, "indices": list, "keys": list, "scores": list},
     "labels": {"round": int, "index": int, "key": str, "label": int},
     "purchases": {"round": int, "step": int, "labels": int, "images": int, "had": dict},
+    "starts": {"round": int, "step": int},  # how a network started from the labels, where it does
     "metrics": {"step": int, "round": int, "labels": int, "loss": dict},
 }
 TIMINGS: dict[str, type] = {"step": int}  # clock values, in a file of their own

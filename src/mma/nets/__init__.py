@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mma.nets.fast import Fast, FastNet
+from mma.nets.head import Head, HeadNet
 from mma.nets.init import initialise
 from mma.nets.network import GroupedNetwork, Net, Network, Shape, without_embeddings
 from mma.nets.small import Small, SmallNet
@@ -13,6 +14,8 @@ __all__ = [
     "Fast",
     "FastNet",
     "GroupedNetwork",
+    "Head",
+    "HeadNet",
     "Net",
     "Network",
     "SameConv2d",
@@ -25,4 +28,4 @@ __all__ = [
     "without_embeddings",
 ]
 
-NETS: dict[str, type[Net]] = {"wrn": Wrn, "small": Small, "fast": Fast}
+NETS: dict[str, type[Net]] = {"wrn": Wrn, "small": Small, "fast": Fast, "head": Head}

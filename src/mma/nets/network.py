@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -31,6 +31,10 @@ class Net(Settings):
     def reset(self, module: nn.Module, rng: np.random.Generator) -> None:
         """Draw the initial values of everything that is trained, in place, as a function of `rng`."""
         initialise(module, rng)
+
+    def start_from(self, module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any] | None:
+        """Start from the labeled images, after each `reset`; return what to write down about it. Most networks do not."""
+        return None
 
 
 @runtime_checkable

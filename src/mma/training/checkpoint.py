@@ -27,12 +27,21 @@ DATA_CHANGED = (
 )
 
 
+def views_changed(before: str | None, now: str | None) -> str:
+    """Say that the features come from another backbone."""
+    return (
+        f"the backbone is not the one this run began with: its digest was {before} and is {now}. Install the version of its "
+        "weights that the run began with, or start a new run."
+    )
+
+
 @dataclass(frozen=True)
 class Identity:
     """What a stored state belongs to."""
 
     config: str  # digest of the config
     data: str  # digest of the images and labels
+    views: str | None = None  # digest of the backbone that made the features, where there is one
 
 
 class CheckpointHeader(BaseModel):
@@ -45,6 +54,7 @@ class CheckpointHeader(BaseModel):
     summed: int
     config: str
     data: str
+    views: str | None
     tensors: str  # digest of all tensors: a flipped bit is found
     frozen: str | None  # digest of what is not trained, and so not stored; None when everything is trained
 
@@ -81,6 +91,7 @@ def encode(state: State, identity: Identity) -> bytes:
         summed=state.summed,
         config=identity.config,
         data=identity.data,
+        views=identity.views,
         tensors=digest(arrays),
         frozen=frozen_digest(state),
     )
@@ -181,6 +192,8 @@ def check_identity(path: Path, header: CheckpointHeader, identity: Identity) -> 
         raise ValueError(f"{run}: {CONFIG_CHANGED}")
     if header.data != identity.data:
         raise ValueError(f"{run}: {DATA_CHANGED}")
+    if header.views != identity.views:
+        raise ValueError(f"{run}: {views_changed(header.views, identity.views)}")
 
 
 def check_frozen(path: Path, header: CheckpointHeader, state: State) -> None:

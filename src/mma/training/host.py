@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mma import machine
 from mma.nets.flops import forward_flop
 from mma.run import Run
-from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED
+from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
 from mma.training.memory import keep_memory
 
 SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
@@ -24,7 +24,7 @@ ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with
 # What the numbers depend on.
 EXACT = (
     *("arithmetic", "torch", "numpy", "scikit-learn"),
-    *("device", "gpu", "threads", "processes", "compile", "cpu", "config", "data"),
+    *("device", "gpu", "threads", "processes", "compile", "cpu", "config", "data", "views"),
 )
 
 
@@ -99,7 +99,7 @@ def fill_in(run: Run, asked: Host) -> Host:
     )
 
 
-def describe(host: Host, config: str, data: str, processes: int = 1) -> dict[str, Any]:
+def describe(host: Host, identity: Identity, processes: int = 1) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
     return {
         "format": 2,
@@ -115,8 +115,9 @@ def describe(host: Host, config: str, data: str, processes: int = 1) -> dict[str
         "threads": torch.get_num_threads(),
         "processes": processes,
         "compile": host.compile,
-        "config": config,
-        "data": data,
+        "config": identity.config,
+        "data": identity.data,
+        "views": identity.views,
     }
 
 
@@ -125,7 +126,8 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     then = run.host()
     if then is not None:
         changed = [key for key in EXACT if then.get(key) != now[key]]
-        for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED)):
+        backbone = views_changed(then.get("views"), now["views"])
+        for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
             if key in changed:
                 raise ValueError(f"{run.folder}: {why}")
         if changed and not inexact:

@@ -88,7 +88,7 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | N
         batch = job.config.optim.batch // ranks.size
         torch.set_num_threads(host.suitable_threads(job.state.teacher, job.views.plain(np.zeros(1, np.int64)), batch))
     ranks.from_first_rank(lambda: check_share(job.config.optim.batch, ranks.size))
-    here = host.describe(on, job.identity.config, job.identity.data, ranks.size)
+    here = host.describe(on, job.identity, ranks.size)
     ranks.require_same(lambda: {key: here[key] for key in host.EXACT})
     ranks.from_first_rank(lambda: host.check(run, here, inexact=inexact))
     run.remove_unfinished()
@@ -113,6 +113,7 @@ def cut_logs(job: Job) -> None:
     check_logs(job.run, job.config, job.state.step)
     for log in ("metrics", "timings"):
         job.run.cut(log, lambda row: bool(row["step"] <= job.state.step))
+    job.run.cut("starts", lambda row: bool(row["step"] < job.state.step))  # one at this very step is made again
 
 
 def look_at(run: Run, data: DataSet | None = None) -> Job:
@@ -130,7 +131,7 @@ def load_job(run: Run, device: torch.device, watch: Watch, data: DataSet | None 
     data = data or load(config.data.name)
     check_data(config, data)
     pool, held = split_pool(config, data)
-    identity = checkpoint.Identity(config.digest(), data.train.digest())
+    identity = checkpoint.Identity(config.digest(), data.train.digest(), config.views.digest())
     data = replace(data, test=data.train.take(held)) if len(held) else data
     views = config.views.open(data, device, config.growth.steps)
     state = start(config, views.shape, len(data.train.classes), device)

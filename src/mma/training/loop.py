@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from mma.data import DataSet, load
 from mma.growth import Round
 from mma.run import Run
@@ -13,7 +16,7 @@ from mma.training.job import Job, resume
 from mma.training.oracle import DatasetLabels, Oracle
 from mma.training.ranks import ALONE, Ranks
 from mma.training.record import record, warnings
-from mma.training.state import refresh
+from mma.training.state import refresh, start_from_labels
 from mma.training.step import steps
 from mma.training.stream import Stream
 from mma.training.watch import Watch
@@ -49,13 +52,25 @@ def train(
                 return  # stopped by `until` or by whoever watches
 
 
+def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
+    """Draw the student anew where the round says so; a new student may start from the labels."""
+    if round.refresh:
+        refresh(job.state, job.config, round.index)
+    if round.refresh or round.index == 0:
+        index, labels = np.array(list(answers)), torch.tensor(list(answers.values()))
+        found = start_from_labels(job.state, job.config, job.views.plain(index), labels)
+        if found is not None:
+            job.run.append("starts", [{"round": round.index, "step": job.state.step, **found}])
+            job.watch.say(f"step {job.state.step:,}: {found['why']}")
+
+
 def fit(job: Job, round: Round, until: int | None) -> None:
     """Train with the labels of one round, to its end or to step `until`."""
     state, config, ranks = job.state, job.config, job.ranks
     answers, pool = labels_to_train(job, round), job.pool_at(round.index)
     stream = Stream(config, job.views, pool, answers, round, ranks.share(config.optim.batch))
-    if round.refresh and state.step == round.begin:
-        refresh(state, config, round.index)
+    if state.step == round.begin:
+        begin(job, round, answers)
     for warning in warnings(job.data.train.classes, answers, None):
         job.watch.warn(warning)  # such as a class the start set missed
     end = round.end if until is None else min(round.end, until)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,6 +132,14 @@ def share_frozen(student: nn.Module, teacher: nn.Module) -> None:
     for name, parameter in student.named_parameters():
         if not parameter.requires_grad:
             theirs[name].data = parameter.data
+
+
+@torch.no_grad()
+def start_from_labels(state: State, config: Config, x: Tensor, y: Tensor) -> dict[str, Any] | None:
+    """Let the network start from the labeled images, if it can; the teacher starts there too."""
+    found = config.net.start_from(state.student, x, y)
+    state.average.vector.copy_(state.weights.vector)
+    return found
 
 
 @torch.no_grad()

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from mma.views.features import FeatureViews, VectorViews
 from mma.views.pixels import Pixels, PixelViews, pixel_views
 from mma.views.views import ALL, Views, ViewSettings
 
-__all__ = ["ALL", "VIEWS", "PixelViews", "Pixels", "ViewSettings", "Views", "pixel_views"]
+__all__ = [
+    "ALL",
+    "VIEWS",
+    "FeatureViews",
+    "PixelViews",
+    "Pixels",
+    "VectorViews",
+    "ViewSettings",
+    "Views",
+    "pixel_views",
+]
 
-VIEWS: dict[str, type[ViewSettings]] = {"pixels": PixelViews}
+VIEWS: dict[str, type[ViewSettings]] = {"pixels": PixelViews, "features": FeatureViews}
