@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mma.buyer import Bought, Deal, Measurement, Purchase, Situation, as_row, decide, from_row, measure
-from mma.buyer.belief import KNEE, TRAINING, believe, published_exponents
+from mma.buyer.belief import KNEE, TRAINING, believe, published_exponents, regression_rows
+from mma.buyer.decide import Limits, compare
 from mma.cost import Prices
 
 RNG = np.random.default_rng
@@ -61,6 +62,26 @@ def test_it_learns_the_exponents_of_a_world_it_can_measure_well():
     belief = believe([situation((-0.6, -0.1), *place) for place in places], RNG(0))
     assert belief.mean[[1, 3]] == pytest.approx([-0.6, -0.1], abs=0.05)
     assert (belief.deviation[[1, 3]] < 0.08).all()
+
+
+def test_half_of_a_measurements_spread_is_shared_by_all_measurements():
+    world, places = (-0.6, -0.1), [(20, 200, 300), (60, 900, 400)]
+    x, y, sure = regression_rows([situation(world, *place, 0.1) for place in places], 250.0)
+    assert sure == pytest.approx(1 / ((0.5 * 0.1 / np.exp(y)) ** 2 + 0.05**2))
+    assert x[0].tolist() == [1, 0, 0, 0, 0]
+
+
+def test_more_labels_never_hurt_but_more_images_may():
+    draws = believe([situation((0.3, 0.9), 20 * k, 200 * k, 300, 0.2) for k in (1, 2)], RNG(0)).draws
+    assert draws[:, :2].max() <= 0
+    assert draws[:, 2].max() > 0
+
+
+def test_all_money_on_labels_buys_no_image_with_the_rest():
+    deal = replace(DEAL, prices=Prices(100.0, 1.0), money=350.0, purchases=1)
+    mixes = compare(deal, Limits(350.0, 1, 100, 1_000))
+    assert (mixes.labels[-1], mixes.images[-1], mixes.cost[-1]) == (3, 0, 300)
+    assert (mixes.labels[0], mixes.images[0]) == (0, 350)
 
 
 def test_few_and_many_labels_per_class_are_learned_apart():
