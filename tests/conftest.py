@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +31,26 @@ TINY = [
     "log.every=4",
     "log.checkpoint=5",
 ]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the outermost, so that its lines are the last ones
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    """End with the way to get the same order again, and with what was not run and why."""
+    yield
+    if config.pluginmanager.hasplugin("randomly"):
+        seed = config.getoption("randomly_seed")
+        terminalreporter.write_line(f"random order; the same order again:  pytest --randomly-seed={seed}")
+    skipped = {report.nodeid: report.longrepr for report in terminalreporter.stats.get("skipped", [])}
+    terminalreporter.write_line(not_run([str(reason) for _, _, reason in skipped.values()]))
+
+
+def not_run(reasons: Sequence[str]) -> str:
+    """Return one line: how many tests were skipped, and how many of them for which reason."""
+    if not reasons:
+        return "not run: no test was skipped"
+    counts = Counter(reason.removeprefix("Skipped: ") for reason in reasons)
+    listed = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
+    return f"not run: {len(reasons)} test{'s' if len(reasons) > 1 else ''}: {listed}"
 
 
 @pytest.fixture(autouse=True)

@@ -134,7 +134,7 @@ def test_labels_that_cannot_be_meant_are_explained(y: Any, says: str) -> None:
         ({"lr": 0.0}, "lr=0.0 must be a number above 0"),
         ({"lr": "fast"}, "lr='fast' must be"),
         ({"weight": -1}, "weight=-1 must be a number of at least 0"),
-        ({"net": "fast", "filters": 4}, "filters=4 must be"),
+        ({"net": "fast", "filters": 4}, "filters: Input should be greater than or equal to 8"),
         ({"shift": 8}, "Use at most 7"),
         ({"image_shape": (4, 4)}, "does not fit samples of shape"),
         ({"device": "cuda:99"}, "torch sees no GPU"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mma.cli import registered
+from mma.cli import commands
 
 TINY = (
     "net.filters=4 optim.batch=8 growth.start=10 growth.add=5 growth.budget=20 growth.first=12 growth.every=8 growth.final=16 "
@@ -25,26 +26,34 @@ TINY = (
 SETTINGS = [part for setting in TINY.split() for part in ("--set", setting)]
 
 
-def mma(*words: object, cwd: Path, ok: bool = True) -> Any:
+def mma(*words: object, cwd: Path, code: int = 0) -> Any:
     """Run a command in this process: importing torch anew for each would take most of the time."""
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(registered(), [str(word) for word in words], prog_name="mma")
-    assert (done.exit_code == 0) == ok, done.output
+        done = CliRunner().invoke(commands(), [str(word) for word in words], prog_name="mma")
+    assert done.exit_code == code, done.output
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def original(tmp_path_factory) -> Path:
+    """A finished run. Tests get a copy of it: `trained`."""
     folder = tmp_path_factory.mktemp("cli")
     mma("train", "digits", "--out", "run", "--threads", 1, *SETTINGS, cwd=folder)
-    return folder
+    return folder / "run"
+
+
+@pytest.fixture
+def trained(original, tmp_path) -> Path:
+    """A folder of this test alone, with a finished run in it."""
+    shutil.copytree(original, tmp_path / "run")
+    return tmp_path
 
 
 def test_train_ends_with_a_sentence_and_continuing_a_done_run_says_it_again(trained):
     done = mma("train", "run", cwd=trained)
     assert "run: done." in done.stdout
-    assert "% accuracy with 20 labels" in done.stdout
+    assert "% accuracy with 20 labels (step 36, 500 test images)." in done.stdout
 
 
 def test_train_json_and_runs_agree(trained):
@@ -54,11 +63,19 @@ def test_train_json_and_runs_agree(trained):
     assert (one["status"], one["labels"], one["step"]) == ("done", 20, 36)
 
 
-@pytest.fixture
-def beside_a_run(trained, tmp_path) -> Path:
-    """A run in a folder of its own, with room beside it."""
-    shutil.copytree(trained / "run", tmp_path / "run")
-    return tmp_path
+def test_train_runs_and_eval_name_the_same_accuracy(trained):
+    """That of the model handed out, not the median of the last evaluations."""
+    rows = [json.loads(line) for line in (trained / "run" / "metrics.jsonl").read_text().splitlines()]
+    last, final = rows[-1]["accuracy"], sorted(row["accuracy"] for row in rows if row["labels"] == 20)
+    one = json.loads(mma("train", "run", "--json", cwd=trained).stdout)
+    assert one["accuracy"] == last
+    assert one["median_accuracy"] == pytest.approx((final[1] + final[2]) / 2)  # of 4 evaluations
+    assert json.loads(mma("eval", "run", "--json", cwd=trained).stdout)["accuracy"] == pytest.approx(last)
+    said = f"{last:.2f} % accuracy"
+    assert said in mma("train", "run", cwd=trained).stdout
+    assert said in mma("eval", "run", cwd=trained).stdout
+    _, listed = mma("runs", ".", cwd=trained).stdout.splitlines()
+    assert listed.split()[-1] == f"{last:.2f}"
 
 
 def put_config(folder: Path, text: str) -> None:
@@ -66,11 +83,11 @@ def put_config(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
 
 
-def test_runs_passes_by_what_other_programs_call_config(beside_a_run):
+def test_runs_passes_by_what_other_programs_call_config(trained):
     for name, text in (("keyed", '{"model": "x"}'), ("list", "[1]"), ("worded", '{"format": "yaml"}')):
-        put_config(beside_a_run / name, text)
-    (beside_a_run / "folder" / "config.json").mkdir(parents=True)
-    done = mma("runs", ".", "--json", cwd=beside_a_run)
+        put_config(trained / name, text)
+    (trained / "folder" / "config.json").mkdir(parents=True)
+    done = mma("runs", ".", "--json", cwd=trained)
     assert [row["run"] for row in json.loads(done.stdout)] == ["run"]
     assert done.stderr == ""
 
@@ -84,9 +101,9 @@ def test_runs_passes_by_what_other_programs_call_config(beside_a_run):
         ("\x00", "is damaged"),
     ],
 )
-def test_runs_lists_the_others_beside_one_it_cannot_read(beside_a_run, text, why):
-    put_config(beside_a_run / "broken", text)
-    done = mma("runs", ".", "--json", cwd=beside_a_run)
+def test_runs_lists_the_others_beside_one_it_cannot_read(trained, text, why):
+    put_config(trained / "broken", text)
+    done = mma("runs", ".", "--json", cwd=trained)
     broken, whole = json.loads(done.stdout)
     assert (broken["run"], broken["status"]) == ("broken", "unreadable")
     assert (whole["run"], whole["status"]) == ("run", "done")
@@ -94,17 +111,17 @@ def test_runs_lists_the_others_beside_one_it_cannot_read(beside_a_run, text, why
     (said,) = done.stderr.splitlines()
     assert said.startswith("unreadable: broken: ")
     assert why in said
-    first, second, third = mma("runs", ".", cwd=beside_a_run).stdout.splitlines()
+    first, second, third = mma("runs", ".", cwd=trained).stdout.splitlines()
     assert first.split()[0] == "run"
     assert second.split() == ["broken", *["-"] * 5, "unreadable", "-"]
     assert third.split()[0] == "run"
 
 
-def test_a_damaged_log_makes_a_run_unreadable_and_no_other(beside_a_run):
-    shutil.copytree(beside_a_run / "run", beside_a_run / "torn")
-    with (beside_a_run / "torn" / "metrics.jsonl").open("a") as file:
+def test_a_damaged_log_makes_a_run_unreadable_and_no_other(trained):
+    shutil.copytree(trained / "run", trained / "torn")
+    with (trained / "torn" / "metrics.jsonl").open("a") as file:
         file.write("not a row\n")
-    done = mma("runs", ".", "--json", cwd=beside_a_run)
+    done = mma("runs", ".", "--json", cwd=trained)
     assert [row["status"] for row in json.loads(done.stdout)] == ["done", "unreadable"]
     assert "is damaged" in done.stderr
 
@@ -157,39 +174,169 @@ def test_show_prints_json_that_set_changes(trained):
     ],
 )
 def test_mistakes_get_one_line_that_helps(trained, words, message):
-    done = mma(*words, cwd=trained, ok=False)
+    done = mma(*words, cwd=trained, code=1)
     assert message in done.stderr
     assert done.stdout == ""
 
 
-def test_a_read_only_folder_is_said(trained, tmp_path):
-    if os.geteuid() == 0:
-        # root may write anywhere, so the folder's place is taken by a file instead
-        (tmp_path / "blocked").write_text("")
-        assert (
-            "cannot write" in mma("train", "digits", "--out", "blocked/run", *SETTINGS, cwd=tmp_path, ok=False).stderr
-        )
-        return
-    tmp_path.chmod(0o500)
-    assert "cannot write" in mma("train", "digits", "--out", "run", *SETTINGS, cwd=tmp_path, ok=False).stderr
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        (["data.name=folder:mien"], ["data.name=digits"]),
+        (["growth.budget=2000"], ["growth.budget=20"]),
+        (["data.validation=1290"], ["data.validation=300"]),
+    ],
+)
+def test_a_train_command_that_fails_leaves_nothing_and_the_corrected_one_works(tmp_path, wrong, right):
+    def train(setting, code):
+        changed = [*SETTINGS, *(part for one in setting for part in ("--set", one))]
+        return mma("train", "digits", "--out", "run", "--threads", 1, "--until", 2, *changed, cwd=tmp_path, code=code)
+
+    train(wrong, 1)
+    assert list(tmp_path.iterdir()) == []
+    assert "stopped at step 2" in train(right, 0).stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_stops_cleanly_and_prints_the_command_to_go_on(tmp_path, number):
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "blocked").write_text("")  # a file where a folder is needed: nobody may write there, not even root
+    said = mma("train", "digits", "--out", "blocked/run", *SETTINGS, cwd=tmp_path, code=1).stderr
+    assert "cannot write" in said
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """Return a process that trains and has stored something."""
     command = [sys.executable, "-m", "mma", "train", "digits", "--out", "run", "--threads", "1"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
+    while not (folder / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stores_the_state_prints_the_command_to_go_on_and_has_its_code(tmp_path, number, code):
+    process = started(tmp_path)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    assert process.returncode == code, err
     assert "Go on with  mma train run" in out
     assert "s per step" in err
     steps = sorted(int(path.stem) for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert f"stopped at step {steps[-1]:,}" in out
     again = mma("train", "run", "--until", steps[-1] + 1, cwd=tmp_path)
     assert f"stopped at step {steps[-1] + 1:,}" in again.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_ctrl_c_while_nothing_is_trained_ends_with_130_and_one_line(tmp_path):
+    pipe = tmp_path / "run" / "config.json"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "mma", "runs", "."]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    writer = None
+    while writer is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # until the command reads
+            writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines() == ["mma runs: stopped at once. The same command goes on from what is stored."]
+    assert writer is not None
+    os.close(writer)
+
+
+def test_a_run_that_waits_for_labels_ends_with_3(new_run, tmp_path):
+    from mma.cli.train import exit_code
+
+    run = new_run("waiting")
+    run.append("queries", [{"round": 0, "step": 0, "strategy": "random", "indices": [4, 2], "scores": [0.0, 0.0]}])
+    assert run.status() == "waiting"
+    assert exit_code(run, None) == 3
+    assert exit_code(run, signal.SIGTERM) == 143
+    run.append("labels", [{"round": 0, "index": 4, "label": 1}, {"round": 0, "index": 2, "label": 0}])
+    assert exit_code(run, None) == 0  # stopped by --until
+
+
+def test_a_done_run_ends_with_0_even_if_a_signal_came_last(trained):
+    from mma.cli.train import exit_code
+    from mma.run import Run
+
+    assert exit_code(Run.open(trained / "run"), signal.SIGINT) == 0
+
+
+def test_training_photos_without_labels_waits_with_code_3(tmp_path):
+    import numpy as np
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    for number in range(20):
+        pixels = np.random.default_rng(number).integers(0, 255, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+
+    def separate(*words: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "mma", *map(str, words)],
+            cwd=tmp_path,
+            env={**os.environ, "MMA_DATA": str(tmp_path / "data")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    made = separate("data", "get", "folder", "--from", "photos", "--name", "mine", "--side", 8, "--classes", "cat,dog")
+    assert made.returncode == 0, made.stderr
+    done = separate("train", "folder", "--out", "run", *SETTINGS, "--set", "data.name=folder:mine")
+    assert done.returncode == 3, done.stderr
+    assert "waiting for 10 labels. Then go on with  mma train run" in done.stdout
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_lists_commands_and_exit_codes(tmp_path, flag):
+    said = mma(flag, cwd=tmp_path).stdout
+    for words in ("train ", "--use MODULE", "--version", "--show-completion"):
+        assert words in said
+    assert re.search(r"^ +3 +mma train waits for labels$", said, re.M)
+    assert "--strategy" in mma("query", flag, cwd=tmp_path).stdout
+
+
+def test_version(tmp_path):
+    from importlib.metadata import version
+
+    assert mma("--version", cwd=tmp_path).stdout == f"mma {version('mma-learn')}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("mma tr", {"train"}), ("mma data ", {"list", "get", "info"}), ("mma train --tens", {"--tensorboard"})],
+)
+def test_the_shell_completes_words_without_loading_torch(tmp_path, words, expected):
+    code = "import sys, mma.cli\ntry: mma.cli.main()\nfinally: assert 'torch' not in sys.modules"
+    asked = {"_MMA_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert set(done.stdout.split()) == expected, done.stderr
+
+
+def test_the_completion_script_is_shown(tmp_path):
+    shown = subprocess.run(
+        [sys.executable, "-m", "mma", "--show-completion", "bash"],
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "complete -o default -F _mma_completion mma" in shown.stdout, shown.stderr
+
+
+def test_use_imports_a_file_before_the_command(tmp_path):
+    (tmp_path / "mine.py").write_text("print('imported')\n")
+    command = [sys.executable, "-m", "mma", "--use", "mine.py", "show", "digits"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("imported\n{"), done.stderr
 
 
 def test_flop_counts_a_preset_as_text_and_as_json(capsys):

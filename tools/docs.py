@@ -61,14 +61,19 @@ def differences() -> str:
     return "\n".join(page) + "\n"
 
 
-def commands(command: Any, name: str) -> Iterator[str]:
+def sections(command: Any, name: str) -> Iterator[str]:
     """Yield the reference of a command and of those below it."""
     for below, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, f"{name} {below}")
+        yield from sections(inner, f"{name} {below}")
     if hasattr(command, "commands"):
         return
     yield f"\n## {name}\n"
     yield (command.help or "").strip() + "\n"
+    yield from parameters(command)
+
+
+def parameters(command: Any) -> Iterator[str]:
+    """Yield one line per argument and option."""
     for parameter in command.params:
         named = parameter.param_type_name == "option"
         label = ", ".join(parameter.opts) if named else (parameter.metavar or parameter.name).upper()
@@ -78,20 +83,27 @@ def commands(command: Any, name: str) -> Iterator[str]:
 
 def reference() -> str:
     """Return the page of all commands."""
-    from mma.cli import registered
+    from mma.cli import EXIT_CODES, commands
 
-    app = typer.main.get_command(registered())
-    return (
-        "\n".join(
-            [
-                "# Commands",
-                "",
-                "Generated from the commands themselves; `mma COMMAND --help` says the same.",
-                *commands(app, "mma"),
-            ]
-        )
-        + "\n"
-    )
+    app = typer.main.get_command(commands())
+    lines = [
+        "# Commands",
+        "",
+        "Generated from the commands themselves; `mma COMMAND --help` says the same.",
+        "",
+        "Results go to stdout, everything else to stderr. Into a file or a pipe nothing is wrapped, coloured or cut,",
+        "and progress is a plain line after 5 seconds and then every 30.",
+        "",
+        "## Before any command",
+        "",
+        *parameters(app),
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+        *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()),
+        *sections(app, "mma"),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from mma.nets import NETS, Net
 from mma.query import Query
 from mma.settings import Settings, chosen_from, explain, no_entry
 from mma.text import did_you_mean
+from mma.views import VIEWS, ViewSettings
 
 
 class Data(Settings):
@@ -23,25 +24,6 @@ class Data(Settings):
     name: str  # a name from `mma data list`, or folder:NAME
     total: int | None = Field(default=None, gt=0)  # images in the pool, labeled or not; None = all
     validation: int = Field(default=0, ge=0)  # images held out of the pool and tested on instead of the test set
-
-
-class ViewSettings(Settings):
-    """How views are drawn from images."""
-
-    shift: int = Field(ge=0)  # pixels a view may move
-    mirror: bool  # a view may be its mirror image
-    strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the labeled images that are shown distorted
-    small_side: int | None = Field(default=None, ge=8)  # pixels to which images are averaged down in the first steps
-    small_share: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the run's steps that are made so small
-
-    @model_validator(mode="after")
-    def _small_means_both(self) -> ViewSettings:
-        if (self.small_side is None) != (self.small_share == 0.0):
-            raise ValueError(
-                "views.small_side and views.small_share go together: how small, and for what share of the steps. "
-                "Write both:  --set views.small_side=16 --set views.small_share=0.5"
-            )
-        return self
 
 
 class Optim(Settings):
@@ -71,14 +53,21 @@ class Log(Settings):
         return -(-end // self.every)
 
 
-CHOICES: dict[str, Mapping[str, type[Settings]]] = {"algorithm": ALGORITHMS, "net": NETS, "growth.policy": POLICIES}
+CHOICES: dict[str, Mapping[str, type[Settings]]] = {
+    "views": VIEWS,
+    "net": NETS,
+    "algorithm": ALGORITHMS,
+    "growth.policy": POLICIES,
+}
 
 if TYPE_CHECKING:
     AnyAlgorithm = Algorithm
     AnyNet = Net
+    AnyViews = ViewSettings
 else:  # an entry that is added to a table, also by user code, is a choice from then on
     AnyAlgorithm = Annotated[SerializeAsAny[Algorithm], BeforeValidator(chosen_from(ALGORITHMS))]
     AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS))]
+    AnyViews = Annotated[SerializeAsAny[ViewSettings], BeforeValidator(chosen_from(VIEWS))]
 
 
 class Config(Settings):
@@ -87,7 +76,7 @@ class Config(Settings):
     preset: str
     seed: int = Field(default=1, ge=0)
     data: Data
-    views: ViewSettings
+    views: AnyViews
     net: AnyNet
     algorithm: AnyAlgorithm
     optim: Optim
@@ -109,6 +98,16 @@ class Config(Settings):
             raise ValueError(f"growth.budget ({self.growth.budget}) is larger than data.total ({total})")
         if total is not None and first > total:
             raise ValueError(f"growth.policy.initial_pool ({first}) is larger than data.total ({total})")
+        return self
+
+    @model_validator(mode="after")
+    def _network_takes_the_views(self) -> Config:
+        if self.net.takes != self.views.kind:
+            fitting = [name for name, net in NETS.items() if net.takes == self.views.kind]
+            raise ValueError(
+                f"net={self.net.name} takes {self.net.takes}, but views={self.views.name} shows {self.views.kind}. Use  --set "
+                f"net=NAME  with one of: {', '.join(fitting)}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -136,22 +135,26 @@ def from_json(text: str | dict[str, Any]) -> Config:
 
 
 def change(config: Config, settings: Sequence[str]) -> Config:
-    """Apply `path=value` settings in order: change(config, ["growth.add=10", "algorithm=vat"]).
+    """Apply `path=value` settings: change(config, ["growth.add=10", "algorithm=vat", "algorithm.weight=0.5"]).
 
-    An algorithm that is chosen by name brings its own defaults; its ramp is cut to fit the length of the run.
+    A group that is chosen by name comes first, with its own defaults; an algorithm's ramp is cut to fit the run's length.
     """
     data = config.model_dump(mode="json")
-    given: dict[str, Any] = {}
-    for setting in settings:
-        path, equals, text = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise ValueError(f"--set {setting!r} has no '='. Write it as  --set path=value")
-        put(data, path, parse_value(text))
-        given[path] = text
+    given = [parse_setting(setting) for setting in settings]
+    for path, value in sorted(given, key=lambda item: item[0] not in CHOICES):  # stable: otherwise in order
+        put(data, path, value)
     new = from_json(data)
-    if new.algorithm.name == config.algorithm.name or "algorithm.ramp" in given:
+    if new.algorithm.name == config.algorithm.name or any(path == "algorithm.ramp" for path, _ in given):
         return new
     return new.model_copy(update={"algorithm": new.algorithm.for_length(new.growth.steps)})
+
+
+def parse_setting(setting: str) -> tuple[str, Any]:
+    """Read one `path=value`."""
+    path, equals, text = (part.strip() for part in setting.partition("="))
+    if not equals:
+        raise ValueError(f"--set {setting!r} has no '='. Write it as  --set path=value")
+    return path.removesuffix(".name") if path.removesuffix(".name") in CHOICES else path, parse_value(text)
 
 
 def parse_value(text: str) -> Any:
@@ -167,11 +170,10 @@ def put(data: dict[str, Any], path: str, value: Any) -> None:
     known = {*paths(data), *CHOICES}
     if path not in known:
         raise ValueError(unknown_setting(path, known, data["preset"]))
-    group = path.removesuffix(".name")
-    *parents, leaf = group.split(".")
+    *parents, leaf = path.split(".")
     for parent in parents:
         data = data[parent]
-    data[leaf] = entry(group, value, data[leaf]) if group in CHOICES else value
+    data[leaf] = entry(path, value, data[leaf]) if path in CHOICES else value
 
 
 def entry(group: str, value: Any, now: dict[str, Any]) -> dict[str, Any]:
@@ -196,5 +198,12 @@ def paths(data: dict[str, Any], prefix: str = "") -> Iterator[str]:
 def unknown_setting(path: str, known: set[str], preset: str) -> str:
     """Say that a setting does not exist, and which one was probably meant."""
     leaf = [name for name in sorted(known) if name.rsplit(".", 1)[-1] == path]
-    hint = f" Did you mean '{leaf[0]}'?" if leaf else did_you_mean(path, known)
+    hint = f" Did you mean '{leaf[0]}'?" if leaf else owners(path) or did_you_mean(path, known)
     return f"no setting '{path}'.{hint}   mma show {preset}  lists them all."
+
+
+def owners(path: str) -> str:
+    """Name the entries of a group that have a setting which the chosen entry has not."""
+    group, _, leaf = path.rpartition(".")
+    found = [name for name, kind in CHOICES.get(group, {}).items() if leaf in kind.model_fields]
+    return f" It belongs to {' or '.join(f'{group}={name}' for name in found)}: set that first." if found else ""

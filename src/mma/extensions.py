@@ -52,7 +52,8 @@ def _import_file(path: Path) -> ModuleType:
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -40,7 +40,7 @@ def chosen_from(table: Mapping[str, type[Settings]]) -> Callable[[Any], Any]:
 def no_entry(name: object, table: Mapping[str, object]) -> str:
     """Say that a table has no such entry, and that user code can add one."""
     return (
-        f"there is no {json.dumps(name)}.{did_you_mean(str(name), table)} Choose one of: {', '.join(table)}. One from your "
+        f"there is no '{name}'.{did_you_mean(str(name), table)} Choose one of: {', '.join(table)}. One from your "
         "own code needs  mma --use MODULE"
     )
 

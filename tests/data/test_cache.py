@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from mma.data import DataSet, Images, Quarantined, data_root, load, verify
-from mma.data.cache import is_ready, open_saved, place, read_meta
+from mma.data import BadFile, DataSet, Images, data_root, load, verify
+from mma.data.cache import check_writable, is_ready, open_saved, place, read_meta
 from mma.data.images import no_images
 from mma.data.save import save
 
@@ -18,7 +18,7 @@ from mma.data.save import save
 def data():
     pixels = np.random.default_rng(0).integers(0, 256, (10, 4, 4, 3), dtype=np.uint8)
     train = Images(pixels, np.array([0, 1] * 5), ("a", "b"), tuple(f"{i}.png" for i in range(10)))
-    bad = (Quarantined("x\x1b.png", "it is broken"),)
+    bad = (BadFile("x\x1b.png", "it is broken"),)
     return DataSet("folder:mine", train, no_images((4, 4, 3), ("a", "b")), True, "/photos", True, ("a note",), bad)
 
 
@@ -31,16 +31,18 @@ def test_what_is_saved_is_opened_again_with_everything(data, tmp_path):
     assert again.train.digest() == data.train.digest() == again.train.computed_digest()
     assert (len(again.test), again.test.shape, again.test.classes) == (0, (4, 4, 3), ("a", "b"))
     assert (again.mirror, again.notes, again.quarantine) == (True, ("a note",), data.quarantine)
-    verify(again)
+    assert np.array_equal(again.train.keys, data.train.keys)
+    verify("folder:mine", tmp_path)
 
 
 def test_pixels_are_mapped_and_writing_to_them_does_not_reach_the_file(data, tmp_path):
     save(data, tmp_path)
     pixels = load("folder:mine", tmp_path).train.pixels
     assert isinstance(pixels, np.memmap)
+    assert isinstance(load("folder:mine", tmp_path).train.keys, np.memmap)
     assert pixels.flags.writeable
     pixels[:] = 0  # copy-on-write: the file keeps its content
-    verify(load("folder:mine", tmp_path))
+    verify("folder:mine", tmp_path)
 
 
 def test_nothing_is_left_beside_a_saved_data_set(data, tmp_path):
@@ -58,14 +60,16 @@ def test_a_save_replaces_the_old_content_and_open_arrays_live_on(data, tmp_path)
     assert old.computed_digest() == data.train.digest()
 
 
-@pytest.mark.parametrize("file", ["train.npy", "train-labels.npy", "test.npy", "names.json"])
+@pytest.mark.parametrize("file", ["train.npy", "train-labels.npy", "train-keys.npy", "test.npy", "names.json"])
 def test_a_missing_file_is_reported_with_the_command(data, tmp_path, file):
     (save(data, tmp_path) / file).unlink()
     with pytest.raises(ValueError, match=rf"{file} is missing.*mma data get folder --from DIR --name mine"):
         load("folder:mine", tmp_path)
 
 
-@pytest.mark.parametrize("file", ["train.npy", "train-labels.npy", "test.npy", "names.json", "meta.json"])
+@pytest.mark.parametrize(
+    "file", ["train.npy", "train-labels.npy", "train-keys.npy", "test.npy", "names.json", "meta.json"]
+)
 @pytest.mark.parametrize("keep", [0, 5, -1])
 def test_a_cut_file_is_reported_with_the_command(data, tmp_path, file, keep):
     path = save(data, tmp_path) / file
@@ -94,24 +98,26 @@ def test_an_array_of_another_shape_is_refused(data, tmp_path):
         load("folder:mine", tmp_path)
 
 
-def test_a_flipped_byte_is_found_by_verify(data, tmp_path):
-    path = save(data, tmp_path) / "train.npy"
+@pytest.mark.parametrize("file", ["train.npy", "train-labels.npy", "train-keys.npy"])
+def test_a_flipped_byte_is_found_by_verify(data, tmp_path, file):
+    path = save(data, tmp_path) / file
     content = bytearray(path.read_bytes())
-    content[-1] ^= 1
+    content[-1 if file != "train-labels.npy" else -8] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="the train images of folder:mine have changed"):
-        verify(load("folder:mine", tmp_path))
+        verify("folder:mine", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "made by a newer mma"),
+        ({"format": 1}, "made by another version of mma"),
+        ({"format": 3}, "made by another version of mma"),
         ({"surprise": 1}, "surprise"),
         ({"classes": "ab"}, "classes"),
         ({"name": "folder:other"}, "describes another data set"),
-        ({"train": {"shape": [10, 4, 4], "digest": "0" * 64}}, "train.shape"),
-        ({"train": {"shape": [-1, 4, 4, 3], "digest": "0" * 64}}, "train.shape"),
+        ({"train": {"shape": [10, 4, 4], "digest": "0" * 64, "keys_digest": "0" * 64}}, "train.shape"),
+        ({"train": {"shape": [-1, 4, 4, 3], "digest": "0" * 64, "keys_digest": "0" * 64}}, "train.shape"),
     ],
 )
 def test_meta_that_does_not_fit_the_schema_is_refused(data, tmp_path, change, message):
@@ -137,14 +143,14 @@ from mma.data import DataSet, Images
 
 images = Images(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a",))
 writes = 0
-real = module._synced
+real = module._open_synced
 def dying(path):
     global writes
     writes += 1
     if writes == int(sys.argv[2]):
         os._exit(9)  # as a kill -9 would, in the middle of things
     return real(path)
-module._synced = dying
+module._open_synced = dying
 module.save(DataSet("folder:mine", images, images), Path(sys.argv[1]))
 """
 
@@ -182,8 +188,13 @@ def test_a_build_that_is_still_running_is_left_alone(data, tmp_path):
 
 def test_a_root_that_cannot_be_written_is_an_error_with_the_way_out(data, tmp_path):
     (tmp_path / "folder").write_text("a file where a folder should be")
+    (tmp_path / "folder").chmod(0o755)
     with pytest.raises(ValueError, match=r"could not be written: .*MMA_DATA"):
         save(data, tmp_path)
+    with pytest.raises(ValueError, match=r"is not a folder we may write to.*MMA_DATA"):
+        check_writable(place("folder:mine", tmp_path))
+    check_writable(tmp_path / "new" / "place")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["folder:../x", "folder:", "folder:a/b", "folder:.hidden", "folder:a\nb", "folder:-x"])

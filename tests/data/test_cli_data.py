@@ -6,6 +6,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mma.cli.data import app
+from mma.data.cifar import CIFAR10
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_list_as_json(run, photos):
 def test_list_shows_a_damaged_data_set_as_such(run, photos, tmp_path):
     run("get", "folder", "--from", photos, "--name", "mine")
     (tmp_path / "root" / "folder" / "mine" / "meta.json").write_text("{")
-    assert "damaged: mma data get folder --from DIR --name mine" in run("list")
+    assert "cannot be used, make it again:  mma data get folder --from DIR --name mine" in run("list")
 
 
 def test_get_folder_shows_the_quarantine_and_escapes_names(run, photos):
@@ -81,6 +82,53 @@ def test_a_long_quarantine_list_is_cut_on_the_screen_only(run, photos):
         (photos / f"bad{i}.png").write_bytes(b"x")
     assert "and 11 more:  mma data info folder:mine --json" in run("get", "folder", "--from", photos, "--name", "mine")
     assert len(json.loads(run("info", "folder:mine", "--json"))["quarantine"]) == 31
+
+
+def test_classes_can_be_declared(run, photos, tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    Image.new("RGB", (9, 9)).save(flat / "a.png")
+    assert "1 images in the pool, 0 to test on, 2 classes" in run(
+        "get", "folder", "--from", flat, "--classes", "cat, dog"
+    )
+    assert list(json.loads(run("info", "folder:flat", "--json"))["pool"]["classes"]) == ["cat", "dog"]
+    with pytest.raises(ValueError, match="listed twice: 'cat'"):
+        run("get", "folder", "--from", flat, "--classes", "cat,cat")
+    with pytest.raises(ValueError, match="a class needs a name"):
+        run("get", "folder", "--from", flat, "--classes", "")
+
+
+def test_list_prints_whole_lines_however_narrow_the_screen_is(run, photos, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    name = "n" * 100
+    run("get", "folder", "--from", photos, "--name", name)
+    lines = run("list").splitlines()
+    assert any(line.startswith(f"folder:{name} ") and line.endswith("32 x 32 x 3  ready") for line in lines)
+    assert len(lines) == 10
+
+
+def test_files_that_are_not_official_are_named_with_the_way_to_replace_them(run, tmp_path):
+    for part in (*CIFAR10.train, *CIFAR10.test):
+        (tmp_path / part.name).write_bytes(bytes(3_073))
+    output = run("get", "cifar10", "--from", tmp_path, "--accept-hash-mismatch")
+    assert "note: not the whole data set: 5 of 50,000 images in the pool, 1 of 10,000 to test on" in output
+    assert f"delete {tmp_path / 'root' / 'cifar10'} and run  mma data get cifar10" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cifar10", "--from", "."), "neither cifar-10-binary"),
+        (("folder", "--from", "missing"), "there is no folder missing"),
+        (("folder:x",), "mma data get folder"),
+        (("cifar",), "Did you mean"),
+    ],
+)
+def test_a_failed_get_creates_nothing(run, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        run("get", *arguments)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_get_digits_says_what_they_are(run):

@@ -57,6 +57,23 @@ def test_problems_are_listed_with_their_lines_and_nothing_is_used(tmp_path, rows
             read_labels(csv_of(tmp_path, f"file_name,label\n{rows}\n"), KNOWN)
 
 
+def test_a_label_that_is_not_declared_is_an_error_with_its_line(tmp_path):
+    path = csv_of(tmp_path, "file_name,label\na.png,cat\nb.png,o\x1bwl\nsub/c.png,\n")
+    with pytest.raises(ValueError, match=r"line 3: 'o\\x1bwl' is not among the declared classes \(--classes\)"):
+        read_labels(path, KNOWN, ("cat", "dog"))
+    assert set(read_labels(path, KNOWN)) == set(KNOWN)
+    path = csv_of(tmp_path, "file_name,label\na.png,cat\nsub/c.png,\n")
+    assert read_labels(path, KNOWN, ("cat", "dog")) == {"a.png": "cat", "sub/c.png": ""}
+
+
+def test_a_folder_checks_its_csv_against_the_declared_classes(images):
+    (images / "labels.csv").write_text("file_name,label\nb.png,owl\n")
+    data = read_folder(images, FolderOptions(classes=("cat", "owl"), holdout=0.0))
+    assert (data.train.classes, data.train.labels.max()) == (("cat", "owl"), 1)
+    with pytest.raises(ValueError, match="line 2: 'owl' is not among the declared classes"):
+        read_folder(images, FolderOptions(classes=("cat",)))
+
+
 def test_very_many_problems_are_counted(tmp_path):
     rows = "\n".join(f"{i}.png,cat" for i in range(50))
     with pytest.raises(ValueError, match=r"line 21: .*\n  and 30 more"):

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from mma.experiments import grid as grids
-from mma.experiments.engines import Options, engine, finish_all
-from mma.experiments.engines.worker import Means, finish
-from mma.experiments.grid import Grid
+from mma.experiments import folder as grids
+from mma.experiments.axes import read_axes
+from mma.experiments.design import Grid
+from mma.experiments.engines import EngineOptions, create_engine, train_all
+from mma.experiments.engines.worker import TrainingOptions, finish
 from mma.experiments.make import from_axes
 from mma.experiments.plan import plan
 
 
 @pytest.fixture
 def small(tiny_settings: list[str]) -> Callable[..., Grid]:
-    """A grid whose runs take a fifth of a second: axes as for --axis, more settings as for --set."""
-    return lambda *axes, settings=(): from_axes("digits", axes, [*tiny_settings, *settings])
+    """A grid whose runs take a fifth of a second: methods by name, axes as for --axis, more settings as for --set."""
+
+    def make(methods: str, *axes: str, settings: Sequence[str] = ()) -> Grid:
+        return from_axes("digits", read_axes(axes), [*tiny_settings, *settings], methods=named(methods))
+
+    return make
+
+
+def named(methods: str) -> dict[str, dict[str, object]]:
+    """Settings of methods by name: MixMatch is passive, every other name is a query."""
+    return {
+        name: {"growth.policy": "passive"} if name == "MixMatch" else {"query": name} for name in methods.split(",")
+    }
 
 
 @pytest.fixture
@@ -30,8 +42,8 @@ def settings(tiny_settings: list[str]) -> list[str]:
 def here(grid: Grid, folder: Path) -> Grid:
     """Train everything that is missing in this very process, trunks before tails."""
     grid = grids.adopt(folder, grid)
-    for entry in plan(grid, folder, grid.cells()).todo:
-        finish(entry.job, Means())
+    for run in plan(grid, folder).todo:
+        finish(run.task, TrainingOptions())
     return grid
 
 
@@ -44,14 +56,13 @@ def train_here() -> Callable[[Grid, Path], Grid]:
 def train_with() -> Callable[..., dict[Path, str]]:
     """Train with an engine; returns why runs failed."""
 
-    def train(grid: Grid, folder: Path, name: str = "local", options: Options | None = None) -> dict[Path, str]:
+    def train(grid: Grid, folder: Path) -> dict[Path, str]:
         failed: dict[Path, str] = {}
-        grid = grids.adopt(folder, grid)
-        todo = plan(grid, folder, grid.cells()).todo
-        finish_all(
-            [entry.job for entry in todo],
-            engine(name, options or Options(workers=2)),
-            ended=lambda place, why: failed.update({place: why}) if why else None,
+        todo = plan(grids.adopt(folder, grid), folder).todo
+        train_all(
+            [run.task for run in todo],
+            create_engine("local", EngineOptions(workers=2)),
+            on_end=lambda place, why: failed.update({place: why}) if why else None,
         )
         return failed
 
@@ -62,8 +73,8 @@ def train_with() -> Callable[..., dict[Path, str]]:
 def finished(tmp_path_factory, tiny_settings) -> Path:
     """A finished grid: three methods, two budgets, three seeds."""
     folder = tmp_path_factory.mktemp("grids") / "finished"
-    axes = ["query=passive,random,diff2.aug-direct", "growth.budget=15,20", "seed=1..3"]
-    here(from_axes("digits", axes, tiny_settings), folder)
+    axes = {"growth.budget": [15, 20], "seed": "1..3"}
+    here(from_axes("digits", axes, tiny_settings, methods=named("MixMatch,random,diff2.aug-direct")), folder)
     return folder
 
 

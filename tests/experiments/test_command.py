@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,14 +15,26 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mma.cli.grid import find_or_make, finish, grid
+from mma.cli.grid import grid, show_results
 from mma.cli.report import report
-from mma.experiments import grid as grids
+from mma.experiments import folder as grids
+from mma.experiments.axes import read_axes
+from mma.experiments.plan import plan
+from mma.experiments.progress import PlainProgress
+from mma.experiments.run import find_or_open, write_report
 
 CODE = "import typer; from mma.cli.grid import grid; typer.run(grid)"
-AXES = ["--axis", "query=passive,diff2.aug-kmeans", "--axis", "growth.budget=15,20", "--axis", "seed=1"]
+AXES = [
+    "--axis",
+    "growth.policy=passive,count",
+    "--axis",
+    "query=diff2.aug-kmeans",
+    "--axis",
+    "growth.budget=15,20",
+    "--axis",
+    "seed=1",
+]
 LONGER = ["--set", "growth.first=60", "--set", "growth.final=60"]
-NOTHING: dict[str, str | None] = dict.fromkeys(("--scale", "--seeds", "--methods", "--budgets"))
 
 
 def call(function, *words):
@@ -80,29 +93,57 @@ def test_a_grid_killed_twice_ends_with_the_same_report_byte_for_byte(tmp_path, s
     out, error = process.communicate()
     assert process.returncode == 0, error
     assert "4 runs" in error
-    new, whole = find_or_make("digits", NOTHING, AXES[1::2], [*settings, *LONGER][1::2], tmp_path / "whole")
-    train_here(new, whole)
-    finish(whole, as_json=False)
-    assert bytes_of(killed) == bytes_of(whole)
-    assert files(killed) == files(whole)
+    made = [*settings, *LONGER][1::2]
+    new, calm = find_or_open("digits", tmp_path / "calm", axes=read_axes(AXES[1::2]), settings=made)
+    train_here(new, calm)
+    show_results(write_report(calm), calm, as_json=False)
+    assert bytes_of(killed) == bytes_of(calm)
+    assert files(killed) == files(calm)
     assert out == capsys.readouterr().out
 
 
-def test_a_stopped_grid_says_how_to_go_on(tmp_path, settings):
-    process = start(settings, tmp_path / "g", "--set", "growth.final=100000")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_grid_stores_its_runs_and_says_how_to_go_on(tmp_path, settings, number, code):
+    process = start(settings, tmp_path / "g", "--set", "growth.final=100000", "--set", "log.checkpoint=99999")
     wait_for_rows(process, tmp_path / "g", 3)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate()
-    assert process.returncode == 130
-    assert "stopped; every run is stored" in error
+    process.send_signal(number)
+    out, error = process.communicate()
+    assert process.returncode == code
+    assert out == ""
+    assert "stopped; the state of every run is stored" in error
     assert "Go on with  mma" in error
     assert "Traceback" not in error
+    assert list((tmp_path / "g").glob("runs/*/*/checkpoints/*.safetensors"))
+
+
+def test_lines_to_a_pipe_are_never_wrapped_coloured_or_cut(tmp_path, settings, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("FORCE_COLOR", "")
+    folder = tmp_path / ("long" * 30)
+    process = start(settings, folder, "--json")
+    out, error = process.communicate()
+    assert process.returncode == 0, error
+    assert f"{folder}: 4 runs, 0 done, 4 to do" in error
+    assert "[4/4] " in error
+    assert "\x1b" not in error + out
+    assert len(json.loads(out)["cells"]) == 4
+
+
+def test_plain_progress_says_every_half_minute_how_far_runs_are(finished, capsys):
+    shown = PlainProgress()
+    shown.begin(plan(grids.read(finished), finished))
+    running = {run.task.folder for run in shown.plan.runs[:1]}
+    shown.update(running)
+    assert "step" not in capsys.readouterr().err.splitlines()[-1].partition("go on")[2]
+    shown.last_line -= 31
+    shown.update(running)
+    assert "MixMatch, 15 labels, seed 1: step 36 of 36" in capsys.readouterr().err
 
 
 def test_a_second_grid_on_one_folder_is_refused(tmp_path, settings):
     with grids.locked(tmp_path / "g"):
         found = call(grid, "digits", *settings, *AXES, "--out", tmp_path / "g")
-    assert f"another mma grid (process {os.getpid()})" in str(found.exception)
+    assert "in use by another mma grid" in str(found.exception)
     assert not (tmp_path / "g" / "grid.json").exists()
 
 
@@ -117,7 +158,7 @@ def test_a_grid_folder_goes_on_by_its_name_and_reports(copied):
 
 def test_a_failed_run_is_listed_with_the_way_to_try_again(tmp_path, small, train_here):
     folder = tmp_path / "g"
-    made = train_here(small("query=random", "seed=1..2"), folder)
+    made = train_here(small("random", "seed=1..2"), folder)
     state = max((folder / made.cells()[0].place / "checkpoints").iterdir())
     state.unlink()
     state.with_name("000000001.safetensors").write_bytes(b"broken")
@@ -162,4 +203,4 @@ def test_nonsense_is_answered_with_the_way_out(words, message, tmp_path, monkeyp
 def test_plots_and_page_are_written_beside_a_grid(copied):
     call(report, copied, "--plots", "--html")
     written = {path.name for path in (copied / "report").iterdir()}
-    assert {"report.html", "accuracy-over-labels.png", "learning-curves.png"} <= written
+    assert {"report.html", "accuracy-over-labels.png", "learning-curves.svg", "paired-differences.pdf"} <= written

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 
-from mma.experiments import grid as grids
-from mma.experiments.engines.worker import Means, finish
+from mma.experiments import folder as grids
+from mma.experiments.design import Request
+from mma.experiments.engines.worker import TrainingOptions, finish
 from mma.experiments.flops import flop
-from mma.experiments.make import checked, config_of, from_axes, from_experiment
+from mma.experiments.make import complete, config_of, from_experiment
 from mma.experiments.methods import Method, phases
 from mma.experiments.plan import plan
 from mma.experiments.report import compute
 from mma.experiments.report import write as report
-from mma.experiments.report.collect import Arithmetic, Result, Results, collect
+from mma.experiments.report.collect import collect
+from mma.experiments.report.results import Description, Results
+from mma.experiments.report.rows import Compute, Result
+from mma.experiments.report.style import render
 
 
 def results(budget: int = 9, total: int = 99, **reached: list[float]) -> Results:
     """Rows named like fast_1e3 with accuracies of seeds 1, 2, ..."""
-    runs, counted = [], []
+    runs, counted, families = [], [], {}
     for name, values in reached.items():
         family, text = name.split("_")
-        method = f"{family} @ {text} steps"
+        method = f"{family}, {text} steps"
+        families[method] = family
         runs += [
             Result(method, budget, total, seed, "done", value, 1, 1, budget) for seed, value in enumerate(values, 1)
         ]
-        counted.append(Arithmetic(method, budget, total, float(text)))
-    return Results(tuple(runs), arithmetic=tuple(counted))
+        counted.append(Compute(method, budget, total, float(text)))
+    return Results(tuple(runs), compute=tuple(counted), description=Description(families=families))
 
 
 def together(*parts: Results) -> Results:
     """The rows of all parts, as one grid has them."""
     runs = tuple(run for part in parts for run in part.runs)
-    return Results(runs, arithmetic=tuple(row for part in parts for row in part.arithmetic))
+    families = {method: family for part in parts for method, family in part.description.families.items()}
+    counted = tuple(row for part in parts for row in part.compute)
+    return Results(runs, compute=counted, description=Description(families=families))
 
 
 def test_families_are_compared_where_they_compute_as_much():
@@ -48,7 +53,7 @@ def test_families_are_compared_where_they_compute_as_much():
 
 
 def test_lines_go_from_short_to_long():
-    lines = compute.families(results(fast_1e5=[70.0], fast_1e3=[50.0]))
+    lines = compute.lines_of(results(fast_1e5=[70.0], fast_1e3=[50.0]))
     assert [value for value, _ in lines["fast", 9, 99]] == [1e3, 1e5]
 
 
@@ -70,21 +75,17 @@ def test_a_family_without_a_run_of_as_many_labels_is_compared_with_none():
 
 def test_lines_are_named_by_what_differs_between_them():
     parts = [results(total=total, fast_1e3=[50.0]) for total in (1_000, 20_000)]
-    assert list(compute.names(compute.families(together(*parts))).values()) == [
+    assert list(compute.names(compute.lines_of(together(*parts))).values()) == [
         "fast, 1,000 images",
         "fast, 20,000 images",
     ]
-    assert list(compute.names(compute.families(parts[0])).values()) == ["fast"]
+    assert list(compute.names(compute.lines_of(parts[0])).values()) == ["fast"]
 
 
 def test_every_family_is_drawn_however_many_there_are():
     rows = {f"family{k}_{k}e3": [50.0 + k] for k in range(1, 10)}
-    whole = compute.accuracy_over_compute(results(**rows))
-    assert whole != compute.accuracy_over_compute(results(**{**rows, "family9_9e3": [55.5]}))
-
-
-def test_lines_of_the_same_colour_are_drawn_otherwise():
-    assert len(set(islice(compute.styles(), 24))) == 24
+    (axes,) = compute.accuracy_over_compute(results(**rows)).axes
+    assert len([line for line in axes.lines if line.get_label().startswith("family")]) == 9
 
 
 @pytest.mark.parametrize("steps", [190, 2_000, 18_000, 19])
@@ -101,17 +102,17 @@ def test_the_papers_network_has_a_length_of_as_much_arithmetic_for_each_of_fast(
         assert min(abs(value / other - 1) for other in paper) < 0.2  # which a report takes for as much
 
 
-def test_a_trained_grid_becomes_a_plot_and_exported_results_make_it_again(tmp_path, tiny_settings):
-    grid = from_axes("digits", ["seed=1"], [*tiny_settings, "query=random"])
-    lengths = {f"small @ {n} steps": Method(settings=(f"growth.final={n}",)) for n in (10, 20)}
-    request = grid.requests[0].model_copy(update={"methods": tuple(lengths)})
-    grid = checked(grid.model_copy(update={"methods": lengths, "requests": (request,)}))
-    grid = grids.adopt(tmp_path / "grid", grid)
-    for entry in plan(grid, tmp_path / "grid", grid.cells()).todo:
-        finish(entry.job, Means())
+def test_a_trained_grid_becomes_a_plot_and_exported_results_make_it_again(tmp_path, tiny):
+    lengths = {f"small, {n} steps": Method(settings=(f"growth.final={n}",), family="small", steps=n) for n in (10, 20)}
+    request = Request(methods=tuple(lengths), totals=(None,), budgets=(20,), seeds=(1,))
+    grid = grids.adopt(tmp_path / "grid", complete("digits", "own", tiny("query=random"), lengths, request))
+    for run in plan(grid, tmp_path / "grid").todo:
+        finish(run.task, TrainingOptions())
     report.write_all(collect(tmp_path / "grid"), tmp_path / "out", "mma report")
-    short, long = collect(tmp_path / "out").arithmetic
+    exported = collect(tmp_path / "out")
+    short, long = exported.compute
     assert 0 < short.flop < long.flop
-    again = report.draw(collect(tmp_path / "out"))
-    assert again["accuracy-over-compute.png"] == (tmp_path / "out" / "accuracy-over-compute.png").read_bytes()
+    assert list(compute.lines_of(exported)) == [("small", 20, 1297)]
+    (figure,) = report.draw(exported).values()
+    assert render(figure, "svg") == (tmp_path / "out" / "accuracy-over-compute.svg").read_bytes()
     assert "Accuracy over compute" in (tmp_path / "out" / "report.html").read_text()

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from mma.experiments import grid as grids
-from mma.experiments.engines import Options, engine, finish_all, ready
-from mma.experiments.engines.local import death
-from mma.experiments.engines.worker import Means, finish, prepared
-from mma.experiments.plan import Job, plan
+from mma.experiments import folder as grids
+from mma.experiments.engines import EngineOptions, create_engine, is_ready, train_all
+from mma.experiments.engines.local import describe_exit
+from mma.experiments.engines.worker import TrainingOptions, finish, open_or_create
+from mma.experiments.plan import RunTask, plan
 from mma.run import Run
 
-AXES = ("query=passive,random", "growth.budget=15,20", "seed=1")
+AXES = ("MixMatch,random", "growth.budget=15,20", "seed=1")
 
 
 def test_workers_give_the_same_bytes_as_one_process(small, tmp_path, train_here, train_with, bytes_of):
@@ -29,8 +29,8 @@ def test_workers_give_the_same_bytes_as_one_process(small, tmp_path, train_here,
 
 
 def test_one_failing_run_stops_no_other_and_says_why(small, tmp_path, train_with):
-    grid = grids.adopt(tmp_path, small("query=random,max-direct", "seed=1..2"))
-    broken = prepared(plan(grid, tmp_path, grid.cells()).todo[0].job)
+    grid = grids.adopt(tmp_path, small("random,max-direct", "seed=1..2"))
+    broken = open_or_create(plan(grid, tmp_path).todo[0].task)
     (broken.folder / "checkpoints" / "000000004.safetensors").write_bytes(b"not a state")
     failed = train_with(grid, tmp_path)
     assert list(failed) == [broken.folder]
@@ -41,34 +41,32 @@ def test_one_failing_run_stops_no_other_and_says_why(small, tmp_path, train_with
 
 def test_a_worker_that_is_killed_takes_only_its_run_with_it(small, tmp_path):
     long = ["growth.final=100000"]
-    grid = grids.adopt(tmp_path, small("query=passive", "seed=1", settings=long))
-    short = grids.adopt(tmp_path / "short", small("query=passive", "seed=1"))
-    jobs = [plan(g, f, g.cells()).todo[0].job for g, f in ((grid, tmp_path), (short, tmp_path / "short"))]
-    local = engine("local", Options(workers=1))
+    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1", settings=long))
+    short = grids.adopt(tmp_path / "short", small("MixMatch", "seed=1"))
+    jobs = [plan(g, f).todo[0].task for g, f in ((grid, tmp_path), (short, tmp_path / "short"))]
+    local = create_engine("local", EngineOptions(workers=1))
     found: dict[Path, str | None] = {}
 
     def tick(running):
         if Run(jobs[0].folder).path("metrics").exists() and jobs[0].folder in running:
             os.kill(local.workers[0].process.pid, signal.SIGKILL)
 
-    finish_all(jobs, local, tick, lambda folder, why: found.update({folder: why}))
+    train_all(jobs, local, tick, lambda folder, why: found.update({folder: why}))
     assert "SIGKILL" in str(found[jobs[0].folder])
     assert found[jobs[1].folder] is None
     assert Run.open(jobs[0].folder).status() == "training"
 
 
 def test_stopping_stores_every_run(small, tmp_path):
-    grid = grids.adopt(
-        tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"])
-    )
-    job = plan(grid, tmp_path, grid.cells()).todo[0].job
+    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
+    job = plan(grid, tmp_path).todo[0].task
 
     def tick(running):
         if Run(job.folder).path("metrics").exists():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        finish_all([job], engine("local", Options(workers=1)), tick)
+        train_all([job], create_engine("local", EngineOptions(workers=1)), tick)
     run = Run.open(job.folder)
     assert run.checkpoint_steps()
     assert not run.busy()
@@ -76,40 +74,38 @@ def test_stopping_stores_every_run(small, tmp_path):
 
 def test_a_tail_waits_until_its_trunk_has_stored_the_state(tmp_path):
     trunk = Run.create(tmp_path / "trunk", {})
-    tail = Job(tmp_path / "tail", {}, (trunk.folder,), trunk.folder, 8)
-    assert not ready(tail, {trunk.folder})
-    assert ready(tail, set())  # the trunk ended, however it ended
+    tail = RunTask(tmp_path / "tail", {}, (trunk.folder,), trunk.folder, 8)
+    assert not is_ready(tail, {trunk.folder})
+    assert is_ready(tail, set())  # the trunk ended, however it ended
     trunk.checkpoint_path(8).write_bytes(b"")
-    assert ready(tail, {trunk.folder})
+    assert is_ready(tail, {trunk.folder})
 
 
 def test_an_unknown_engine_is_refused():
     with pytest.raises(ValueError, match="There are: local, ray"):
-        engine("slurm", Options())
+        create_engine("slurm", EngineOptions())
 
 
 def test_ray_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"pip install 'mma-learn\[ray\]'"):
-        engine("ray", Options())
+        create_engine("ray", EngineOptions())
 
 
 def test_a_death_is_described():
-    assert death(-9) == "its process was ended by SIGKILL (out of memory?)"
-    assert death(3) == "its process ended with code 3"
+    assert describe_exit(-9) == "its process was ended by SIGKILL (out of memory?)"
+    assert describe_exit(3) == "its process ended with code 3"
 
 
 def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
-    grid = grids.adopt(
-        tmp_path, small("query=passive", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"])
-    )
+    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
     folder = tmp_path / grid.cells()[0].place
     code = (
-        "from pathlib import Path\nfrom mma.experiments import grid as grids\nfrom mma.experiments.plan import plan\n"
+        "from pathlib import Path\nfrom mma.experiments import folder as grids\nfrom mma.experiments.plan import plan\n"
         "from mma.experiments.engines import *\n"
         "if __name__ == '__main__':\n"
         f"    folder = Path({str(tmp_path)!r})\n    grid = grids.read(folder)\n"
-        "    finish_all([e.job for e in plan(grid, folder, grid.cells()).todo], engine('local', Options()))\n"
+        "    train_all([run.task for run in plan(grid, folder).todo], create_engine('local', EngineOptions()))\n"
     )
     script = tmp_path / "parent.py"
     script.write_text(code)
@@ -126,11 +122,11 @@ def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
 
 
 def test_a_run_that_has_begun_keeps_its_threads(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("query=passive", "seed=1"))
-    job = plan(grid, tmp_path, grid.cells()).todo[0].job
-    finish(job, Means(threads=1))
+    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1"))
+    job = plan(grid, tmp_path).todo[0].task
+    finish(job, TrainingOptions(threads=1))
     state = max((job.folder / "checkpoints").iterdir())
     state.unlink()
-    finish(job, Means(threads=2))
+    finish(job, TrainingOptions(threads=2))
     assert json.loads((job.folder / "host.json").read_text())["threads"] == 1
     assert state.exists()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 
-from mma.experiments import grid as grids
-from mma.experiments.axes import read_axes, row_name, seeds_of, values_of
+from mma.experiments import folder as grids
+from mma.experiments.axes import read_axes, row_name, rows, seeds_of, settings_of, values_of
 from mma.experiments.catalogue import EXPERIMENTS, experiment
+from mma.experiments.design import slug
 from mma.experiments.make import config_of, from_axes, from_experiment
 from mma.paper import table
 
@@ -47,16 +47,34 @@ def test_seeds_are_a_count_a_range_or_a_list():
 
 
 def test_axes_are_read_once_each():
-    assert read_axes(["query=a,b", "seed=1..2"]) == {"query": ("a", "b"), "seed": ("1", "2")}
+    assert read_axes(["query=a,b", "seed=1..2"]) == {"query": "a,b", "seed": "1..2"}
     with pytest.raises(ValueError, match="twice"):
         read_axes(["seed=1", "seed=2"])
     with pytest.raises(ValueError, match="path=values"):
         read_axes(["seed"])
 
 
+def test_values_settings_and_seeds_may_be_python_values():
+    assert values_of([0.1, "a", True, None]) == ("0.1", "a", "true", "null")
+    assert settings_of({"optim.lr": 0.1, "query": "random"}) == ["optim.lr=0.1", "query=random"]
+    assert seeds_of(3) == seeds_of("3") == seeds_of([3, 1, 2]) == (1, 2, 3)
+
+
 def test_rows_are_named_by_what_sets_them_apart():
-    assert row_name(["query=passive"]) == "MixMatch"
-    assert row_name(["query=random", "optim.lr=0.1"]) == "random, lr=0.1"
+    assert row_name({"growth.policy": "passive"}) == "MixMatch"
+    assert row_name({"query": "random", "optim.lr": "0.1"}) == "random, lr=0.1"
+
+
+def test_a_passive_row_stands_once_beside_all_queries():
+    axes = {"growth.policy": "passive,count", "query": ["random", "max-direct"]}
+    assert list(rows(axes)) == ["MixMatch", "random", "max-direct"]
+
+
+def test_methods_know_from_their_config_whether_they_grow_and_what_they_see():
+    grid = from_experiment("digits", seeds=1, methods=["Supervised", "MixMatch", "random"])
+    facts = {name: (method.grows, method.supervised) for name, method in grid.methods.items()}
+    assert (facts["Supervised"], facts["MixMatch"], facts["random"]) == ((False, True), (False, False), (True, False))
+    assert [grid.total_of(cell) for cell in grid.cells()] == [60, 1297, 1297]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -79,7 +97,7 @@ def test_lab_baselines_ramp_over_a_share_of_their_own_steps():
     grid = from_experiment("digits", seeds="1", methods="VAT,MeanTeacher")
     for cell in grid.cells():
         config = config_of(grid, cell)
-        assert config.algorithm.ramp == round(0.4 * config.growth.rounds(passive=True)[-1].end)
+        assert config.algorithm.ramp == round(0.4 * config.growth.steps)
 
 
 def test_runs_pair_by_seed(finished):
@@ -91,17 +109,17 @@ def test_runs_pair_by_seed(finished):
 
 
 def test_asking_for_more_adds_and_never_changes_what_is_there(small, tmp_path):
-    grids.adopt(tmp_path, small("query=random", "seed=1..2"))
-    both = grids.adopt(tmp_path, small("query=random,max-direct", "seed=1..3"))
+    grids.adopt(tmp_path, small("random", "seed=1..2"))
+    both = grids.adopt(tmp_path, small("random,max-direct", "seed=1..3"))
     assert len(both.cells()) == 6
     assert len(both.requests) == 2
-    assert grids.adopt(tmp_path, small("query=random", "seed=1..2")) == both
+    assert grids.adopt(tmp_path, small("random", "seed=1..2")) == both
 
 
 def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path):
-    grids.adopt(tmp_path, small("query=random"))
+    grids.adopt(tmp_path, small("random"))
     with pytest.raises(ValueError, match=r"optim\.lr was 0\.002 and is 0\.1"):
-        grids.adopt(tmp_path, small("query=random", settings=["optim.lr=0.1"]))
+        grids.adopt(tmp_path, small("random", settings=["optim.lr=0.1"]))
     with pytest.raises(ValueError, match="at scale own"):
         grids.adopt(tmp_path, from_experiment("digits"))
 
@@ -115,11 +133,11 @@ def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path):
         (lambda: from_experiment("digits", methods="mixmatch"), "Did you mean 'MixMatch'"),
         (lambda: from_experiment("digits", budgets="sixty"), "whole numbers"),
         (lambda: from_experiment("digits", budgets="5000"), "leave no run"),
-        (lambda: from_axes("digits", ["budget=3"]), "Did you mean 'growth.budget'"),
-        (lambda: from_axes("digits", ["query=diff3"]), "No query 'diff3'"),
-        (lambda: from_axes("digit", ["query=random"]), "Did you mean 'digits'"),
-        (lambda: from_axes("digits", ["seed=1"], seeds="2"), "the same thing"),
-        (lambda: from_axes("digits", ["data.total=50", "growth.budget=60"]), "leave no run"),
+        (lambda: from_axes("digits", {"budget": [3]}), "Did you mean 'growth.budget'"),
+        (lambda: from_axes("digits", {"query": ["diff3"]}), "No query 'diff3'"),
+        (lambda: from_axes("digit", {"query": "random"}), "Did you mean 'digits'"),
+        (lambda: from_axes("digits", {"seed": 1}, seeds=2), "the same thing"),
+        (lambda: from_axes("digits", {"data.total": 50, "growth.budget": 60}), "leave no run"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_way_out(make, message):
@@ -132,34 +150,34 @@ def test_a_folder_that_is_no_grid_is_refused(tmp_path, small):
         grids.read(tmp_path)
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match="not empty and not a grid"):
-        grids.adopt(tmp_path, small("query=random"))
+        grids.adopt(tmp_path, small("random"))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 1, "secret": 2}', "\xff"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', '{"format": 2, "secret": 2}', "\xff"])
 def test_a_damaged_grid_is_refused(tmp_path, text):
     (tmp_path / "grid.json").write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match="is damaged"):
         grids.read(tmp_path)
 
 
-def test_a_newer_grid_is_refused(tmp_path):
-    (tmp_path / "grid.json").write_text('{"format": 2, "future": true}')
-    with pytest.raises(ValueError, match="grid format 2; this mma reads up to 1"):
+def test_a_grid_of_another_format_is_refused(tmp_path):
+    (tmp_path / "grid.json").write_text('{"format": 3, "future": true}')
+    with pytest.raises(ValueError, match="grid format 3; this mma reads format 2"):
         grids.read(tmp_path)
 
 
 def test_only_one_process_works_on_a_grid(tmp_path):
-    code = f"from mma.experiments.grid import locked\nfrom pathlib import Path\nwith locked(Path({str(tmp_path)!r})): print('never')"
+    code = f"from mma.experiments.folder import locked\nfrom pathlib import Path\nwith locked(Path({str(tmp_path)!r})): print('never')"
     with grids.locked(tmp_path):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"another mma grid (process {os.getpid()})" in done.stderr
+    assert "in use by another mma grid" in done.stderr
     with grids.locked(tmp_path):
         pass
 
 
 def test_names_make_folders_of_their_own():
     names = ["diff2.aug-direct", "a b", "a/b", "../x", "random, lr=0.1"]
-    slugs = [grids.slug(name) for name in names]
+    slugs = [slug(name) for name in names]
     assert len(set(slugs)) == len(names)
     assert slugs[0] == names[0]
     assert not any("/" in slug or slug.startswith(".") for slug in slugs)

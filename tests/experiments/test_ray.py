@@ -17,8 +17,8 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from ray.cluster_utils import Cluster
-from mma.experiments import grid as grids
-from mma.experiments.engines import Options, engine, finish_all
+from mma.experiments import folder as grids
+from mma.experiments.engines import EngineOptions, create_engine, train_all
 from mma.experiments.plan import plan
 from mma.run import Run
 
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     grid = grids.read(folder)
-    jobs = [entry.job for entry in plan(grid, folder, grid.cells()).todo]
+    jobs = [run.task for run in plan(grid, folder).todo]
     failed, killed = [], []
 
     def tick(running):
@@ -37,8 +37,8 @@ if __name__ == "__main__":
             killed.append(second)
             cluster.remove_node(second, allow_graceful=False)
 
-    on = engine("ray", Options(address=cluster.address))
-    finish_all(jobs, on, tick, lambda place, why: failed.append((place, why)) if why else None)
+    on = create_engine("ray", EngineOptions(address=cluster.address))
+    train_all(jobs, on, tick, lambda place, why: failed.append((place, why)) if why else None)
     cluster.shutdown()
     print("killed", len(killed), "failed", failed)
 """
@@ -47,22 +47,22 @@ if __name__ == "__main__":
 STOPPED = """
 import sys
 from pathlib import Path
-from mma.experiments import grid as grids
-from mma.experiments.engines import Options, engine, finish_all
+from mma.experiments import folder as grids
+from mma.experiments.engines import EngineOptions, create_engine, train_all
 from mma.experiments.plan import plan
 from mma.run import Run
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     grid = grids.read(folder)
-    jobs = [entry.job for entry in plan(grid, folder, grid.cells()).todo]
+    jobs = [run.task for run in plan(grid, folder).todo]
 
     def tick(running):
         if any(Run(job.folder).path("metrics").exists() for job in jobs):
             raise KeyboardInterrupt
 
     try:
-        finish_all(jobs, engine("ray", Options(workers=1)), tick)
+        train_all(jobs, create_engine("ray", EngineOptions(workers=1)), tick)
     except KeyboardInterrupt:
         print("stopped")
 """
@@ -86,10 +86,10 @@ def script(code: str, folder: Path) -> str:
 
 @pytest.mark.slow
 def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here, bytes_of):
-    from mma.experiments import grid as grids
+    from mma.experiments import folder as grids
 
     longer = ["growth.first=120", "growth.final=300", "log.checkpoint=20", "log.every=20"]
-    grid = small("query=passive,random", "growth.budget=15,20", "seed=1..2", settings=longer)
+    grid = small("MixMatch,random", "growth.budget=15,20", "seed=1..2", settings=longer)
     train_here(grid, tmp_path / "here")
     grids.adopt(tmp_path / "ray", grid)
     told = script(SCRIPT, tmp_path / "ray")
@@ -99,11 +99,11 @@ def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here
 
 @pytest.mark.slow
 def test_stopping_stores_the_run_that_is_trained_and_leaves_the_one_that_waits(small, tmp_path):
-    from mma.experiments import grid as grids
+    from mma.experiments import folder as grids
     from mma.run import Run
 
     endless = ["growth.final=100000", "log.checkpoint=99999"]  # no state is stored but by stopping
-    grid = grids.adopt(tmp_path / "ray", small("query=passive", "seed=1..2", settings=endless))
+    grid = grids.adopt(tmp_path / "ray", small("MixMatch", "seed=1..2", settings=endless))
     assert "stopped" in script(STOPPED, tmp_path / "ray")
     first, second = (Run(tmp_path / "ray" / cell.place) for cell in grid.cells())
     assert first.checkpoint_steps()[-1] >= first.read("metrics")[-1]["step"]

@@ -9,29 +9,34 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from mma.cost import open_table
-from mma.experiments import grid as grids
-from mma.experiments.engines.worker import prepared
+from mma.experiments import folder as grids
+from mma.experiments.catalogue import EXPERIMENTS
+from mma.experiments.engines.worker import open_or_create
 from mma.experiments.make import from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.report import summary, tables
+from mma.experiments.report import page, plots, style, summary, tables
 from mma.experiments.report import write as report
-from mma.experiments.report.collect import Result, Results, collect, from_grid
+from mma.experiments.report.collect import collect, describe, from_grid
+from mma.experiments.report.results import Results
+from mma.experiments.report.rows import Result
 from mma.run import Run
 
-NOT_COMPARED = {"about.json", "README.md"}
+NOT_COMPARED = {"about.json", "README.md", "grid.json"}
 
 
 def test_the_table_holds_mean_and_deviation_of_the_runs(finished):
     found = from_grid(finished)
-    results = [Run.open(finished / f"runs/random/budget20-seed{seed}").result()[0] for seed in (1, 2, 3)]
+    results = [Run.open(finished / f"runs/random/budget20-seed{seed}").median_accuracy()[0] for seed in (1, 2, 3)]
     assert found.accuracies("random", 20) == dict(zip((1, 2, 3), results, strict=True))
     made = tables.table(found)
-    entry = made.entries[made.rows.index("random")][made.columns.index("20 labels")]
-    assert entry.n == 3
-    assert entry.mean == pytest.approx(sum(results) / 3)
+    cell = made.cells[made.rows.index("random")][made.columns.index("20 labels")]
+    assert cell.n == 3
+    assert cell.mean == pytest.approx(sum(results) / 3)
 
 
 def test_exported_results_give_the_same_files_again(finished, tmp_path):
@@ -63,12 +68,12 @@ def test_runs_csv_has_a_line_per_run(finished, tmp_path):
 
 def test_missing_cells_say_why(finished, tmp_path, small):
     shutil.copytree(finished, tmp_path / "g")
-    grid = grids.adopt(tmp_path / "g", small("query=random,max-direct,max-infoD", "growth.budget=15,20", "seed=1..3"))
-    left = {(e.cell.method, e.cell.budget, e.cell.seed): e for e in plan(grid, tmp_path / "g", grid.cells()).todo}
-    prepared(left["max-direct", 20, 1].job)
+    grid = grids.adopt(tmp_path / "g", small("random,max-direct,max-infoD", "growth.budget=15,20", "seed=1..3"))
+    left = {(e.cell.method, e.cell.budget, e.cell.seed): e for e in plan(grid, tmp_path / "g").todo}
+    open_or_create(left["max-direct", 20, 1].task)
     grids.write_failures(tmp_path / "g", {str(left["max-infoD", 15, 2].cell.place): "the disk is full"})
     made = tables.table(from_grid(tmp_path / "g"))
-    words = {(row, column): e.missing for row, line in zip(made.rows, made.entries, strict=True)
+    words = {(row, column): e.missing for row, line in zip(made.rows, made.cells, strict=True)
              for column, e in zip(made.columns, line, strict=True)}  # fmt: skip
     assert words["random", "15 labels"] == ""
     assert words["max-direct", "15 labels"] == "not run"
@@ -79,7 +84,7 @@ def test_missing_cells_say_why(finished, tmp_path, small):
 
 def results(grid, accuracy=lambda run: 90.0):
     runs = [Result(c.method, c.budget, grid.total_of(c), c.seed, "done", None, 20, 9, c.budget) for c in grid.cells()]
-    return Results(tuple(replace(run, accuracy=accuracy(run)) for run in runs), (), (), grid)
+    return Results(tuple(replace(run, accuracy=accuracy(run)) for run in runs), description=describe(grid, {}))
 
 
 def test_the_papers_number_stands_beside_ours():
@@ -93,8 +98,8 @@ def test_labeled_vs_unlabeled_tables_are_laid_out_by_totals():
     made = tables.table(results(grid, lambda run: run.budget / 1000 + run.total / 10_000 + run.seed))
     assert made.rows == ("5,000", "10,000", "20,000", "50,000")
     assert made.columns == ("4,000 labels", "5,000 labels", "8,000 labels", "10,000 labels")
-    assert made.entries[0][2] is None  # 8,000 labels of 5,000 images
-    assert made.entries[0][1].published == (55.42, 0.30)  # Supervised, where everything is labeled
+    assert made.cells[0][2] is None  # 8,000 labels of 5,000 images
+    assert made.cells[0][1].published == (55.42, 0.30)  # Supervised, where everything is labeled
 
 
 def test_mma_cost_reads_what_a_grid_offers(tmp_path):
@@ -106,12 +111,61 @@ def test_mma_cost_reads_what_a_grid_offers(tmp_path):
     assert list(table.totals) == [5000, 20_000, 50_000]
 
 
-def test_the_best_two_of_a_column_are_bold():
-    found = results(from_experiment("svhn", "paper", seeds="1"), lambda run: 90.0 + len(run.method) / 10)
-    made = tables.table(found)
-    for column in range(4):
-        best = {row for row, line in zip(made.rows, made.entries, strict=True) if line[column].best}
-        assert best == {"diff2.aug-direct", "diff2.aug-kmeans"}
+def test_only_what_the_test_shows_is_bold():
+    def accuracy(run):
+        return (
+            90.0
+            + run.seed / 10
+            + {"diff2.aug-direct": 2 + run.seed / 50, "diff2-direct": run.seed % 2}.get(run.method, 0)
+        )
+
+    grid = from_experiment("svhn", "paper", seeds=12, methods="random,diff2.aug-direct,diff2-direct", budgets=500)
+    made = tables.table(results(grid, accuracy))
+    assert {name for name, (cell,) in zip(made.rows, made.cells, strict=True) if cell.better} == {"diff2.aug-direct"}
+    text = made.as_markdown()
+    assert text.count("**") == 2
+    assert "Bold: better than random by the corrected signed-rank test." in text
+
+
+def test_nothing_is_bold_where_nothing_is_shown(finished):
+    made = tables.table(from_grid(finished))
+    assert "**" not in made.as_markdown()
+    assert "No method is shown to be better than random, so nothing is bold." in made.notes[0]
+
+
+def test_markup_is_rendered_in_the_page():
+    assert page.note("`a` and **b** <c>") == '<p class="note"><code>a</code> and <b>b</b> &lt;c&gt;</p>'
+
+
+def test_every_plot_is_there_as_png_svg_and_pdf_without_dates(finished, tmp_path):
+    report.write_all(from_grid(finished), tmp_path, "")
+    names = {"accuracy-over-labels", "learning-curves", "accuracy-by-seed", "paired-differences"}
+    assert {path.name for path in tmp_path.glob("*.???") if path.stem in names} == {
+        f"{name}.{kind}" for name in names for kind in ("png", "svg", "pdf")
+    }
+    for name in names:
+        assert "dc:date" not in (tmp_path / f"{name}.svg").read_text()
+        assert b"CreationDate" not in (tmp_path / f"{name}.pdf").read_bytes()
+
+
+def test_whiskers_are_the_95_percent_interval_of_the_mean(finished):
+    values = [90.0, 91.0, 93.0]
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert plots.whiskers([values, [90.0]]).tolist() == [pytest.approx((high - low) / 2), 0.0]
+
+
+def test_numbers_on_an_axis_do_not_overlap():
+    _, (axes,) = style.new_figure("", 4)
+    plots.log_ticks(axes, [500, 510, 520, 1000, 1020, 16_000])
+    assert axes.get_xticks().tolist() == [500, 1000, 16_000]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_methods_of_one_experiment_look_different_and_always_the_same(name):
+    for make in EXPERIMENTS[name].values():
+        names = {method.family or title for title, method in make().methods.items()}
+        looks = {name: style.style(name) for name in names}
+        assert len({(look.colour, look.marker, look.hollow) for look in looks.values()}) == len(names)
 
 
 def test_latex_and_json_are_well_formed(finished):
@@ -122,7 +176,7 @@ def test_latex_and_json_are_well_formed(finished):
     assert latex.count("\\\\") == 4
 
 
-class Page(HTMLParser):
+class PageParser(HTMLParser):
     def __init__(self):
         super().__init__()
         self.tags, self.open, self.sources = [], [], []
@@ -143,14 +197,14 @@ def test_the_page_is_whole_loads_nothing_and_escapes_names(finished):
     found = replace(
         found, runs=tuple(replace(run, method=evil if run.method == "random" else run.method) for run in found.runs)
     )
-    text = report.page_of(found, report.draw(found))
-    page = Page()
-    page.feed(text)
-    assert page.open == []
-    assert "script" not in page.tags
+    text = report.page_of(found, report.picture_files(report.draw(found)))
+    parser = PageParser()
+    parser.feed(text)
+    assert parser.open == []
+    assert "script" not in parser.tags
     assert evil not in text
-    assert page.sources
-    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert parser.sources
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in parser.sources)
     assert not re.search(r"https?://", text)
 
 

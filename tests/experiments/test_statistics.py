@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mma.experiments.report import statistics as ours
-from mma.experiments.report.collect import Result, Results, RoundEnd
+from mma.experiments.report import statistics
+from mma.experiments.report.results import Results
+from mma.experiments.report.rows import Result, RoundEnd
 
 
 def made(cells: dict[tuple[str, int], list[float]], total: int = 1000) -> Results:
@@ -25,37 +27,66 @@ def made(cells: dict[tuple[str, int], list[float]], total: int = 1000) -> Result
 
 @given(st.lists(st.floats(-5, 5).filter(lambda v: abs(v) > 1e-3), min_size=2, max_size=12, unique_by=abs))
 def test_the_signed_rank_test_is_scipys_where_that_is_exact(values):
-    assert ours.wilcoxon(np.array(values)) == pytest.approx(stats.wilcoxon(values, method="exact").pvalue)
+    assert statistics.wilcoxon(np.array(values)) == pytest.approx(stats.wilcoxon(values, method="exact").pvalue)
 
 
 def test_the_signed_rank_test_is_exact_with_ties_and_zeros():
-    assert ours.wilcoxon(np.array([1.0, 1.0, 1.0])) == 0.25  # 2 of 8 patterns are as far out
-    assert ours.wilcoxon(np.zeros(4)) == 1.0
-    assert ours.wilcoxon(np.array([0.0, 1.0])) == 1.0
+    assert statistics.wilcoxon(np.array([1.0, 1.0, 1.0])) == 0.25  # 2 of 8 patterns are as far out
+    assert statistics.wilcoxon(np.zeros(4)) == 1.0
+    assert statistics.wilcoxon(np.array([0.0, 1.0])) == 1.0
+
+
+def test_binary_fractions_do_not_hide_ties():
+    theirs = dict(enumerate([94.6, 93.2, 94.8, 94.6, 97.0, 90.6, 92.6, 92.8]))
+    ours = dict(enumerate([94.4, 93.4, 95.0, 94.8, 97.2, 90.4, 92.8, 93.0]))  # 0.2 up six times, 0.2 down twice
+    values = statistics.paired(ours, theirs)
+    assert values.tolist() == [-0.2, 0.2, 0.2, 0.2, 0.2, -0.2, 0.2, 0.2]
+    assert statistics.wilcoxon(values) == tied_p(values) == pytest.approx(0.289, abs=1e-3)
+    noisy = np.array([ours[seed] - theirs[seed] for seed in ours])
+    assert statistics.wilcoxon(noisy) == pytest.approx(0.031, abs=1e-3)  # the ranks of rounding errors
+
+
+def tied_p(values: np.ndarray) -> float:
+    """The exact p, by trying every pattern of signs on the tied ranks."""
+    ranks = stats.rankdata(np.abs(values))
+    seen = abs((np.sign(values) * ranks).sum())
+    sums = [abs(np.dot(signs, ranks)) for signs in itertools.product((-1, 1), repeat=len(ranks))]
+    return float(np.mean(np.array(sums) >= seen))
+
+
+def test_a_verdict_needs_mean_and_ranks_to_agree():
+    # Seven small gains and one loss that outweighs them: the mean says worse, the ranks say better.
+    base = [90.0] * 24
+    gains = [0.1 + 0.01 * i for i in range(23)] + [-40.0]
+    found = made({("random", 60): base, ("risky", 60): [round(v + g, 6) for v, g in zip(base, gains, strict=True)]})
+    (row,) = statistics.differences(found, "random")
+    assert row.holm < 0.05
+    assert row.mean < 0 < row.ranks
+    assert row.verdict == "no difference shown"
 
 
 def test_the_smallest_p_is_what_all_signs_alike_give():
     for n in range(2, 9):
-        assert ours.wilcoxon(np.arange(1.0, n + 1)) == pytest.approx(ours.smallest_p(n))
+        assert statistics.wilcoxon(np.arange(1.0, n + 1)) == pytest.approx(statistics.smallest_p(n))
 
 
 def test_holm_by_hand():
-    assert ours.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert ours.holm([0.9, 0.8]) == [1.0, 1.0]
-    assert ours.holm([]) == []
+    assert statistics.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert statistics.holm([0.9, 0.8]) == [1.0, 1.0]
+    assert statistics.holm([]) == []
 
 
 def test_the_interval_is_students():
     values = np.array([1.0, 2.0, 4.0])
     expected = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
-    assert ours.interval(values) == pytest.approx(expected)
-    assert ours.interval(values[:1]) == (-math.inf, math.inf)
+    assert statistics.interval(values) == pytest.approx(expected)
+    assert statistics.interval(values[:1]) == (-math.inf, math.inf)
 
 
 def test_differences_pair_by_seed_and_not_by_position():
     runs = [Result("random", 60, 9, s, "done", a, 1, 1, 60) for s, a in ((1, 50.0), (2, 60.0))]
     runs += [Result("max-direct", 60, 9, s, "done", a, 1, 1, 60) for s, a in ((3, 99.0), (2, 61.0))]
-    (row,) = ours.differences(Results(tuple(runs)), "random")
+    (row,) = statistics.differences(Results(tuple(runs)), "random")
     assert (row.n, row.mean) == (1, 1.0)
 
 
@@ -69,38 +100,38 @@ def test_a_clear_difference_is_shown_and_a_small_one_is_not():
             ("same", 60): [v + (-1) ** i for i, v in enumerate(base)],
         }
     )
-    verdicts = {row.method: row.verdict for row in ours.differences(found, "random")}
+    verdicts = {row.method: row.verdict for row in statistics.differences(found, "random")}
     assert verdicts == {"better": "better", "worse": "worse", "same": "no difference shown"}
 
 
 def test_five_seeds_can_only_hint():
     found = made({("random", 60): [90.0] * 5, ("max-direct", 60): [91.0, 91.1, 91.2, 91.3, 91.4]})
-    (row,) = ours.differences(found, "random")
+    (row,) = statistics.differences(found, "random")
     assert row.verdict == "higher, not confirmed"
-    assert "cannot show a difference at 0.05" in ours.what_wilcoxon_can_show([row])
+    assert "cannot show a difference at 0.05" in statistics.what_wilcoxon_can_show([row])
 
 
 def test_supervised_is_compared_although_it_sees_fewer_images():
     found = made({("random", 60): [90.0, 91.0]})
     alone = made({("Supervised", 60): [80.0, 80.0]}, total=60)
-    rows = ours.differences(Results((*found.runs, *alone.runs)), "random")
+    rows = statistics.differences(Results((*found.runs, *alone.runs)), "random")
     assert [(row.method, row.mean) for row in rows] == [("Supervised", -10.5)]
 
 
 def test_the_area_is_the_mean_height_over_log_labels():
-    assert ours.area([100, 1000], [80.0, 90.0]) == pytest.approx(85.0)
+    assert statistics.area([100, 1000], [80.0, 90.0]) == pytest.approx(85.0)
     found = made({("a", 100): [80.0, 82.0], ("a", 1000): [90.0, 92.0], ("b", 100): [1.0], ("b", 1000): [1.0]})
-    first, second = ours.areas(found)
+    first, second = statistics.areas(found)
     assert (first.mean, first.n) == (pytest.approx(86.0), 2)
     assert math.isnan(second.std)
 
 
 def test_labels_needed_are_read_between_budgets():
-    assert ours.labels_needed([100, 1000], [80.0, 90.0], 85.0) == pytest.approx(math.sqrt(100_000))
-    assert ours.labels_needed([100, 1000], [80.0, 90.0], 90.0) == pytest.approx(1000)
-    assert ours.labels_needed([100, 1000], [80.0, 90.0], 70.0) == 100
-    assert ours.labels_needed([100, 1000], [80.0, 90.0], 91.0) is None
-    assert ours.labels_needed([10, 20, 40], [80.0, 70.0, 90.0], 85.0) == pytest.approx(20 * 2**0.75)
+    assert statistics.labels_needed([100, 1000], [80.0, 90.0], 85.0) == pytest.approx(math.sqrt(100_000))
+    assert statistics.labels_needed([100, 1000], [80.0, 90.0], 90.0) == pytest.approx(1000)
+    assert statistics.labels_needed([100, 1000], [80.0, 90.0], 70.0) == 100
+    assert statistics.labels_needed([100, 1000], [80.0, 90.0], 91.0) is None
+    assert statistics.labels_needed([10, 20, 40], [80.0, 70.0, 90.0], 85.0) == pytest.approx(20 * 2**0.75)
 
 
 def test_rounds_worse_than_random_are_counted_per_seed():
@@ -110,5 +141,5 @@ def test_rounds_worse_than_random_are_counted_per_seed():
     found = made({("random", 30): [1.0], ("max-direct", 30): [1.0]})
     rows = rounds("random", [(1, 10, 50), (1, 20, 60), (1, 30, 70)])
     rows += rounds("max-direct", [(1, 10, 40), (1, 20, 59), (1, 30, 71)])
-    (counted,) = ours.rounds_worse(Results(found.runs, tuple(rows)))
+    (counted,) = statistics.rounds_worse(Results(found.runs, tuple(rows)))
     assert (counted.worse, counted.compared, counted.last_worse) == (1, 2, 0)

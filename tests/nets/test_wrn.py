@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mma.nets import SameConv2d, Wrn
-from mma.nets.wrn import default_stages
+from mma.nets import SameConv2d, Wrn, wrn
 
 
 def parameters(net: nn.Module) -> int:
@@ -37,12 +36,8 @@ def test_a_shortcut_convolution_stands_only_where_channels_change():
     ("side", "stages"), [(4, 1), (8, 1), (15, 1), (16, 2), (28, 2), (32, 3), (33, 3), (64, 4), (96, 4)]
 )
 def test_stages_follow_the_side(side: int, stages: int):
-    assert default_stages(side) == stages
-    assert Wrn(filters=2, blocks=1).build((side, side, 3), 10).head.in_features == 2 << (stages - 1)
-
-
-def test_stages_can_be_set():
-    assert Wrn(filters=8, stages=1).build((32, 32, 3), 10).head.in_features == 8
+    assert wrn.stages(side) == stages
+    assert Wrn(filters=8, blocks=1).build((side, side, 3), 10).head.in_features == 8 << (stages - 1)
 
 
 @pytest.mark.parametrize("momentum_of", ["trunk.stage0.block0.bn1", "trunk.stage2.block3.bn2", "trunk.final_bn"])

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mma.config import ViewSettings
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.evaluate import candidates
-from mma.training.stream import Pixels, Stream
-from mma.training.views import pixel_views
+from mma.training.stream import Stream
+from mma.views import Pixels, PixelViews, pixel_views
 
 INDEX = np.arange(40)
 SEED, ROUND = 3, 2
@@ -42,7 +41,7 @@ def net() -> Positions:
 
 @pytest.fixture
 def pixels(digits) -> Pixels:
-    return pixel_views(digits.train, torch.device("cpu"), ViewSettings(shift=1, mirror=False), 100)
+    return pixel_views(digits.train, torch.device("cpu"), PixelViews(shift=1, mirror=False), 100)
 
 
 def look(net: nn.Module, pixels: Pixels, query: str, round: int = ROUND) -> Candidates:
@@ -51,7 +50,7 @@ def look(net: nn.Module, pixels: Pixels, query: str, round: int = ROUND) -> Cand
 
 def view_logits(net: nn.Module, pixels: Pixels, k: int) -> Tensor:
     with torch.inference_mode():
-        return net(pixels.views(INDEX, rng(SEED, "query", ROUND, 0, k)))
+        return net(pixels.weak(INDEX, rng(SEED, "query", ROUND, 0, k)))
 
 
 def test_aug_averages_the_probabilities_of_its_views_and_not_their_logits(net, pixels):
@@ -83,7 +82,7 @@ def test_embeddings_are_those_of_the_plain_image(net, pixels, query):
 def unlabeled_views(config, digits, pixels: Pixels) -> Tensor:
     """The unlabeled part of ten batches. (views, images, C, H, W)"""
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
-    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0], 2)
+    stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])
     return torch.cat([stream[step].u for step in range(10)], dim=1)
 
 

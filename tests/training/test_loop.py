@@ -71,7 +71,7 @@ def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
         ["algorithm=freematch", "algorithm.guesser=teacher"],
         ["algorithm=fixmatch", "algorithm.align=labels", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
         ["algorithm.align=uniform", "growth.refresh_every=1"],
-        ["net=fast", "net.filters=8", "optim.decay=cosine", "optim.warmup=7", "growth.refresh_every=1"],
+        ["net=fast", "net.filters=8", "optim.decay=linear", "optim.warmup=7", "growth.refresh_every=1"],
         ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true", "views.mirror=true"],
         ["optim.rule=muon", "optim.warmup=7", "optim.decay=linear"],
         ["views.strong_labels=0.5"],
@@ -479,7 +479,7 @@ def test_a_network_that_is_not_in_the_table_says_how_to_bring_it(new_run, digits
     config = run.config()
     config["net"] = {"name": "mine"}
     (run.folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r'net.name: there is no "mine".*mma --use MODULE'):
+    with pytest.raises(ValueError, match=r"net.name: there is no 'mine'.*mma --use MODULE"):
         go(run, digits)
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from mma.config import Optim, ViewSettings
+from mma.config import Optim
 from mma.training.fork import shared_end
 from mma.training.host import Host
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
-from mma.training.schedule import scheduled
-from mma.training.stream import Stream, seen, smaller
-from mma.training.views import pixel_views
+from mma.training.schedule import at_step
+from mma.training.stream import Stream
+from mma.views import PixelViews, pixel_views, smaller
 
 ONE = Host(threads=1)
 CPU = torch.device("cpu")
@@ -21,40 +21,37 @@ CPU = torch.device("cpu")
 
 def rates(end: int = 100, **settings) -> list[float]:
     optim = Optim(lr=0.01, **settings)
-    return [scheduled(optim, step, step, end).lr for step in range(end)]
+    return [at_step(optim, step, step, end).lr for step in range(end)]
 
 
 def stream(config, data):
     pixels = pixel_views(data.train, CPU, config.views, config.growth.steps)
     answers = {i: int(data.train.labels[i]) for i in range(10)}
-    return Stream(config, pixels, np.arange(len(data.train)), answers, config.growth.rounds()[0], 2)
+    return Stream(config, pixels, np.arange(len(data.train)), answers, config.growth.rounds()[0])
 
 
 def test_without_a_schedule_the_settings_are_the_same_object():
     optim = Optim()
-    assert scheduled(optim, 5, 5, 10) is optim
+    assert at_step(optim, 5, 5, 10) is optim
 
 
-def test_linear_and_cosine_fall_from_the_rate_to_zero():
-    linear, cosine = rates(decay="linear"), rates(decay="cosine")
-    assert linear[0] == cosine[0] == 0.01
+def test_a_linear_decay_falls_from_the_rate_to_zero():
+    linear = rates(decay="linear")
+    assert linear[0] == 0.01
     assert linear[50] == pytest.approx(0.005)
-    assert cosine[50] == pytest.approx(0.005)
     assert linear[-1] == pytest.approx(0.0001)
-    assert cosine[-1] < linear[-1]
     assert linear == sorted(linear, reverse=True)
-    assert cosine == sorted(cosine, reverse=True)
 
 
 def test_warming_up_rises_in_equal_steps_and_again_after_a_refresh():
     assert rates(warmup=4)[:6] == pytest.approx([0.002, 0.004, 0.006, 0.008, 0.01, 0.01])
-    assert scheduled(Optim(lr=0.01, warmup=4), 70, 0, 100).lr == pytest.approx(0.002)
+    assert at_step(Optim(lr=0.01, warmup=4), 70, 0, 100).lr == pytest.approx(0.002)
 
 
 def test_the_rate_of_kernels_rises_and_falls_with_the_other():
-    optim = Optim(lr=0.01, kernel_lr=0.04, decay="cosine", warmup=4)
+    optim = Optim(lr=0.01, kernel_lr=0.04, decay="linear", warmup=4)
     for step in (0, 2, 30, 99):
-        now = scheduled(optim, step, step, 100)
+        now = at_step(optim, step, step, 100)
         assert now.kernel_lr == pytest.approx(4 * now.lr)
 
 
@@ -74,7 +71,7 @@ def test_a_decayed_run_ends_where_a_constant_one_still_moves(new_run, digits):
 def test_budgets_share_nothing_where_the_length_of_the_run_matters(tiny):
     small, large = tiny("growth.budget=15"), tiny("growth.budget=20")
     assert shared_end(small, large) == 20
-    decayed = [tiny("growth.budget=15", "optim.decay=cosine"), tiny("growth.budget=20", "optim.decay=cosine")]
+    decayed = [tiny("growth.budget=15", "optim.decay=linear"), tiny("growth.budget=20", "optim.decay=linear")]
     assert shared_end(*decayed) == 0
     warmed = [tiny("growth.budget=15", "optim.warmup=5"), tiny("growth.budget=20", "optim.warmup=5")]
     assert shared_end(*warmed) == 20
@@ -90,8 +87,8 @@ def test_more_unlabeled_images_than_labeled_ones_each_once_per_epoch(tiny, digit
 
 def test_small_images_are_means_and_only_at_first(tiny, digits):
     config = tiny("views.small_side=8", "views.small_share=0.5")
-    pixels = pixel_views(digits.train, CPU, ViewSettings(shift=1, mirror=False), 100)
-    assert [seen(pixels, config, step).side for step in (0, 17, 18, 35)] == [8, 8, None, None]
+    pixels = pixel_views(digits.train, CPU, config.views, config.growth.steps)
+    assert [pixels.at(step).side for step in (0, 17, 18, 35)] == [8, 8, None, None]
     x = torch.arange(64.0).view(1, 1, 8, 8)
     assert torch.equal(smaller(x, 4), torch.nn.functional.avg_pool2d(x, 2))
     assert smaller(x, None) is x
@@ -102,11 +99,10 @@ def test_small_batches_are_the_large_ones_averaged_down(tiny, digits):
     from mma.data import Images
 
     wide = Images(np.repeat(np.repeat(digits.train.pixels, 2, 1), 2, 2), digits.train.labels, digits.train.classes)
-    pixels = pixel_views(wide, CPU, ViewSettings(shift=2, mirror=False), 100)
-    full = pixels.views(np.arange(5), np.random.default_rng(0))
-    small = seen(pixels, tiny("views.small_side=8", "views.small_share=1.0"), 0).views(
-        np.arange(5), np.random.default_rng(0)
-    )
+    settings = PixelViews(shift=2, mirror=False, small_side=8, small_share=1.0)
+    pixels = pixel_views(wide, CPU, settings, 100)
+    full = pixels.weak(np.arange(5), np.random.default_rng(0))
+    small = pixels.at(0).weak(np.arange(5), np.random.default_rng(0))
     torch.testing.assert_close(small, torch.nn.functional.avg_pool2d(full, 2))
 
 

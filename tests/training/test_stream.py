@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from mma.config import ViewSettings
 from mma.rng import rng
-from mma.training.stream import Epochs, Stream, as_input, evenly, shifted
-from mma.training.views import pixel_views
+from mma.training.stream import Epochs, Stream, spread_evenly
+from mma.views import Pixels, PixelViews, pixel_views, shifted_positions
 
 CPU = torch.device("cpu")
 
 
-def stream(config, data, views=2, labels=10, round=0):
+def stream(config, data, labels=10, round=0):
     pixels = pixel_views(data.train, CPU, config.views, config.growth.steps)
     answers = {i: int(data.train.labels[i]) for i in range(labels)}
-    return Stream(config, pixels, np.arange(len(data.train)), answers, config.growth.rounds()[round], views)
+    return Stream(config, pixels, np.arange(len(data.train)), answers, config.growth.rounds()[round])
 
 
 def test_a_batch_depends_on_the_step_alone(tiny, digits):
@@ -53,7 +52,7 @@ def test_a_share_of_the_labeled_images_is_shown_distorted_and_nothing_else_chang
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 0.5, 0.6, 1.0])
 def test_a_share_of_places_is_spread_evenly(share):
     for count in (1, 10, 20, 40):
-        places = evenly(share, count)
+        places = spread_evenly(share, count)
         assert len(places) == int(share * count + 1e-9)
         assert len(set(places)) == len(places)
         first, second = (np.sum(places < count // 2), np.sum(places >= count // 2))
@@ -61,7 +60,7 @@ def test_a_share_of_places_is_spread_evenly(share):
 
 
 def test_an_algorithm_without_unlabeled_images_gets_none(tiny, digits):
-    assert len(stream(tiny(), digits, views=0)[0].u) == 0
+    assert len(stream(tiny("algorithm=supervised"), digits)[0].u) == 0
 
 
 def test_an_epoch_shows_every_item_once_and_then_in_another_order():
@@ -89,19 +88,20 @@ def test_unlabeled_order_is_the_same_for_runs_that_pair_by_seed(tiny, digits):
     assert [i for i in first if i >= 12][:400] == [i for i in second if i >= 12][:400]
 
 
-def test_as_input_maps_bytes_to_minus_one_and_one():
-    out = as_input(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 2, 1))
+def test_the_network_sees_bytes_as_numbers_from_minus_one_to_one():
+    bytes_ = torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 2, 1)
+    out = Pixels(bytes_, CPU).plain(np.array([0]))
     assert out.flatten().tolist() == pytest.approx([-1, 1], abs=1e-6)
 
 
 def test_a_shift_reflects_without_repeating_the_border():
-    assert shifted(5, np.array([-2, 0, 2])).tolist() == [[2, 1, 0, 1, 2], [0, 1, 2, 3, 4], [2, 3, 4, 3, 2]]
-    assert shifted(1, np.array([-1, 1])).tolist() == [[0], [0]]
+    assert shifted_positions(5, np.array([-2, 0, 2])).tolist() == [[2, 1, 0, 1, 2], [0, 1, 2, 3, 4], [2, 3, 4, 3, 2]]
+    assert shifted_positions(1, np.array([-1, 1])).tolist() == [[0], [0]]
 
 
 def test_views_equal_the_naive_pad_and_crop(digits):
     """One gather against the obvious way: pad by reflection, crop, mirror, image by image."""
-    pixels = pixel_views(digits.train, CPU, ViewSettings(shift=2, mirror=True), 100)
+    pixels = pixel_views(digits.train, CPU, PixelViews(shift=2, mirror=True), 100)
     index = np.arange(40)
     draw = rng(5, "check")
     down, right = draw.integers(-2, 3, 40), draw.integers(-2, 3, 40)
@@ -109,8 +109,8 @@ def test_views_equal_the_naive_pad_and_crop(digits):
     padded = np.pad(digits.train.pixels[index], ((0, 0), (2, 2), (2, 2), (0, 0)), mode="reflect")
     naive = np.stack([padded[i, 2 + down[i] : 10 + down[i], 2 + right[i] : 10 + right[i]] for i in range(40)])
     naive[flip] = naive[flip][:, :, ::-1]
-    found = pixels.views(index, rng(5, "check"))
-    torch.testing.assert_close(found, as_input(torch.from_numpy(naive)), atol=0, rtol=0)
+    found = pixels.weak(index, rng(5, "check"))
+    torch.testing.assert_close(found, Pixels(torch.from_numpy(naive), CPU).plain(np.arange(40)), atol=0, rtol=0)
     assert flip.any()
 
 
@@ -118,5 +118,5 @@ def test_views_are_channels_last_in_memory(digits):
     from mma.data import Images
 
     colour = Images(np.repeat(digits.train.pixels, 3, axis=3), digits.train.labels, digits.train.classes)
-    views = pixel_views(colour, CPU, ViewSettings(shift=1, mirror=False), 100).views(np.arange(4), rng(0, "x"))
+    views = pixel_views(colour, CPU, PixelViews(shift=1, mirror=False), 100).weak(np.arange(4), rng(0, "x"))
     assert views.is_contiguous(memory_format=torch.channels_last)

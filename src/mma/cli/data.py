@@ -35,7 +35,7 @@ def list_(as_json: Json = False) -> None:
 
 
 def _cells(info: DataSetInfo) -> tuple[str, ...]:
-    state = "ready" if info.ready else ("damaged: " if info.problem else "") + info.command
+    state = "ready" if info.ready else ("cannot be used, make it again:  " if info.problem else "") + info.command
     return info.name, f"{info.pool:,}", f"{info.test:,}", str(info.classes), _size(info.shape), state
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +13,29 @@ from mma.cli.train import Json
 from mma.machine import cores
 
 if TYPE_CHECKING:
-    from mma.experiments.grid import Grid
-    from mma.experiments.report.collect import Results
+    from mma.experiments.design import Grid
+    from mma.experiments.report.results import Results
 
+PASSIVE = "growth.policy=passive"
 METHODS = {
-    "Supervised": ("algorithm=supervised", "query=passive"),
-    "MixMatch": ("query=passive",),
+    "Supervised": ("algorithm=supervised", PASSIVE),
+    "MixMatch": (PASSIVE,),
     "random growth": ("query=random",),
     "MMA": ("query=diff2.aug-direct",),
 }
+ABOUT = {
+    "Supervised": "learns from the labeled images alone",
+    "MixMatch": "also learns from all unlabeled images; labels drawn at once",
+    "random growth": "MixMatch from {start} labels, grown by random picks",
+    "MMA": "MixMatch from {start} labels, grown by what it is unsure about",
+}
+NEXT = (
+    ("mma train digits --set query=diff2.aug-kmeans", "one run, another query"),
+    ("mma show digits", "every setting"),
+    ("mma data get folder --from PHOTOS --name mine", "your own photos, then:"),
+    ("mma train folder --set data.name=folder:mine", "train on them"),
+    ("mma data list", "Fashion-MNIST, CIFAR-10, ..."),
+)
 
 
 def demo(
@@ -31,20 +45,22 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Compare four ways to spend 60 labels on real 8x8 digits: under 5 minutes on two cores."""
-    from mma.cli.grid import carry_out, stop_on_signals
-    from mma.experiments import grid as grids
-    from mma.experiments.engines import Options
+    from mma.cli.grid import train
+    from mma.experiments.engines import EngineOptions
+    from mma.experiments.folder import read_failures
     from mma.experiments.report.collect import from_grid
     from mma.presets import preset
 
     growth = preset("digits").growth
-    with stop_on_signals():
-        carry_out(four_ways(growth.budget, seeds), out, "local", Options(workers=workers))
-    if failed := grids.read_failures(out):
-        raise ValueError("; ".join(f"{out / place}: {why}" for place, why in failed.items()))
-    title = f"Real 8x8 digits, {growth.budget} labels: four ways to use them ({seeds} seeds)"
+    train(four_ways(growth.budget, seeds), out, "local", EngineOptions(workers=workers))
+    if failures := read_failures(out):
+        raise ValueError("; ".join(f"{out / place}: {why}" for place, why in failures.items()))
+    title = f"Real 8x8 digits, {growth.budget} labels: four ways to use them"
     table = write(from_grid(out), out, title)
-    print(json.dumps(table)) if as_json else show(table, out, growth.start)
+    if as_json:
+        print(json.dumps(table))
+    else:
+        show(table, out, growth.start)
 
 
 def four_ways(budget: int, seeds: int) -> Grid:
@@ -60,58 +76,37 @@ def four_ways(budget: int, seeds: int) -> Grid:
 def write(found: Results, out: Path, title: str) -> list[dict[str, Any]]:
     """Write the plot and the table, and return the table."""
     from mma.experiments.report.plots import learning_curves
-    from mma.experiments.report.write import asked
-    from mma.run import write_whole
+    from mma.experiments.report.write import picture_files, write_files
 
-    drawn = learning_curves(found, title, asked(found))
-    assert drawn is not None
-    write_whole(out / "learning-curves.png", drawn)
     table = rows(found)
-    write_whole(out / "table.json", json.dumps(table, indent=2) + "\n")
+    pictures = picture_files({"learning-curves": learning_curves(found, title)})
+    write_files(out, {**pictures, "table.json": json.dumps(table, indent=2) + "\n"})
     return table
 
 
 def rows(found: Results) -> list[dict[str, Any]]:
     """Return one row per method."""
-    from mma.experiments.report.tables import clean, table
+    from mma.experiments.report.tables import without_nan
 
-    made, labels = table(found), found.budgets[0]
-    entries = [(name, row[0]) for name, row in zip(made.rows, made.entries, strict=True)]
+    made, labels = found.table(), found.budgets[0]
+    cells = [(name, row[0]) for name, row in zip(made.rows, made.cells, strict=True)]
     return [
-        {"method": name, "labels": labels, "mean": e.mean, "std": clean(e.std), "n": e.n} for name, e in entries if e
+        {"method": name, "labels": labels, "mean": cell.mean, "std": without_nan(cell.std), "n": cell.n}
+        for name, cell in cells
+        if cell
     ]
 
 
-def show(results: Sequence[dict[str, Any]], out: Path, start: int) -> None:
+def show(table: list[dict[str, Any]], out: Path, start: int) -> None:
     """Print the table, where the plot is, and what to try next."""
-    from rich.console import Console
-    from rich.table import Table
+    from mma.experiments.report.numbers import plus_minus
 
-    what = {
-        "Supervised": "learns from the labeled images alone",
-        "MixMatch": "also learns from all unlabeled images; labels drawn at once",
-        "random growth": f"MixMatch from {start} labels, grown by random picks",
-        "MMA": f"MixMatch from {start} labels, grown by what it is unsure about",
-    }
-    table = Table("method", "labels", "accuracy, %", "what it does", box=None, header_style="bold")
-    for found in results:
-        deviation = "" if found["std"] is None else f" ± {found['std']:.2f}"
-        accuracy = f"{found['mean']:.2f}{deviation}"
-        table.add_row(found["method"], str(found["labels"]), accuracy, what[found["method"]])
-    console = Console(soft_wrap=True)
-    console.print(table)
-    seeds = results[0]["n"]
-    console.print(f"\nmean ± standard deviation over {seeds} seeds, each the median of its last 20 evaluations")
-    console.print(f"plot: {out}/learning-curves.png    runs: mma runs {out}")
-    console.print("\nTry next:")
+    print(f"{'method':<14} {'labels':>6}  {'accuracy, %':<14} what it does")
+    for row in table:
+        accuracy = plus_minus(row["mean"], float("nan") if row["std"] is None else row["std"])
+        about = ABOUT[row["method"]].format(start=start)
+        print(f"{row['method']:<14} {row['labels']:>6}  {accuracy:<14} {about}")
+    print(f"\nmean ± standard deviation over {table[0]['n']} seeds, each the median of its last 20 evaluations")
+    print(f"\nplot: {out}/learning-curves.png    runs: mma runs {out}\n\nTry next:", file=sys.stderr)
     for command, why in NEXT:
-        console.print(f"  {command:<58} {why}", highlight=False, markup=False)
-
-
-NEXT = (
-    ("mma train digits --set query=diff2.aug-kmeans", "one run, another query"),
-    ("mma show digits", "every setting"),
-    ("mma data get folder --from PHOTOS --name mine", "your own photos, then:"),
-    ("mma train folder --set data.name=folder:mine", "train on them"),
-    ("mma data list", "Fashion-MNIST, CIFAR-10, ..."),
-)
+        print(f"  {command:<58} {why}", file=sys.stderr)

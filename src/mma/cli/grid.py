@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 import sys
@@ -16,9 +17,9 @@ from mma.cli.train import Device, Inexact, Json, Settings
 from mma.machine import cores
 
 if TYPE_CHECKING:
-    from mma.experiments.engines import Options
-    from mma.experiments.grid import Cell, Grid
-    from mma.experiments.plan import Plan
+    from mma.experiments.design import Grid
+    from mma.experiments.engines import EngineOptions
+    from mma.experiments.report.results import Results
 
 Target = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="An experiment, a preset with --axis, or a grid folder.")
@@ -70,112 +71,51 @@ def grid(
     as_json: Json = False,
 ) -> None:
     """Run an experiment: many runs, shared trunks, one table. The same command goes on after any interruption."""
-    from mma.experiments.engines import ENGINES, Options
-    from mma.experiments.engines.worker import Means
+    from mma.experiments.axes import read_axes
+    from mma.experiments.engines import EngineOptions, check_engine
+    from mma.experiments.engines.worker import TrainingOptions
+    from mma.experiments.run import find_or_open, write_report
 
-    if engine not in ENGINES:
-        raise ValueError(f"no engine '{engine}'. There are: {', '.join(ENGINES)}.")
-    asked = {"--scale": scale, "--seeds": seeds, "--methods": methods, "--budgets": budgets}
-    new, folder = find_or_make(target, asked, axes or [], settings or [], out)
-    options = Options(Means(device, threads, inexact), workers, ray_address, ray_cpus, ray_gpus, ray_retries)
+    check_engine(engine)
+    new, folder = find_or_open(
+        target, out, scale=scale, seeds=seeds, methods=methods, budgets=budgets,
+        axes=read_axes(axes or []), settings=settings or [],
+    )  # fmt: skip
+    training = TrainingOptions(device, threads, inexact)
+    options = EngineOptions(training, workers, ray_address, ray_cpus, ray_gpus, ray_retries)
     if dry_run:
         show_plan(new, folder, options, as_json=as_json)
         return
+    train(new, folder, engine, options)
+    show_results(write_report(folder), folder, as_json=as_json)
+
+
+def train(new: Grid, folder: Path, engine: str, options: EngineOptions) -> None:
+    """Train what is missing, with a live table on a terminal and plain lines elsewhere."""
+    from mma.cli.board import progress
+    from mma.experiments.run import train_missing
+
     with stop_on_signals():
-        carry_out(new, folder, engine, options)
-    finish(folder, as_json=as_json)
+        train_missing(new, folder, engine, options, progress(), command())
 
 
-def find_or_make(
-    target: str, asked: dict[str, str | None], axes: list[str], settings: list[str], out: Path | None
-) -> tuple[Grid, Path]:
-    """Return the grid that the options describe, and its folder. Nothing is written yet."""
-    from mma.experiments import make
-    from mma.experiments.catalogue import EXPERIMENTS
-
-    given = [name for name, value in asked.items() if value is not None]
-    seeds, methods, budgets = asked["--seeds"], asked["--methods"], asked["--budgets"]
-    if axes:
-        wrong = [name for name in given if name != "--seeds"]
-        if wrong:
-            raise ValueError(f"{wrong[0]} belongs to an experiment's own table; with --axis every axis is yours.")
-        new = make.from_axes(target, axes, settings, seeds)
-    elif target in EXPERIMENTS:
-        new = make.from_experiment(
-            target, asked["--scale"], seeds=seeds, methods=methods, budgets=budgets, settings=settings
-        )
-    elif Path(target).is_dir():
-        return as_it_is(target, changed=bool(given or settings or out)), Path(target)
-    else:
-        raise ValueError(make.unknown(target))
-    return new, out or make.default_folder(new)
-
-
-def as_it_is(target: str, *, changed: bool) -> Grid:
-    """Open a grid to go on with it; options that would change it are refused."""
-    from mma.experiments import grid as grids
-
-    if changed:
-        raise ValueError(
-            f"{target} is a grid, and a grid goes on as it is. Add to it with the command that made it and --out {target}."
-        )
-    return grids.read(Path(target))
-
-
-def carry_out(new: Grid, folder: Path, name: str, options: Options) -> None:
-    """Do what is missing. The folder is ours alone while this lasts."""
-    from mma.cli.board import Board
-    from mma.data import load
-    from mma.experiments import grid as grids
-    from mma.experiments.engines import engine, finish_all
-    from mma.experiments.plan import plan
-    from mma.experiments.report.write import remember
-
-    load(new.base["data"]["name"])  # says how to get the data, before a hundred runs fail to find it
-    with grids.locked(folder):
-        whole = grids.adopt(folder, new)
-        remember(folder, command())
-        todo = plan(whole, folder, wanted(whole, new))
-        failures = grids.read_failures(folder)
-
-        def ended(place: Path, why: str | None) -> None:
-            note(folder, failures, place, why)
-            board.ended(place, why)
-
-        with Board(todo) as board:
-            if todo.todo:
-                finish_all([entry.job for entry in todo.todo], engine(name, options), board.tick, ended)
-
-
-def note(folder: Path, failures: dict[str, str], place: Path, why: str | None) -> None:
-    """Write down why a run failed, or forget why it once did."""
-    from mma.experiments import grid as grids
-
-    key = str(place.relative_to(folder))
-    failures.pop(key, None)
-    if why is not None:
-        failures[key] = why
-    grids.write_failures(folder, failures)
-
-
-def wanted(whole: Grid, new: Grid) -> list[Cell]:
-    """Return the cells that this command is about: all of the folder's when it was started by its folder."""
-    return sorted({cell for request in new.requests for cell in whole.cells(request)}, key=whole.cells().index)
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived."""
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Turn SIGTERM into Ctrl-C, and Ctrl-C into a sentence: everything is stored, and the same command goes on."""
+    """End with a sentence after Ctrl-C (code 130) or SIGTERM (code 143), when every run's state is stored."""
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    def terminate(*_: object) -> None:
+        raise Terminated
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    except KeyboardInterrupt:
-        print(f"\nstopped; every run is stored as far as it came. Go on with  {command()}", file=sys.stderr)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stop:
+        print(f"\nstopped; the state of every run is stored. Go on with  {command()}", file=sys.stderr)
+        raise typer.Exit(143 if isinstance(stop, Terminated) else 130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -185,20 +125,13 @@ def command() -> str:
     return shlex.join(["mma", *sys.argv[1:]])
 
 
-def finish(folder: Path, *, as_json: bool) -> None:
-    """Write the report, print the table, and list what failed with the way to try again."""
-    from mma.experiments import grid as grids
-    from mma.experiments.report import tables
-    from mma.experiments.report.collect import from_grid
-    from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost, write_all
-    from mma.run import write_whole
+def show_results(found: Results, folder: Path, *, as_json: bool) -> None:
+    """Print the table, and list what failed with the way to try again."""
+    from mma.experiments.folder import read_failures
 
-    found = from_grid(folder)
-    write_all(found, folder / "report", f"mma report {folder}")
-    if found.by_total:
-        write_whole(folder / LABELED_VS_UNLABELED, for_cost(found))
-    print(tables.FORMATS["json" if as_json else "md"](tables.table(found)))
-    failures = grids.read_failures(folder)
+    table = found.table()
+    print(table.as_json() if as_json else table.as_markdown())
+    failures = read_failures(folder)
     for place, why in failures.items():
         print(f"failed: {folder / place}: {why}\n  try it alone:  mma train {folder / place}", file=sys.stderr)
     print(f"report: {folder}/report/report.html   statistics: mma report {folder}", file=sys.stderr)
@@ -207,19 +140,12 @@ def finish(folder: Path, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def show_plan(new: Grid, folder: Path, options: Options, *, as_json: bool) -> None:
+def show_plan(new: Grid, folder: Path, options: EngineOptions, *, as_json: bool) -> None:
     """Print what would be run."""
-    import json
-
-    from mma.cli.board import plan_rows, print_plan
-    from mma.experiments import grid as grids
+    from mma.cli.board import plan_rows, plan_text
     from mma.experiments.estimate import costs
-    from mma.experiments.plan import plan
+    from mma.experiments.run import plan_request
 
-    whole = grids.merged(grids.read(folder), new, folder) if (folder / grids.FILE).exists() else new
-    made: Plan = plan(whole, folder, wanted(whole, new))
-    found, speeds = costs(made, options.means)
-    if as_json:
-        print(json.dumps(plan_rows(made, found), indent=1))
-    else:
-        print_plan(made, found, speeds, options)
+    plan = plan_request(new, folder)
+    found, speeds = costs(plan, options.training)
+    print(json.dumps(plan_rows(plan, found), indent=1) if as_json else plan_text(plan, found, speeds, options.workers))

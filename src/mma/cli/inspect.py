@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mma.cli.terminal import print_table, talk
 from mma.cli.train import Json, Settings
 from mma.text import printable
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mma.config import Config
-    from mma.query import Query
-    from mma.run import Row
-    from mma.training.job import Job
+    from mma.files import Row
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 # What `Run.summary` says of a run.
 SUMMARY = (
     *("run", "preset", "algorithm", "query", "seed", "labels"),
-    *("step", "steps", "status", "busy", "accuracy"),
+    *("step", "steps", "status", "busy", "accuracy", "median_accuracy"),
 )
 
 
@@ -32,10 +30,10 @@ def show(
     name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset or a run folder.")], settings: Settings = None
 ) -> None:
     """Print a preset's (or a run's) whole config as JSON."""
-    print(described(name, settings or []).model_dump_json(indent=2))
+    print(config_of(name, settings or []).model_dump_json(indent=2))
 
 
-def described(name: str, settings: list[str]) -> Config:
+def config_of(name: str, settings: list[str]) -> Config:
     """Return the config of a preset or a run, with some settings changed."""
     from mma.config import change, from_json
     from mma.presets import PRESETS, preset
@@ -56,7 +54,7 @@ def flop(
 
     from mma.experiments.flops import flop as count
 
-    found = count(described(name, settings or []))
+    found = count(config_of(name, settings or []))
     if as_json:
         print(json.dumps({**asdict(found), "total": found.total}))
         return
@@ -72,45 +70,18 @@ def flop(
         print(f"{count_:9.2e} FLOP  {what}")
 
 
-def opened(folder: Path) -> Job:
-    """Bring a run's latest state into memory, changing nothing."""
-    from mma.run import Run
-    from mma.training.job import look_at
-
-    return look_at(Run.open(folder))
-
-
 def evaluate(folder: RunFolder, as_json: Json = False) -> None:
     """Test a run's latest model: accuracy in all and per class."""
-    job = opened(folder)
-    found = {"run": str(folder), "step": job.state.step, **tested(job)}
+    from mma.training.inspect import evaluate as test
+
+    found = test(folder)
     if as_json:
         print(json.dumps(found))
         return
-    print(f"{folder}, step {found['step']:,}: {found['accuracy']:.2f} % of {found['images']:,} test images")
+    at = f"step {found['step']:,}, {found['images']:,} test images"
+    print(printable(f"{folder}: {found['accuracy']:.2f} % accuracy ({at})"))
     for name, value in found["per_class"].items():
         print(f"  {value:6.2f} %  {printable(name)}")
-
-
-def tested(job: Job) -> dict[str, Any]:
-    """Return how many test images have a label, and the accuracy on them in all and per class."""
-    import numpy as np
-
-    from mma.training.evaluate import percent_correct, probabilities
-    from mma.training.stream import seen
-
-    labels = job.data.test.labels
-    known = np.flatnonzero(labels >= 0)
-    if not len(known):
-        raise ValueError(f"{job.data.name} has no labeled test images, so there is nothing to test on.")
-    test = seen(job.test, job.config, job.state.step - 1)  # of the size it was trained with
-    probs, truth = probabilities(job.state.teacher, test, known), labels[known]
-    each = {
-        c: percent_correct(probs[truth == k], truth[truth == k])
-        for k, c in enumerate(job.data.test.classes)
-        if (truth == k).any()
-    }
-    return {"images": len(known), "accuracy": percent_correct(probs, truth), "per_class": each}
 
 
 def query(
@@ -120,37 +91,19 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Print which unlabeled images the run's latest model would ask about, and their scores."""
-    from mma.query import Query
+    from mma.run import Run
+    from mma.training.inspect import suggest
 
-    job = opened(folder)
-    chosen = Query.parse(strategy or ("random" if job.config.passive else job.config.query))
-    rows = picks(job, chosen, n)
+    run = Run.open(folder)
+    picks = suggest(run, n, strategy)
     if as_json:
-        print(json.dumps({"run": str(folder), "step": job.state.step, "strategy": str(chosen), "picks": rows}))
+        chosen = strategy or run.config()["query"]
+        print(json.dumps({"run": str(folder), "step": run.checkpoint_steps()[-1], "strategy": chosen, "picks": picks}))
         return
-    named = bool(job.data.train.names)
+    named = "name" in picks[0]
     print("index\tscore" + ("\tname" if named else ""))
-    for row in rows:
-        print(f"{row['index']}\t{row['score']:.6g}" + (f"\t{printable(row['name'])}" if named else ""))
-
-
-def picks(job: Job, chosen: Query, n: int) -> list[dict[str, Any]]:
-    """Return the images that a query would choose by now: number, score, and name where images have one."""
-    from mma.rng import rng
-    from mma.training.ask import free_images, look
-
-    free = free_images(job)
-    if not len(free):
-        raise ValueError(
-            f"every image of {job.data.name} has a label or was asked about, so there is nothing to choose from."
-        )
-    found = look(job, free, chosen, job.state.step)
-    picked = chosen.selection(found, n, rng(job.config.seed, "look", job.state.step))
-    names = job.data.train.names
-    return [
-        {"index": int(i), "score": float(s), **({"name": names[i]} if names else {})}
-        for i, s in zip(picked.index, picked.scores, strict=True)
-    ]
+    for pick in picks:
+        print(f"{pick['index']}\t{pick['score']:.6g}" + (f"\t{printable(pick['name'])}" if named else ""))
 
 
 def runs(
@@ -163,7 +116,7 @@ def runs(
     )
     if not found:
         raise ValueError(f"no runs below {folder}. Start one with  mma train digits")
-    rows = [summarised(place) for place in found]
+    rows = [summary_of(place) for place in found]
     if as_json:
         print(json.dumps(rows))
     else:
@@ -179,7 +132,7 @@ def may_be_a_run(path: Path) -> bool:
     return isinstance(config, dict) and isinstance(config.get("format"), int)
 
 
-def summarised(place: Path) -> Row:
+def summary_of(place: Path) -> Row:
     """Return what the table shows of one run; of one that cannot be read, that it is there, and say why on stderr."""
     from mma.run import Run
 
@@ -187,22 +140,19 @@ def summarised(place: Path) -> Row:
         return Run.open(place).summary()
     except Exception as error:  # whatever is wrong with one run, the others are listed
         why = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
-        print(f"unreadable: {place}: {printable(' '.join(why.split()))}", file=sys.stderr)
+        talk(f"unreadable: {place}: {' '.join(why.split())}")
         return {**dict.fromkeys(SUMMARY), "run": str(place), "status": "unreadable", "busy": False}
 
 
 def show_runs(rows: Sequence[Row]) -> None:
     """Print one line per run."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
-    heading = ("run", "algorithm", "query", "seed", "labels", "step", "status", "accuracy")
-    table = Table(*heading, box=None, header_style="bold")
-    for row in rows:
+    def cells(row: Row) -> list[str]:
         known = [row["algorithm"], row["query"], row["seed"], row["labels"]]
-        cells = ["-" if value is None else str(value) for value in known]
         far = "-" if row["step"] is None else f"{row['step']:,}/{row['steps']:,}"
-        done = "-" if row["accuracy"] is None else f"{row['accuracy']:.2f}"
-        table.add_row(escape(row["run"]), *cells, far, row["status"] + (" (running)" if row["busy"] else ""), done)
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+        status = row["status"] + (" (running)" if row["busy"] else "")
+        accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.2f}"
+        return [row["run"], *("-" if value is None else str(value) for value in known), far, status, accuracy]
+
+    headings = ("run", "algorithm", "query", "seed", "labels", "step", "status", "accuracy, %")
+    print_table(headings, [cells(row) for row in rows], right={"seed", "labels", "step", "accuracy, %"})

@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: one live line on a terminal, a few plain lines elsewhere. All on stderr."""
+"""What a person sees while a run trains: a bar on a terminal, plain lines elsewhere. All on stderr."""
 
 from __future__ import annotations
 
@@ -7,95 +7,92 @@ import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
-
+from mma.cli.terminal import Progress, talk, warn
+from mma.cli.terminal import span as span  # INTEGRATE: drop `as span` once board.py imports it from terminal
 from mma.growth import Round
 from mma.run import Run
 from mma.training.watch import Watch
 
-WARM = 1  # steps before the clock starts: the first one allocates
+WARM_UP = 1  # steps before the clock starts: the first one allocates
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stoppable(Watch):
-    """Turns Ctrl-C and SIGTERM into a clean stop."""
+class SignalWatch(Watch):
+    """Stops a run, with its state stored, on Ctrl-C or SIGTERM."""
+
+    signal: int | None = None  # the one that asked to stop
 
     def __enter__(self) -> Self:
-        self.handlers = {s: signal.signal(s, self.asked_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        self.handlers = {number: signal.signal(number, self.handle) for number in SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
-    def asked_to_stop(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         """Stop after this step the first time; at once the second time (as safe, but the last steps are lost)."""
         if self.stop and number == signal.SIGTERM:
             return  # a scheduler and torchrun may both send it
         if self.stop:
             raise KeyboardInterrupt
-        self.stop = True
+        self.stop, self.signal = True, number
         self.say("stopping after this step; once more to stop at once")
 
 
-class Live(Stoppable):
-    """Draws the live line and prints an honest estimate of the time."""
+class Live(SignalWatch):
+    """Shows progress, new numbers, each warning once, and an estimate of the time from measured steps."""
 
     def __init__(self, run: Run, *, again: str, tensorboard: bool = False) -> None:
-        self.run, self.again, self.console = run, again, Console(stderr=True)
-        self.board = board(run) if tensorboard else None
-        self.progress = Progress(
-            BarColumn(bar_width=12),
-            TextColumn("{task.fields[text]}"),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
-        self.first: tuple[int, float] | None = None
-        self.end, self.last, self.drawn, self.told, self.speed = 0, "", 0.0, False, 0.0
-        self.seen: set[str] = set()
+        self.run, self.again = run, again
+        self.board = open_board(run) if tensorboard else None
+        self.progress = Progress()
+        self.clock_start: tuple[int, float] | None = None  # step and time
+        self.end, self.numbers, self.speed, self.has_estimate = 0, "", 0.0, False
+        self.warnings: set[str] = set()
 
     def __enter__(self) -> Self:
-        self.progress.start()
+        self.progress.__enter__()
         return super().__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         super().__exit__(kind, error, tb)
-        self.progress.stop()
+        self.progress.__exit__(kind, error, tb)
         self.estimate()  # a run stopped after a few steps still says what the whole would take
         if self.board is not None:
             self.board.close()
 
     def begin(self, *, step: int, end: int, rounds: tuple[Round, ...]) -> None:
         """Show where the run is."""
-        self.end = end
-        self.task = self.progress.add_task("train", total=end, completed=step, text="")
-        self.first_step = step
+        self.end, self.first_step = end, step
         labels = f"{rounds[0].labels} -> {rounds[-1].labels}" if len(rounds) > 1 else f"{rounds[0].labels}"
         self.say(f"{self.run.folder}: step {step:,} of {end:,}, {labels} labels, {len(rounds)} rounds")
 
     def stepped(self, step: int, labels: int) -> None:
-        """Move the line, a few times a second."""
+        """Measure the speed and show the progress."""
         now = time.monotonic()
-        if self.first is None and step - self.first_step >= WARM:
-            self.first = (step, now)
-        if self.first is None or step <= self.first[0]:
+        if self.clock_start is None and step - self.first_step >= WARM_UP:
+            self.clock_start = (step, now)
+        if self.clock_start is None or step <= self.clock_start[0]:
             return
-        self.speed = speed = (step - self.first[0]) / (now - self.first[1])
-        if now - self.first[1] > 5 or step - self.first[0] >= 20:
+        steps, seconds = step - self.clock_start[0], now - self.clock_start[1]
+        self.speed = steps / seconds
+        if seconds > 5 or steps >= 20:
             self.estimate()
-        if now - self.drawn > 0.2:
-            self.drawn = now
-            left = span((self.end - step) / speed)
-            pace = f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
-            text = f"{step:,}/{self.end:,} {pace}, {left} left, {labels} labels {self.last}"
-            self.progress.update(self.task, completed=step, text=text)
+        self.progress.update(step, self.end, lambda: self.describe(step, labels))
+
+    def describe(self, step: int, labels: int) -> str:
+        """Return where the run is, in one line."""
+        pace = f"{self.speed:.1f} steps/s" if self.speed >= 1 else f"{1 / self.speed:.1f} s/step"
+        left = span((self.end - step) / self.speed)
+        line = f"step {step:,}/{self.end:,}, {pace}, {left} left, {labels} labels"
+        return f"{line}, {self.numbers}" if self.numbers else line
 
     def estimate(self) -> None:
         """Say once, from measured steps, how long the whole takes."""
-        if self.told or not self.speed:
+        if self.has_estimate or not self.speed:
             return
-        self.told = True
+        self.has_estimate = True
         import torch
 
         where = f"{torch.get_num_threads()} threads" if not torch.cuda.is_available() else "this device"
@@ -106,10 +103,10 @@ class Live(Stoppable):
         )
 
     def evaluated(self, row: dict[str, Any]) -> None:
-        """Show the new numbers; say each warning once."""
+        """Show the new numbers and warnings."""
         losses = ", ".join(f"{name} {value:.3g}" for name, value in row["loss"].items())
-        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} %, "
-        self.last = accuracy + losses  # the losses last: on a narrow terminal they are cut off first
+        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} % accuracy, "
+        self.numbers = accuracy + losses  # the losses last: on a narrow terminal they are cut off first
         for warning in row["warnings"]:
             self.warn(warning)
         if self.board is not None:
@@ -117,32 +114,28 @@ class Live(Stoppable):
 
     def say(self, message: str) -> None:
         """Print a line above the bar."""
-        self.console.print(escape(message), highlight=False, soft_wrap=True)
+        talk(message)
 
     def warn(self, message: str) -> None:
-        """Print a line that stands out, once for each kind of warning."""
+        """Print a warning, once for each kind."""
         kind = message.split(":")[0].lstrip("0123456789% ")
-        if kind in self.seen:
-            return
-        self.seen.add(kind)
-        self.console.print(f"[yellow]warning:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        if kind not in self.warnings:
+            self.warnings.add(kind)
+            warn(message)
 
 
-def span(seconds: float) -> str:
-    """Say a duration in the unit a person would use."""
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def board(run: Run) -> Any:
-    """Open TensorBoard's event file with the rows there are already."""
+def require_tensorboard() -> Any:
+    """Return TensorBoard's writer class, or say how to install it."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ValueError("--tensorboard needs TensorBoard: pip install 'mma-learn[tensorboard]'") from None
-    writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=0)
+    return SummaryWriter
+
+
+def open_board(run: Run) -> Any:
+    """Open TensorBoard's event file with the rows there are already."""
+    writer = require_tensorboard()(str(run.folder / "tensorboard"), purge_step=0)
     for row in run.read("metrics"):
         write_row(writer, row)
     return writer

@@ -1,4 +1,4 @@
-"""`mma train` and `mma fork`: make a run and bring it to its end, from wherever it is."""
+"""`mma train` and `mma fork`: create a run, or go on with one, and train it to its end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mma.text import printable
+
 if TYPE_CHECKING:
+    from mma.data import DataSet
+    from mma.files import Row
     from mma.run import Run
     from mma.training.ranks import Ranks
+
+WAITING = 3  # exit code of a run that waits for labels
 
 Target = Annotated[str, typer.Argument(help="A preset (new run) or a run folder (go on with it).")]
 Out = Annotated[
@@ -52,8 +59,10 @@ def train(
     """Train a preset, or go on with a run. Ctrl-C stops cleanly; the same command goes on where it stopped.
 
     On several devices:  torchrun --nproc-per-node N -m mma train ...
+
+    Exit codes: 0 done, 3 waiting for labels, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
     """
-    from mma.cli.live import Live, Stoppable
+    from mma.cli.live import Live, SignalWatch, require_tensorboard
     from mma.data import load
     from mma.run import Run
     from mma.training.host import Host
@@ -62,20 +71,25 @@ def train(
 
     on = Host(device, threads, compile or None)
     on.check()  # before a folder is made
-    with together() as ranks:
-        run = Run(Path(ranks.told(lambda: str(find_or_make(target, out, settings or []).folder))))
-        again = f" mma train {run.folder}" if ranks.size == 1 else "the same torchrun command"
-        with Live(run, again=again, tensorboard=tensorboard) if ranks.first else Stoppable() as live:
-            data = load(ranks.told(run.config)["data"]["name"])
+    if tensorboard:
+        require_tensorboard()
+    with team() as ranks:
+        run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, settings or []).folder))))
+        again = f" mma train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
+        with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
+            data = load(ranks.from_first_rank(run.config)["data"]["name"])
             train_run(
-                run, DatasetLabels(data.train), until=until, watch=live, on=on, inexact=inexact, data=data, ranks=ranks
+                run, DatasetLabels(data.train), until=until, watch=watch, on=on, inexact=inexact, data=data, ranks=ranks
             )
         if ranks.first:
-            report(run, again, as_json=as_json)
+            report(run, data, again, as_json=as_json)
+    # Of several processes, one that fails would make torchrun begin again; torchrun has a code of its own.
+    if ranks.size == 1:
+        raise typer.Exit(exit_code(run, watch.signal))
 
 
 @contextmanager
-def together() -> Iterator[Ranks]:
+def team() -> Iterator[Ranks]:
     """Join the other processes of torchrun, if there are any. The first speaks; another says what it alone knows."""
     from mma.training.ranks import Elsewhere, joined
 
@@ -91,11 +105,12 @@ def together() -> Iterator[Ranks]:
             raise ValueError(f"rank {ranks.rank}: {error}") from error
 
 
-def find_or_make(target: str, out: Path | None, settings: list[str]) -> Run:
-    """Open the run that `target` is, or make a new one from the preset it names."""
+def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
+    """Open the run that `target` is, or create a new one from the preset it names."""
     from mma.config import change, from_json
     from mma.presets import PRESETS, preset
     from mma.run import Run
+    from mma.training.begin import new_run
 
     if target not in PRESETS and Path(target).exists():
         run = Run.open(Path(target))
@@ -105,7 +120,8 @@ def find_or_make(target: str, out: Path | None, settings: list[str]) -> Run:
             )
         return run
     config = change(preset(target), settings)
-    folder = out or Path("runs") / f"{config.preset}-{config.algorithm.name}-{config.query}-seed{config.seed}"
+    asks = config.query if config.growth.policy.name == "count" else config.growth.policy.name
+    folder = out or Path("runs") / f"{config.preset}-{config.algorithm.name}-{asks}-seed{config.seed}"
     if (folder / "config.json").exists():
         run = Run.open(folder)
         if from_json(run.config()) != config:
@@ -113,10 +129,10 @@ def find_or_make(target: str, out: Path | None, settings: list[str]) -> Run:
                 f"{folder} holds a run with other settings. Choose another --out, or go on:  mma train {folder}"
             )
         return run
-    return Run.create(folder, config.model_dump(mode="json"))
+    return new_run(config, folder)
 
 
-def report(run: Run, again: str, *, as_json: bool) -> None:
+def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:
     """Say on stdout how things stand, and how to go on."""
     summary = run.summary()
     if as_json:
@@ -124,21 +140,34 @@ def report(run: Run, again: str, *, as_json: bool) -> None:
         return
     match summary["status"]:
         case "done":
-            print(f"{run.folder}: done. {verdict(run)}")
+            text = f"done. {result(summary, count_test_images(run, data))}"
         case "waiting":
-            print(f"{run.folder}: waiting for {len(run.unanswered())} labels. Then go on with {again}")
+            text = f"waiting for {len(run.unanswered())} labels. Then go on with {again}"
         case _:
-            print(f"{run.folder}: stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}")
+            text = f"stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}"
+    print(printable(f"{run.folder}: {text}"))
 
 
-def verdict(run: Run) -> str:
-    """Say the result of a finished run in a sentence."""
-    labels = sum(row["label"] >= 0 for row in run.read("labels"))
-    match run.result():
-        case None:
-            return f"{labels} labels; there is no test set to measure accuracy on."
-        case accuracy, count:
-            return f"{accuracy:.2f} % accuracy with {labels} labels (median of the last {count} evaluations)."
+def result(summary: Row, images: int) -> str:
+    """Return the result of a finished run in a sentence: the accuracy of the model it hands out."""
+    labels = summary["labels"]
+    if summary["accuracy"] is None:
+        return f"{labels} labels; there is no test set to measure accuracy on."
+    at = f"step {summary['step']:,}, {images:,} test images"
+    return f"{summary['accuracy']:.2f} % accuracy with {labels} labels ({at})."
+
+
+def count_test_images(run: Run, data: DataSet) -> int:
+    """Return the number of images that accuracy is measured on."""
+    return int(run.config()["data"]["validation"] or (data.test.labels >= 0).sum())
+
+
+def exit_code(run: Run, signal: int | None) -> int:
+    """Return 0 for a run that is done or reached --until, 128 + N for one stopped by signal N, 3 for one that waits."""
+    status = run.status()
+    if signal is not None and status != "done":
+        return 128 + signal
+    return WAITING if status == "waiting" else 0
 
 
 def fork(
@@ -151,4 +180,4 @@ def fork(
     from mma.training.fork import fork as fork_run
 
     step = fork_run(Run.open(source), out, budget)
-    print(f"{out}: starts from step {step:,} of {source}. Train it with  mma train {out}")
+    print(printable(f"{out}: starts from step {step:,} of {source}. Train it with  mma train {quote(str(out))}"))

@@ -63,7 +63,7 @@ def is_official(name: str, difference: str, *, accept: bool) -> bool:
     """Tell whether a file is the official one; one that differs is an error unless `accept`."""
     if difference and not accept:
         raise ValueError(
-            f"{printable(name)} is readable, but it is not the official file: {difference}. Replace it with the official "
+            f"{printable(name)} is not the official file: {difference}. Replace it with the official "
             "one, or add --accept-hash-mismatch to use it as it is."
         )
     return not difference

@@ -70,8 +70,7 @@ def read_photo(root: Path, name: str, side: int, *, grey: bool) -> tuple[NDArray
     _check_file(path, root)
     with path.open("rb") as file:
         key = hashlib.file_digest(file, "sha256").digest()  # reads a piece at a time
-        file.seek(0)
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(file, formats=FORMATS) as image:  # begins at the file's first byte again
             return _square(image, side, "L" if grey else "RGB"), np.frombuffer(key, np.uint8)
 
 

@@ -49,7 +49,7 @@ class Source:
     classes: int
     mirror: bool
     read: Reader
-    downloads: tuple[Original, ...]
+    downloads: tuple[Original, ...] = ()
     package_folders: tuple[Path, ...] = ()  # where a system's package puts the files
     download_folder: str = ""  # shared with another source; the source's own name if empty
 
@@ -196,6 +196,8 @@ def _find_originals(name: str, source: Source, root: Path | None, given: Path | 
     for directory in source.package_folders:
         if directory.is_dir():
             return directory
+    if not source.downloads:
+        raise ValueError(f"{name} has no download. Give the folder of its files:  mma data get {name} --from DIR")
     directory = (root or data_root()) / "downloads" / (source.download_folder or name)
     for original in source.downloads:
         fetch(original, directory)

@@ -77,15 +77,14 @@ def _check_whole(path: Path) -> None:
     size, position = path.stat().st_size, HEADER
     with path.open("rb") as file:
         header = file.read(HEADER)
-        if not header.startswith(b"MATLAB 5.0"[: len(header)]):
-            raise refusal(path.name, "is not a MATLAB file of version 5")
-        order = ">" if header[126:128] == b"MI" else "<"
+        if not header.startswith(b"MATLAB 5.0"[: len(header)]) or not b"IM".startswith(header[126:]):
+            raise refusal(path.name, "is not a little-endian MATLAB file of version 5")
         while position < size:
             file.seek(position)
             tag = file.read(8)
-            position += 8 + (struct.unpack(f"{order}4xI", tag)[0] if len(tag) == 8 else 0)
+            position += 8 + (struct.unpack("<4xI", tag)[0] if len(tag) == 8 else 0)
     if position != size or size <= HEADER:
-        raise refusal(path.name, f"is cut short: {size:,} bytes are here, and it says that it has more")
+        raise refusal(path.name, f"is cut short: it has {size:,} bytes, and its last part is not whole")
 
 
 @contextmanager

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Literal
 
 from mma.experiments.methods import (
     MIXMATCH,
-    RAMP_SHARE,
     Experiment,
     baselines,
     compute,
@@ -169,7 +167,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         "lab": lambda: Experiment(
             "every query and baseline on real 8x8 digits",
             "digits",
-            {**baselines(RAMP_SHARE), **EVERY_QUERY},
+            {**baselines(), **EVERY_QUERY},
             (60,),
             seeds=10,
         ),
@@ -208,7 +206,8 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             1_000,
             500,
             {1: 400, 5: 1_500, 20: 4_000, 100: 9_000},
-            ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600", "growth.purchases=5"),
+            ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600"),
+            purchases=5,
         ),
     },
     "lock-in-digits": {"lab": lambda: lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},
@@ -219,17 +218,10 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
 }
 
 
-def experiment(name: str, scale: str | None) -> tuple[Scale, Experiment]:
-    """Return an experiment at a scale; without one, at the paper's if it has that, else at ours."""
+def experiment(name: str, scale: str | None = None) -> tuple[Scale, Experiment]:
+    """Return an experiment at a scale; without one, at the paper's if it has that, else at lab scale."""
     scales = EXPERIMENTS[name]
-    chosen = scale or next(iter(scales))
     for known, make in scales.items():
-        if known == chosen:
+        if scale in (None, known):
             return known, make()
-    raise ValueError(f"{name} has no --scale {chosen}. It can be run at: {', '.join(scales)}.")
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    """Return ' Did you mean ...?' when there is something near."""
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    raise ValueError(f"{name} has no --scale {scale}. It can be run at: {', '.join(scales)}.")

@@ -11,24 +11,24 @@ import numpy as np
 import torch
 
 from mma.config import Config
-from mma.data import Images
-from mma.data.sources import Entry as DataEntry
-from mma.experiments.engines.worker import Means
-from mma.experiments.grid import Cell
+from mma.data import DataSet, Images
+from mma.data.sources import DataSetInfo
+from mma.experiments.design import GridCell
+from mma.experiments.engines.worker import TrainingOptions
 from mma.experiments.make import data_set
-from mma.experiments.plan import Entry, Plan
+from mma.experiments.plan import GridPlan, PlannedRun
 from mma.query import Query
 from mma.rng import rng
 from mma.training.evaluate import probabilities
 from mma.training.host import Host
-from mma.training.state import State, start
-from mma.training.step import training_step
-from mma.training.stream import Pixels, Stream, pixels_of
+from mma.training.state import start
+from mma.training.step import steps
+from mma.training.stream import Stream
 
 SMALL = 4  # images in the first, cheap step: if even that is slow, the whole batch is reckoned from it
 SLOW = 0.15  # seconds for that step from which on it stands for all
 ENOUGH = 1.0  # seconds to measure whole steps for
-LOOKED = 50  # images in the measured evaluation
+EVALUATED = 50  # images in the measured evaluation
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Speed:
     step: float  # seconds
     image: float  # seconds to evaluate one image
     state: int  # bytes of a stored state
-    whole: bool  # whether whole batches were measured
+    full_batch: bool  # False: reckoned from a small batch
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     """What a run costs."""
 
     seconds: float
@@ -53,56 +53,62 @@ def kind(config: Config) -> str:
     """Name what the speed of a run depends on."""
     algorithm = f"{config.algorithm.name} {config.algorithm.views}"
     optim = f"{config.optim.rule} {config.optim.batch} {config.optim.unlabeled_ratio} {config.optim.precision}"
-    views = f"{config.data.strong_labels} {config.data.small_side} {config.data.small_share}"
-    return f"{config.data.name} {config.net.model_dump_json()} {algorithm} {optim} {views}"
+    return f"{config.data.name} {config.net.model_dump_json()} {algorithm} {optim} {config.views.model_dump_json()}"
 
 
-def speeds(plan: Plan, means: Means) -> dict[str, Speed]:
+def speeds(plan: GridPlan, options: TrainingOptions) -> dict[str, Speed]:
     """Measure every distinct kind of run in the plan once."""
-    kinds = {kind(entry.config): entry.config for entry in plan.entries}
-    device = Host(means.device, means.threads).prepare()
+    kinds = {kind(run.config): run.config for run in plan.runs}
+    device = Host(options.device, options.threads).prepare()
     return {name: measure(config, device) for name, config in kinds.items()}
 
 
+class Trial:
+    """A run on random pixels in the shape of its data set, which need not be on this machine."""
+
+    def __init__(self, config: Config, device: torch.device, count: int) -> None:
+        self.config, self.images = config, random_images(data_set(config.data.name), count)
+        data = DataSet(config.data.name, self.images, self.images)
+        self.views = config.views.open(data, device, config.growth.steps)
+        self.state = start(config, self.views.shape, len(self.images.classes), device)
+
+    def step(self, at: int, batch: int) -> None:
+        """Make one training step as step `at` of the run, with `batch` labeled images."""
+        config = self.config.model_copy(update={"optim": self.config.optim.model_copy(update={"batch": batch})})
+        round, half = config.growth.rounds()[0], len(self.images) // 2
+        answers = {index: int(self.images.labels[index]) for index in range(half)}
+        stream = Stream(config, self.views, np.arange(len(self.images)), answers, round)
+        self.state.step = at
+        next(steps(self.state, config, stream, round, at + 1))
+
+    def evaluate(self) -> None:
+        """Evaluate all images."""
+        self.state.teacher.eval()
+        probabilities(self.state.teacher, self.views, np.arange(len(self.images)))
+
+
 def measure(config: Config, device: torch.device) -> Speed:
-    """Make a few steps with random pixels: the data set need not be on this machine."""
-    images = random_images(data_set(config.data.name), count=max(2 * config.optim.batch, LOOKED))
-    state = start(config, images, device)
-    pixels = pixels_of(images, device, config.data.shift, mirror=config.data.mirror)
-    state.teacher.eval()
-    look = partial(probabilities, state.teacher, pixels, np.arange(LOOKED))
-    look()
-    image = seconds(look, device) / LOOKED
-    some = config.model_copy(
-        update={"optim": config.optim.model_copy(update={"batch": min(SMALL, config.optim.batch)})}
+    """Make a few real steps and an evaluation."""
+    batch, last = config.optim.batch, config.growth.steps - 1
+    trial = Trial(config, device, max(2 * batch, EVALUATED))
+    image = repeat(trial.evaluate, device, least=1) / len(trial.images)
+    size = 4 * 4 * trial.state.weights.vector.numel()  # student, teacher and two moments, float32
+    few = min(SMALL, batch)
+    quick = repeat(partial(trial.step, last, few), device, least=1)
+    if quick > SLOW:
+        return Speed(quick * batch / few, image, size, full_batch=False)
+    share = config.views.early_share
+    begin = repeat(partial(trial.step, 0, batch), device) if share else 0.0  # with smaller images
+    return Speed(
+        share * begin + (1 - share) * repeat(partial(trial.step, last, batch), device), image, size, full_batch=True
     )
-    last = config.growth.rounds(passive=config.passive)[-1].end - 1
-    step = partial(one_step, state, some, images, pixels, last)
-    step()
-    cheap = seconds(step, device)
-    size = 4 * 4 * state.weights.vector.numel()  # student, teacher and two moments, float32
-    if cheap > SLOW:
-        return Speed(cheap * config.optim.batch / some.optim.batch, image, size, whole=False)
-    share, times = config.data.small_share, []
-    for at in (0, last) if share else (last,):  # the first steps may be made with smaller images
-        step = partial(one_step, state, config, images, pixels, at)
-        step()
-        times.append(repeated(step, device))
-    return Speed(share * times[0] + (1 - share) * times[-1], image, size, whole=True)
 
 
-def one_step(state: State, config: Config, images: Images, pixels: Pixels, at: int) -> None:
-    """Make one training step, as step `at` of the run."""
-    answers = {int(i): int(images.labels[i]) for i in range(len(images) // 2)}
-    round = config.growth.rounds(passive=config.passive)[0]
-    stream = Stream(config, pixels, np.arange(len(images)), answers, round, config.algorithm.views)
-    training_step(state, config.algorithm, config.optim, stream[at], age=state.step, ramp=0, rng=rng(1, "loss", 0))
-
-
-def repeated(work: Callable[[], object], device: torch.device) -> float:
-    """Return the median seconds of some repetitions."""
+def repeat(work: Callable[[], object], device: torch.device, least: int = 30) -> float:
+    """Return the median seconds of `least` repetitions, or of as many as a second allows; the first does not count."""
+    work()
     times: list[float] = []
-    while sum(times) < ENOUGH and len(times) < 30:
+    while not times or (sum(times) < ENOUGH and len(times) < least):
         times.append(seconds(work, device))
     return float(np.median(times))
 
@@ -116,32 +122,30 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - begin
 
 
-def random_images(entry: DataEntry, count: int) -> Images:
+def random_images(data: DataSetInfo, count: int) -> Images:
     """Return noise in the shape of a data set."""
-    height, width, channels = (int(side) for side in entry.size.split(" x "))
     draw = rng(0, "estimate")
-    pixels = draw.integers(0, 256, (count, height, width, channels), dtype=np.uint8)
-    labels = np.arange(count, dtype=np.int64) % entry.classes
-    return Images(pixels, labels, tuple(str(k) for k in range(entry.classes)))
+    pixels = draw.integers(0, 256, (count, *data.shape), dtype=np.uint8)
+    labels = np.arange(count, dtype=np.int64) % data.classes
+    return Images(pixels, labels, tuple(str(k) for k in range(data.classes)))
 
 
-def cost(entry: Entry, speed: Speed, data: DataEntry) -> Cost:
+def cost(run: PlannedRun, speed: Speed, data: DataSetInfo) -> RunCost:
     """Reckon steps, evaluations and queries that are still to be made, and what the run leaves on disk."""
-    config, growth = entry.config, entry.config.growth
-    evaluations = config.log.evaluations(entry.end) - entry.begin // config.log.every
-    rounds = growth.rounds(passive=config.passive)
-    queries = sum(round.begin > entry.begin or (round.begin == entry.begin > 0) for round in rounds[1:])
-    looks = 0 if config.passive else Query.parse(config.query).looks
+    config, growth = run.config, run.config.growth
+    evaluations = config.log.evaluations(run.end) - run.begin // config.log.every
+    queries = sum(round.begin > run.begin or (round.begin == run.begin > 0) for round in growth.rounds()[1:])
+    looks = Query.parse(config.query).looks
     pool = config.data.total or data.pool
     tested = config.data.validation or data.test
     images = evaluations * tested + queries * looks * pool
-    states = 2 + len([step for step in growth.kept_steps(passive=config.passive) if step >= entry.begin])
-    logs = 600 * config.log.evaluations(entry.end) + 40 * growth.budget
-    return Cost(entry.steps * speed.step + images * speed.image, states * speed.state + logs)
+    states = 2 + len([step for step in growth.kept_steps() if step >= run.begin])
+    logs = 600 * config.log.evaluations(run.end) + 40 * growth.budget
+    return RunCost(run.steps * speed.step + images * speed.image, states * speed.state + logs)
 
 
-def costs(plan: Plan, means: Means) -> tuple[dict[Cell, Cost], dict[str, Speed]]:
+def costs(plan: GridPlan, options: TrainingOptions) -> tuple[dict[GridCell, RunCost], dict[str, Speed]]:
     """Return what every run of the plan still costs here, and the speeds that this rests on."""
-    found = speeds(plan, means)
+    found = speeds(plan, options)
     data = data_set(plan.grid.base["data"]["name"])
-    return {entry.cell: cost(entry, found[kind(entry.config)], data) for entry in plan.entries}, found
+    return {run.cell: cost(run, found[kind(run.config)], data) for run in plan.runs}, found

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
 from mma.config import Config
-from mma.experiments.estimate import one_step, random_images
+from mma.experiments.estimate import Trial
 from mma.experiments.make import data_set
-from mma.nets.flops import counted, forward_flop
+from mma.nets.flops import count_flop, forward_flop
 from mma.query import Query
-from mma.training.state import start
-from mma.training.stream import pixels_of
 
 FEW = 4  # labeled images in a counted step
 
@@ -36,21 +35,18 @@ class Flop:
 
 def flop(config: Config) -> Flop:
     """Count a run. Evaluations and queries in the steps made with small images are counted as if they were of full size."""
-    entry = data_set(config.data.name)
-    images, rounds = random_images(entry, 2 * FEW), config.growth.rounds(passive=config.passive)
-    _, height, _, channels = images.pixels.shape
-    state, end = start(config, images, torch.device("cpu")), rounds[-1].end
-    image = forward_flop(state.teacher, channels, height)
-    pixels = pixels_of(images, torch.device("cpu"), config.data.shift, mirror=config.data.mirror)
-
-    def step_at(at: int, batch: int) -> int:
-        optim = config.optim.model_copy(update={"batch": batch})
-        return counted(partial(one_step, state, config.model_copy(update={"optim": optim}), images, pixels, at))
-
-    share = config.data.small_share
-    few, more = (share * step_at(0, batch) + (1 - share) * step_at(end - 1, batch) for batch in (FEW, 2 * FEW))
+    data, end = data_set(config.data.name), config.growth.steps
+    trial = Trial(config, torch.device("cpu"), 2 * FEW)
+    image = forward_flop(trial.state.teacher, trial.views.plain(np.zeros(1, np.int64)))
+    few, more = (step_flop(trial, batch) for batch in (FEW, 2 * FEW))
     step = few + (more - few) * (config.optim.batch / FEW - 1)  # updates cost the same with every batch
-    looks = 0 if config.passive else Query.parse(config.query).looks
-    asked = (len(rounds) - 1) * looks * (config.data.total or entry.pool)
-    tested = config.log.evaluations(end) * (config.data.validation or entry.test)
-    return Flop(image, step, step * end, float(image * tested), float(image * asked))
+    queries = (len(config.growth.rounds()) - 1) * Query.parse(config.query).looks * (config.data.total or data.pool)
+    evaluations = config.log.evaluations(end) * (config.data.validation or data.test)
+    return Flop(image, step, step * end, float(image * evaluations), float(image * queries))
+
+
+def step_flop(trial: Trial, batch: int) -> float:
+    """Count one training step, the mean over a run whose first steps may be made with smaller images."""
+    share = trial.config.views.early_share
+    first, last = (count_flop(partial(trial.step, at, batch)) for at in (0, trial.config.growth.steps - 1))
+    return share * first + (1 - share) * last

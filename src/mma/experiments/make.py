@@ -1,18 +1,30 @@
-"""From a name and some options to a grid: an experiment of the table, or a preset with axes of one's own."""
+"""Make a grid from a name and some options: an experiment of the catalogue, or a preset with axes of one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from mma.config import Config, change, from_json
-from mma.data.sources import Entry, catalogue
-from mma.experiments.axes import BUDGET, SEED, TOTAL, read_axes, rows, seeds_of, values_of, whole_numbers
-from mma.experiments.catalogue import EXPERIMENTS, experiment, suggestion
-from mma.experiments.grid import Cell, Grid, Request, chosen
-from mma.experiments.methods import Experiment
+from mma.data.sources import DataSetInfo, catalogue
+from mma.experiments.axes import (
+    BUDGET,
+    SEED,
+    TOTAL,
+    SettingValues,
+    Values,
+    row,
+    rows,
+    seeds_of,
+    settings_of,
+    values_of,
+    whole_numbers,
+)
+from mma.experiments.catalogue import EXPERIMENTS, experiment
+from mma.experiments.design import Grid, GridCell, Request
+from mma.experiments.methods import Experiment, Method
 from mma.presets import PRESETS, preset
-from mma.text import printable
+from mma.text import did_you_mean, printable
 
 OWN = "own"  # the scale of a grid whose axes the user chose
 
@@ -21,14 +33,14 @@ def from_experiment(
     name: str,
     scale: str | None = None,
     *,
-    seeds: str | None = None,
-    methods: str | None = None,
-    budgets: str | None = None,
-    settings: Sequence[str] = (),
+    seeds: Values | None = None,
+    methods: Values | None = None,
+    budgets: Values | None = None,
+    settings: SettingValues = (),
 ) -> Grid:
-    """Return the grid of an experiment, or the part of it that was asked for."""
+    """Return the grid of an experiment, or a part of it."""
     if name not in EXPERIMENTS:
-        raise ValueError(unknown(name))
+        raise ValueError(unknown_experiment(name))
     known, found = experiment(name, scale)
     return from_definition(name, known, found, seeds=seeds, methods=methods, budgets=budgets, settings=settings)
 
@@ -38,71 +50,74 @@ def from_definition(
     scale: str,
     found: Experiment,
     *,
-    seeds: str | None = None,
-    methods: str | None = None,
-    budgets: str | None = None,
-    settings: Sequence[str] = (),
+    seeds: Values | None = None,
+    methods: Values | None = None,
+    budgets: Values | None = None,
+    settings: SettingValues = (),
 ) -> Grid:
-    """Return the grid of an experiment that is described, in the table or elsewhere."""
-    base = change(preset(found.preset), [*found.settings, *settings])
+    """Return the grid of an experiment, from the catalogue or defined elsewhere."""
+    base = change(preset(found.preset), [*found.settings, *settings_of(settings)])
     request = Request(
-        methods=chosen(values_of(methods) if methods else None, found.methods, name),
+        methods=select_methods(methods, found.methods, name),
         totals=found.totals,
-        budgets=whole_numbers("--budgets", values_of(budgets)) if budgets else found.budgets,
-        seeds=seeds_of(seeds or str(found.seeds)),
+        budgets=found.budgets if budgets is None else whole_numbers("--budgets", budgets),
+        seeds=seeds_of(found.seeds if seeds is None else seeds),
     )
-    return checked(
-        Grid(
-            experiment=name,
-            scale=scale,
-            paper=found.paper,
-            pool=data_set(base.data.name).pool,
-            base=base.model_dump(mode="json"),
-            methods=dict(found.methods),
-            only=dict(found.only),
-            requests=(request,),
-        )
-    )
+    return complete(name, scale, base, found.methods, request, paper=found.paper, only=found.only)
 
 
-def from_axes(name: str, texts: Sequence[str], settings: Sequence[str] = (), seeds: str | None = None) -> Grid:
-    """Return the grid of a preset with the user's own axes."""
+def from_axes(
+    name: str,
+    axes: Mapping[str, Values],
+    settings: SettingValues = (),
+    seeds: Values | None = None,
+    methods: Mapping[str, SettingValues] | None = None,
+) -> Grid:
+    """Return the grid of a preset with one's own axes, or with named methods (each a set of settings) as its rows."""
     if name not in PRESETS:
-        hint = suggestion(name, list(PRESETS))
         raise ValueError(
-            f"--axis varies a preset, and '{printable(name)}' is none.{hint} Presets: {', '.join(PRESETS)}."
+            f"--axis varies a preset, and '{printable(name)}' is none.{did_you_mean(name, PRESETS)} "
+            f"Presets: {', '.join(PRESETS)}."
         )
-    axes, base = read_axes(texts), change(preset(name), settings)
-    if seeds and SEED in axes:
+    if seeds is not None and SEED in axes:
         raise ValueError("--seeds and --axis seed=... say the same thing. Give one of them.")
-    methods = rows(axes)
-    request = every_combination(tuple(methods), axes, base, seeds)
-    return checked(
-        Grid(
-            experiment=name,
-            scale=OWN,
-            pool=data_set(base.data.name).pool,
-            base=base.model_dump(mode="json"),
-            methods=methods,
-            requests=(request,),
-        )
-    )
-
-
-def every_combination(
-    methods: tuple[str, ...], axes: Mapping[str, Sequence[str]], base: Config, seeds: str | None
-) -> Request:
-    """Ask for all methods at all values of the axes; an axis that is not given has the preset's value, or five seeds."""
-    return Request(
-        methods=methods,
+    base = change(preset(name), settings_of(settings))
+    made = rows(axes) if methods is None else {title: own_row(given) for title, given in methods.items()}
+    request = Request(
+        methods=tuple(made),
         totals=whole_numbers(TOTAL, axes[TOTAL]) if TOTAL in axes else (None,),
         budgets=whole_numbers(BUDGET, axes[BUDGET]) if BUDGET in axes else (base.growth.budget,),
-        seeds=whole_numbers(SEED, axes[SEED]) if SEED in axes else seeds_of(seeds or "5"),
+        seeds=whole_numbers(SEED, axes[SEED]) if SEED in axes else seeds_of(5 if seeds is None else seeds),
     )
+    return complete(name, OWN, base, made, request)
 
 
-def checked(grid: Grid) -> Grid:
-    """Refuse a grid that has a wrong setting anywhere, before anything runs."""
+def own_row(given: SettingValues) -> Method:
+    """Return a method with a user's settings."""
+    return row(given) if isinstance(given, Mapping) else Method(settings=tuple(given))
+
+
+def complete(
+    name: str,
+    scale: str,
+    base: Config,
+    methods: Mapping[str, Method],
+    request: Request,
+    *,
+    paper: str | None = None,
+    only: Mapping[int, tuple[str, ...]] | None = None,
+) -> Grid:
+    """Put a grid together. A wrong setting anywhere is refused here, before anything runs."""
+    grid = Grid(
+        experiment=name,
+        scale=scale,
+        paper=paper,
+        pool=data_set(base.data.name).pool,
+        base=base.model_dump(mode="json"),
+        methods={title: describe(base, method) for title, method in methods.items()},
+        only=dict(only or {}),
+        requests=(request,),
+    )
     cells = grid.cells()
     if not cells:
         raise ValueError("these axes leave no run: every budget is larger than every total.")
@@ -111,23 +126,43 @@ def checked(grid: Grid) -> Grid:
     return grid
 
 
-def config_of(grid: Grid, cell: Cell) -> Config:
-    """Return the whole config of one cell."""
-    method = grid.methods[cell.method]
+def describe(base: Config, method: Method) -> Method:
+    """Return the method with what its config says about it."""
+    config = change(base, method.settings)
+    return method.model_copy(update={"grows": config.growth.policy.grows, "supervised": config.algorithm.views == 0})
+
+
+def select_methods(given: Values | None, methods: Mapping[str, Method], experiment: str) -> tuple[str, ...]:
+    """Return the methods to run: those named, or all."""
+    names = tuple(methods) if given is None else values_of(given)
+    for name in names:
+        if name not in methods:
+            hint = did_you_mean(name, methods)
+            raise ValueError(f"{experiment} has no method '{printable(name)}'.{hint} It has: {', '.join(methods)}.")
+    return tuple(name for name in methods if name in names)
+
+
+def config_of(grid: Grid, cell: GridCell) -> Config:
+    """Return the config of one cell."""
+    method, base = grid.methods[cell.method], from_json(grid.base)
     place = [f"seed={cell.seed}", f"growth.budget={cell.budget}"]
     place += [] if cell.total is None else [f"data.total={cell.total}"]
-    budgets = sorted({other.budget for other in grid.cells() if other.family == cell.family}) if method.grows else []
-    base = from_json(grid.base)
     if base.growth.start > cell.budget and not method.grows:
         place.insert(0, f"growth.start={cell.budget}")  # a passive run has no start set of its own
-    config = change(base, [*method.settings, *place, f"growth.budgets={budgets}"])
+    config = change(base, [*method.settings, *place, f"growth.budgets={budgets_kept(grid, cell)}"])
     if method.ramp is None:
         return config
-    steps = config.growth.rounds(passive=config.passive)[-1].end
-    return change(config, [f"algorithm.ramp={round(method.ramp * steps)}"])
+    return change(config, [f"algorithm.ramp={round(method.ramp * config.growth.steps)}"])
 
 
-def data_set(name: str) -> Entry:
+def budgets_kept(grid: Grid, cell: GridCell) -> list[int]:
+    """Return the budgets of a growing cell's family: its run keeps the states that they can start from."""
+    if not grid.methods[cell.method].grows:
+        return []
+    return sorted({other.budget for other in grid.cells() if other.family == cell.family})
+
+
+def data_set(name: str) -> DataSetInfo:
     """Return what is known of a data set, whether it is here or not."""
     for entry in catalogue():
         if entry.name == name:
@@ -135,14 +170,34 @@ def data_set(name: str) -> Entry:
     raise ValueError(f"the data set {printable(name)} is not here. Make it with  mma data get  first.")
 
 
-def unknown(name: str) -> str:
+def unknown_experiment(name: str) -> str:
     """Say that there is no such experiment, grid folder or preset."""
     if name in PRESETS:
         return f"{name} is a preset: give it axes, like  mma grid {name} --axis query=random,diff2.aug-direct"
-    hint = suggestion(name, [*EXPERIMENTS])
+    hint = did_you_mean(name, EXPERIMENTS)
     return f"no experiment or grid folder '{printable(name)}'.{hint} Experiments: {', '.join(EXPERIMENTS)}."
 
 
+def find(
+    target: str,
+    *,
+    scale: str | None = None,
+    seeds: Values | None = None,
+    methods: Values | Mapping[str, SettingValues] | None = None,
+    budgets: Values | None = None,
+    axes: Mapping[str, Values] | None = None,
+    settings: SettingValues = (),
+) -> Grid:
+    """Return the grid of an experiment, or of a preset with axes or named methods."""
+    named = methods if isinstance(methods, Mapping) else None
+    if named is None and not axes:
+        return from_experiment(target, scale, seeds=seeds, methods=methods, budgets=budgets, settings=settings)
+    options = {"--scale": scale, "--methods": methods if named is None else None, "--budgets": budgets}
+    for option in (name for name, value in options.items() if value is not None):
+        raise ValueError(f"{option} belongs to an experiment's own table; with --axis every axis is yours.")
+    return from_axes(target, axes or {}, settings, seeds, named)
+
+
 def default_folder(grid: Grid) -> Path:
-    """Return where a grid goes when nobody says."""
+    """Return where a grid goes without --out."""
     return Path("grids") / (grid.experiment if grid.scale == OWN else f"{grid.experiment}-{grid.scale}")

@@ -6,27 +6,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mma.query.diversity import DIVERSITY
+from mma.settings import Settings
 
-RAMP_SHARE = 0.4  # Original: the baselines' unlabeled weight rises over the first 0.4 of all steps.
+PASSIVE = "growth.policy=passive"
 
 
-class Method(BaseModel):
+class Method(Settings):
     """One row of a table: what it changes in the base config."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     settings: tuple[str, ...] = ()  # path=value, as for --set
     ramp: float | None = Field(default=None, gt=0, le=1)  # algorithm.ramp as a share of the run's own steps
     where: Literal["always", "unlabeled", "labeled"] = "always"  # only cells with (without) unlabeled images
-
-    @property
-    def grows(self) -> bool:
-        """Whether the labeled set grows, so that budgets can share a trunk."""
-        chosen = [setting for setting in self.settings if setting.startswith("query=")]
-        return not chosen or chosen[-1] != "query=passive"
+    family: str | None = None  # what rows have in common that differ in length or in prices
+    steps: int | None = None  # length of a row that is compared over compute
+    # Read from the config when the grid is made, so that a report needs no torch:
+    grows: bool = True  # the labeled set grows, so that budgets can share a trunk
+    supervised: bool = False  # unlabeled images are never used
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ def growing(*queries: str) -> dict[str, Method]:
     return {query: Method(settings=(f"query={query}",)) for query in queries}
 
 
-def baselines(ramp: float | None = None) -> dict[str, Method]:
-    """Return the methods that draw the whole budget at the start, MixMatch last. `ramp` shortens their slow start."""
+def baselines() -> dict[str, Method]:
+    """Return the methods that draw the whole budget at the start, MixMatch last. Their ramps fit the length of a run."""
     names = {
         "MeanTeacher": "mean-teacher",
         "VAT": "vat",
@@ -58,8 +56,8 @@ def baselines(ramp: float | None = None) -> dict[str, Method]:
         "PseudoLabel": "pseudo-label",
     }
     return {
-        "Supervised": Method(settings=("algorithm=supervised", "query=passive")),
-        **{row: Method(settings=(f"algorithm={name}", "query=passive"), ramp=ramp) for row, name in names.items()},
+        "Supervised": Method(settings=("algorithm=supervised", PASSIVE)),
+        **{row: Method(settings=(f"algorithm={name}", PASSIVE)) for row, name in names.items()},
         **MIXMATCH,
     }
 
@@ -82,7 +80,7 @@ def lock_in(
     rows = [(query, name) for name in tried for query in ("random", "diff2.aug-direct")]
     grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *tried[name])) for query, name in rows}
     passive = {
-        f"MixMatch{name}": Method(settings=("query=passive", *plain, *tried[name]))
+        f"MixMatch{name}": Method(settings=(PASSIVE, *plain, *tried[name]))
         for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
     }
     about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
@@ -103,26 +101,39 @@ def remedies(larger: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def spending(preset: str, visible: int, budget: int, money: dict[int, int], settings: tuple[str, ...]) -> Experiment:
+def spending(
+    preset: str, initial_pool: int, budget: int, money: dict[int, int], settings: tuple[str, ...], purchases: int = 8
+) -> Experiment:
     """Return policies that spend the same money, for each price of a label in images; part of the pool is hidden at first.
 
     A tenth of the buyer's money goes into labels to measure by: it pays for what it wants to know.
     """
+    shares = {"labels only": 1.0, "images only": 0.0, "half and half": 0.5}
     rows: dict[str, Method] = {}
-    for price, sum_ in money.items():
-        prices = (f"growth.label_price={price}", "growth.image_price=1")
-        deal = (f"growth.money={sum_}", *prices, f"growth.visible={visible}")
-        for name, share in (("labels only", 1.0), ("images only", 0.0), ("half and half", 0.5)):
-            rows[f"{price}:1 {name}"] = Method(settings=("growth.policy=split", *deal, f"growth.share={share}"))
-        check = f"growth.check={sum_ // price // 10}"
-        rows[f"{price}:1 buyer"] = Method(settings=("growth.policy=buyer", *deal, check))
-    about = f"labels or images for the same money on {preset}, with {visible:,} images at the start"
+    for price, amount in money.items():
+        deal = {"money": amount, "label_price": price, "image_price": 1, "initial_pool": initial_pool}
+        deal["purchases"] = purchases
+        for name, share in shares.items():
+            rows[f"{price}:1 {name}"] = Method(settings=policy("split", **deal, share=share), family=name)
+        buyer = policy("buyer", **deal, held_out_labels=amount // price // 10)
+        rows[f"{price}:1 buyer"] = Method(settings=buyer, family="buyer")
+    about = f"labels or images for the same money on {preset}, with {initial_pool:,} images at the start"
     return Experiment(about, preset, rows, (budget,), settings)
+
+
+def policy(name: str, **settings: float) -> tuple[str, ...]:
+    """Return the settings of a growth policy."""
+    return (f"growth.policy={name}", *(f"growth.policy.{key}={value}" for key, value in settings.items()))
 
 
 def compute(lengths: Mapping[str, Iterable[int]]) -> dict[str, Method]:
     """Return families at several lengths in steps: `cifar10-fast`, what it was before, and the paper's network."""
-    return {f"{family} @ {n} steps": FAMILIES[family](n) for family, steps in lengths.items() for n in steps}
+    rows: dict[str, Method] = {}
+    for family, steps in lengths.items():
+        for n in steps:
+            made = FAMILIES[family](n)
+            rows[f"{family} @ {n} steps"] = made.model_copy(update={"family": family, "steps": n})
+    return rows
 
 
 def fast(*earlier: str) -> Callable[[int], Method]:
@@ -138,7 +149,7 @@ def papers(steps: int) -> tuple[str, ...]:
     """
     horizon = min(1 - 1 / max(round(steps / 20), 2), 0.999)  # averages over a thousand steps would come too late
     return (
-        *("data.strong_labels=0.0", "net=wrn", "algorithm=mixmatch", "optim.rule=adam"),
+        *("views.strong_labels=0.0", "net=wrn", "algorithm=mixmatch", "optim.rule=adam"),
         *("optim.lr=0.002", "optim.batch=64"),
         *("optim.warmup=0", "optim.decay=constant", "query=random"),
         *(f"net.bn_decay={horizon:.4f}", f"optim.ema_decay={horizon:.4f}"),
@@ -161,7 +172,7 @@ def phases(steps: int, evaluate: int) -> tuple[str, ...]:
 def split(growth: str, supervised: bool) -> dict[str, Method]:
     """Return the methods of a labeled-vs-unlabeled table: one that grows, and Supervised where everything is labeled."""
     rows = {growth: Method(settings=(f"query={growth}",), where="unlabeled")}
-    alone = Method(settings=("algorithm=supervised", "query=passive"), where="labeled")
+    alone = Method(settings=("algorithm=supervised", PASSIVE), where="labeled")
     return {**rows, "Supervised": alone} if supervised else rows
 
 
@@ -172,7 +183,7 @@ WITHOUT_REMEDY = (
     "growth.refresh_every=0",
     "growth.shrink=0.0",
 )
-WEAK = ("data.strong_labels=0.0",)
+WEAK = ("views.strong_labels=0.0",)
 NARROW = (*WEAK, "net.filters=16")
 FAMILIES: dict[str, Callable[[int], Method]] = {
     "fast": fast(),
@@ -182,4 +193,4 @@ FAMILIES: dict[str, Callable[[int], Method]] = {
     "WRN-28-2 MixMatch": lambda steps: Method(settings=papers(steps)),
 }
 
-MIXMATCH = {"MixMatch": Method(settings=("query=passive",))}
+MIXMATCH = {"MixMatch": Method(settings=(PASSIVE,))}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mma.config import Config, from_json
-from mma.experiments.grid import Cell, Grid, differences, whole
+from mma.experiments.design import Grid, GridCell, differences, refuse_changes
 from mma.experiments.make import config_of
 from mma.run import Run, Status
 from mma.training.fork import shared_end, shared_states
@@ -18,23 +18,23 @@ Role = Literal["alone", "trunk", "tail"]
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run folder to bring to its end. What it holds can travel to another machine as it is."""
+class RunTask:
+    """One run folder to train to its end. It can be sent to another machine as it is."""
 
     folder: Path
     config: dict[str, Any]
     sources: tuple[Path, ...] = ()  # runs of the same family whose stored states it may start from
-    after: Path | None = None  # the trunk it waits for
-    state: int = 0  # until the trunk has stored the state after this step
+    trunk: Path | None = None  # the run it waits for
+    state: int = 0  # until that run has stored the state after this step
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedRun:
     """One line of the plan."""
 
-    cell: Cell
+    cell: GridCell
     config: Config
-    job: Job
+    task: RunTask
     role: Role
     status: Status
     begin: int  # the step it starts from or goes on from
@@ -47,108 +47,105 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Every run that was asked for, finished or not."""
+class GridPlan:
+    """Every run of a request, finished or not."""
 
     grid: Grid
     folder: Path
-    entries: tuple[Entry, ...]
+    runs: tuple[PlannedRun, ...]
 
     @property
-    def todo(self) -> list[Entry]:
-        """Return the runs that are not done, seed by seed: an interrupted grid has whole pairs."""
-        left = [entry for entry in self.entries if entry.status != "done"]
-        return sorted(left, key=lambda entry: (entry.cell.seed, entry.role == "tail"))
+    def todo(self) -> list[PlannedRun]:
+        """Return the runs that are not done, seed by seed: an interrupted grid has complete pairs."""
+        left = [run for run in self.runs if run.status != "done"]
+        return sorted(left, key=lambda run: (run.cell.seed, run.role == "tail"))
 
     @property
-    def alone(self) -> int:
+    def steps_alone(self) -> int:
         """Steps of all runs if each were trained by itself from nothing."""
-        return sum(entry.end for entry in self.entries)
+        return sum(run.end for run in self.runs)
 
     @property
-    def shared(self) -> int:
+    def steps_shared(self) -> int:
         """Steps of all runs when budgets share their trunk, also from nothing."""
-        return sum(entry.end - shared_from(entry, self.entries) for entry in self.entries)
+        return sum(run.end - shared_from(run, self.runs) for run in self.runs)
 
     @property
-    def left(self) -> int:
+    def steps_left(self) -> int:
         """Steps still to make."""
-        return sum(entry.steps for entry in self.todo)
+        return sum(run.steps for run in self.todo)
 
 
-def shared_from(entry: Entry, entries: Sequence[Entry]) -> int:
+def shared_from(run: PlannedRun, runs: Sequence[PlannedRun]) -> int:
     """Return the step at which a run leaves the trunk of its family; 0 for trunks and runs that share nothing."""
-    if entry.config.passive or entry.config.growth.for_money:
+    if not run.config.growth.policy.grows:
         return 0
-    family = [other for other in entries if other.cell.family == entry.cell.family]
+    family = [other for other in runs if other.cell.family == run.cell.family]
     trunk = max(family, key=lambda other: other.cell.budget)
-    return 0 if trunk.cell == entry.cell else shared_end(trunk.config, entry.config)
+    return 0 if trunk.cell == run.cell else shared_end(trunk.config, run.config)
 
 
-def plan(grid: Grid, folder: Path, cells: Sequence[Cell]) -> Plan:
-    """Look at the folder and say what every cell still needs."""
-    entries: list[Entry] = []
+def plan(grid: Grid, folder: Path, cells: Sequence[GridCell] | None = None) -> GridPlan:
+    """Look at the folder and list what every cell still needs; without `cells`, for the whole grid."""
+    cells = grid.cells() if cells is None else cells
+    runs: list[PlannedRun] = []
     for _, family in groupby(sorted(cells, key=family_key), family_key):
-        entries += plan_family(grid, folder, list(family))
+        runs += plan_family(grid, folder, list(family))
     order = {cell: number for number, cell in enumerate(cells)}
-    return Plan(grid, folder, tuple(sorted(entries, key=lambda entry: order[entry.cell])))
+    return GridPlan(grid, folder, tuple(sorted(runs, key=lambda run: order[run.cell])))
 
 
-def family_key(cell: Cell) -> tuple[str, int, int]:
+def family_key(cell: GridCell) -> tuple[str, int, int]:
     """Sort cells that differ only in budget next to each other."""
     return cell.method, cell.total or 0, cell.seed
 
 
-def plan_family(grid: Grid, folder: Path, cells: list[Cell]) -> list[Entry]:
-    """Plan the budgets of one method and seed. Runs that are there go on; the largest missing budget is the trunk."""
+def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[PlannedRun]:
+    """Plan the budgets of one method and seed. Existing runs go on; the largest missing budget is the trunk."""
     relatives = [cell for cell in grid.cells() if cell.family == cells[0].family]
     begun = {c: folder / c.place for c in relatives if (folder / c.place / "config.json").exists()}
-    entries = [entry_begun(cell, config_of(grid, cell), begun[cell]) for cell in cells if cell in begun]
+    runs = [plan_begun(cell, config_of(grid, cell), begun[cell]) for cell in cells if cell in begun]
     missing = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.budget)
-    shares = grid.methods[cells[0].method].grows and not config_of(grid, cells[0]).growth.for_money
-    coming = [entry for entry in entries if entry.status != "done"]
+    shares = grid.methods[cells[0].method].grows
+    unfinished = [run for run in runs if run.status != "done"]
     for cell in missing:
         config = config_of(grid, cell)
-        job = Job(folder / cell.place, dump(config), tuple(begun.values()) if shares else ())
+        task = RunTask(folder / cell.place, dump(config), tuple(begun.values()) if shares else ())
         role: Role = "alone" if not shares or len(cells) == 1 else "trunk" if cell == missing[0] else "tail"
-        entry = after_best(Entry(cell, config, job, role, "new", stored(job), end_of(config)), coming if shares else [])
-        entries.append(entry)
-        coming += [entry] if cell == missing[0] else []
-    return entries
+        new = PlannedRun(cell, config, task, role, "new", latest_shared_state(task), config.growth.steps)
+        runs.append(wait_for_trunk(new, unfinished if shares else []))
+        unfinished += runs[-1:] if cell == missing[0] else []
+    return runs
 
 
-def after_best(entry: Entry, coming: Sequence[Entry]) -> Entry:
-    """Let a new run wait for the run under way that will share most with it, if that is more than what is stored."""
-    shared = [(shared_end(other.config, entry.config), other.job.folder) for other in coming]
-    state, trunk = max(shared, default=(0, entry.job.folder))
-    if state <= entry.begin:
-        return entry
-    sources = tuple(dict.fromkeys((*entry.job.sources, trunk)))
-    return replace(entry, begin=state, job=replace(entry.job, sources=sources, after=trunk, state=state))
+def wait_for_trunk(run: PlannedRun, unfinished: Sequence[PlannedRun]) -> PlannedRun:
+    """Let a new run wait for the unfinished run that will share most with it, if that is more than what is stored."""
+    shared = [(shared_end(other.config, run.config), other.task.folder) for other in unfinished]
+    state, trunk = max(shared, default=(0, run.task.folder))
+    if state <= run.begin:
+        return run
+    sources = tuple(dict.fromkeys((*run.task.sources, trunk)))
+    return replace(run, begin=state, task=replace(run.task, sources=sources, trunk=trunk, state=state))
 
 
-def entry_begun(cell: Cell, config: Config, folder: Path) -> Entry:
-    """Plan a run whose folder is there: it goes on by itself, whatever it was made from."""
+def plan_begun(cell: GridCell, config: Config, folder: Path) -> PlannedRun:
+    """Plan a run whose folder exists: it goes on by itself."""
     run = Run.open(folder)
-    changed = differences(whole(run.config()), dump(config))
-    if changed:
-        raise ValueError(
-            f"{folder} holds a run with other settings: {changed[0]}. Move it away, or choose another --out."
-        )
-    steps, end = run.checkpoint_steps(), end_of(config)
+    refuse_changes(folder, differences(run.config(), dump(config)))
+    steps, end = run.checkpoint_steps(), config.growth.steps
     done = min(steps[-1], end) if steps else 0
-    return Entry(cell, config, Job(folder, dump(config)), "alone", run.status(), done, end)
+    return PlannedRun(cell, config, RunTask(folder, dump(config)), "alone", run.status(), done, end)
 
 
-def stored(job: Job) -> int:
-    """Return the latest stored state among the sources that a new run could start from; 0 = none."""
-    return max((step for step, _ in usable(job)), default=0)
+def latest_shared_state(task: RunTask) -> int:
+    """Return the step of the latest stored state that a new run could start from; 0 = none."""
+    return max((step for step, _ in shared_sources(task)), default=0)
 
 
-def usable(job: Job) -> list[tuple[int, Path]]:
-    """Return, for each source that has one, the latest stored state it shares with the job."""
-    config, found = from_json(job.config), []
-    for source in job.sources:
+def shared_sources(task: RunTask) -> list[tuple[int, Path]]:
+    """Return the sources that share a stored state with the task, each with the step of the latest one."""
+    config, found = from_json(task.config), []
+    for source in task.sources:
         if (source / "config.json").exists():
             found += [(step, source) for step in shared_states(Run.open(source), config)[-1:]]
     return sorted(found)
@@ -157,8 +154,3 @@ def usable(job: Job) -> list[tuple[int, Path]]:
 def dump(config: Config) -> dict[str, Any]:
     """Return a config as it is stored."""
     return config.model_dump(mode="json")
-
-
-def end_of(config: Config) -> int:
-    """Return the last step of a run."""
-    return config.growth.rounds(passive=config.passive)[-1].end

@@ -36,7 +36,7 @@ def explain_gap(run: Run, log: str, first: int, step: int) -> str:
     what = {"queries": "round", "purchases": "round", "labels": "image", "metrics": "step"}[log]
     state = run.checkpoint_path(step)
     return (
-        f"{run.path(log)} has no row for {what} {first}, which led to the stored state of step {step}. The log is older than the "
-        f"state: perhaps the folder was copied while it was trained. Copy it again, or go back to an earlier state with  "
+        f"{run.path(log)} has no row for {what} {first}, which led to the stored state of step {step}. The log is older than "
+        f"the state: perhaps the folder was copied while it was trained. Copy it again, or go back to an earlier state with  "
         f"rm {state} && mma train {run.folder}"
     )

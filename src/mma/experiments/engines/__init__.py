@@ -1,4 +1,4 @@
-"""Bring many run folders to their end. An engine starts jobs and says which ended; this file decides what may start."""
+"""Train many run folders to their end. An engine starts tasks and reports which ended; this file decides what may start."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mma.experiments.engines.worker import Means
-from mma.experiments.plan import Job
+from mma.experiments.engines.worker import TrainingOptions
+from mma.experiments.plan import RunTask
 from mma.run import Run
 
 Ended = tuple[Path, str | None]  # the run's folder, and why it failed
 
 
 @dataclass(frozen=True)
-class Options:
-    """Where jobs run and with what. `local` looks at `workers`, `ray` at the rest; `means` is for both."""
+class EngineOptions:
+    """Where runs are trained. `local` looks at `workers`, `ray` at the rest; `training` is for both."""
 
-    means: Means = field(default_factory=Means)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
     workers: int = 1
     address: str | None = None  # of a Ray cluster; None = start one on this machine
     cpus: float = 1.0  # per task
@@ -27,18 +27,18 @@ class Options:
 
 
 class Engine(Protocol):
-    """Something that runs jobs: processes here, or a cluster."""
+    """Something that trains runs: processes here, or a cluster."""
 
-    def room(self) -> bool:
-        """Return whether another job may be started now."""
+    def has_room(self) -> bool:
+        """Return whether another task may be started now."""
         ...
 
-    def start(self, job: Job) -> None:
-        """Begin a job."""
+    def start(self, task: RunTask) -> None:
+        """Begin a task."""
         ...
 
-    def ended(self, seconds: float) -> list[Ended]:
-        """Wait at most so long for jobs to end, and return those that did."""
+    def wait(self, seconds: float) -> list[Ended]:
+        """Wait at most so long for tasks to end, and return those that did."""
         ...
 
     def close(self) -> None:
@@ -46,59 +46,64 @@ class Engine(Protocol):
         ...
 
 
-def finish_all(
-    jobs: Iterable[Job],
+def train_all(
+    tasks: Iterable[RunTask],
     engine: Engine,
-    tick: Callable[[set[Path]], None] = lambda running: None,
-    ended: Callable[[Path, str | None], None] = lambda folder, why: None,
+    on_tick: Callable[[set[Path]], None] = lambda running: None,
+    on_end: Callable[[Path, str | None], None] = lambda folder, why: None,
 ) -> None:
-    """Run all jobs. `tick` hears about twice a second what is running, `ended` what ended and why if it failed.
+    """Run all tasks. A run that fails stops no other.
 
-    A failing run stops no other.
+    `on_tick` is called about twice a second with the running folders, `on_end` with each folder that ended and why it failed.
     """
-    waiting, running = list(jobs), set[Path]()
+    waiting, running = list(tasks), set[Path]()
     try:
         while waiting or running:
-            unfinished = running | {job.folder for job in waiting}
-            for job in [job for job in waiting if ready(job, unfinished)]:
-                if engine.room():
-                    engine.start(job)
-                    waiting.remove(job)
-                    running.add(job.folder)
-            for folder, why in engine.ended(0.5):
+            unfinished = running | {task.folder for task in waiting}
+            for task in [task for task in waiting if is_ready(task, unfinished)]:
+                if engine.has_room():
+                    engine.start(task)
+                    waiting.remove(task)
+                    running.add(task.folder)
+            for folder, why in engine.wait(0.5):
                 running.discard(folder)
-                ended(folder, why)
-            tick(running)
+                on_end(folder, why)
+            on_tick(running)
     finally:
         engine.close()
 
 
-def ready(job: Job, unfinished: set[Path]) -> bool:
-    """Tell whether a job need not wait: its trunk has stored the state it starts from, or will store no more."""
-    if job.after is None or job.after not in unfinished or (job.folder / "config.json").exists():
+def is_ready(task: RunTask, unfinished: set[Path]) -> bool:
+    """Tell whether a task can start: its trunk has stored the state it starts from, or will store no more."""
+    if task.trunk is None or task.trunk not in unfinished or (task.folder / "config.json").exists():
         return True
-    return Run(job.after).checkpoint_path(job.state).exists()
+    return Run(task.trunk).checkpoint_path(task.state).exists()
 
 
-def local(options: Options) -> Engine:
+def local(options: EngineOptions) -> Engine:
     """Return an engine of processes on this machine."""
     from mma.experiments.engines.local import Local
 
-    return Local(options.workers, options.means)
+    return Local(options.workers, options.training)
 
 
-def ray(options: Options) -> Engine:
+def ray(options: EngineOptions) -> Engine:
     """Return an engine of tasks on a Ray cluster."""
     from mma.experiments.engines.on_ray import OnRay
 
     return OnRay(options)
 
 
-def engine(name: str, options: Options) -> Engine:
-    """Return the engine called `name`."""
+def check_engine(name: str) -> None:
+    """Refuse an engine that does not exist."""
     if name not in ENGINES:
         raise ValueError(f"no engine '{name}'. There are: {', '.join(ENGINES)}.")
+
+
+def create_engine(name: str, options: EngineOptions) -> Engine:
+    """Return the engine called `name`."""
+    check_engine(name)
     return ENGINES[name](options)
 
 
-ENGINES: dict[str, Callable[[Options], Engine]] = {"local": local, "ray": ray}
+ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"local": local, "ray": ray}

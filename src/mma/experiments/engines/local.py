@@ -4,74 +4,84 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing import connection
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import ModuleType
 
 from mma.experiments.engines import Ended
-from mma.experiments.engines.worker import GRACE, Means, Stoppable, outcome
-from mma.experiments.plan import Job
+from mma.experiments.engines.worker import GRACE, StopWithParent, TrainingOptions, failure_of
+from mma.experiments.plan import RunTask
+from mma.extensions import use_inherited
 
 
 @dataclass
 class Worker:
-    """A process that waits for jobs at the other end of a pipe."""
+    """A process that waits for tasks at the other end of a pipe."""
 
     process: SpawnProcess
     pipe: Connection
-    job: Path | None = None
+    task: Path | None = None  # the folder of the run it trains
 
 
 class Local:
     """W worker processes that live as long as the engine: importing torch costs seconds, a small run not much more."""
 
-    def __init__(self, workers: int, means: Means) -> None:
-        self.size, self.means = workers, means
+    def __init__(self, workers: int, options: TrainingOptions) -> None:
+        self.size, self.options = workers, options
         self.context = multiprocessing.get_context("spawn")
         self.workers: list[Worker] = []
 
-    def room(self) -> bool:
+    def has_room(self) -> bool:
         """Return whether a worker is idle or may be started."""
-        self.workers = [worker for worker in self.workers if worker.job is not None or worker.process.is_alive()]
-        return len(self.workers) < self.size or any(worker.job is None for worker in self.workers)
+        self.workers = [worker for worker in self.workers if worker.task is not None or worker.process.is_alive()]
+        return len(self.workers) < self.size or any(worker.task is None for worker in self.workers)
 
-    def start(self, job: Job) -> None:
-        """Hand the job to an idle worker, or to a new one."""
-        idle = [worker for worker in self.workers if worker.job is None]
-        worker = idle[0] if idle else self.hire()
-        worker.job = job.folder
-        with suppress(OSError):  # it may die this moment; `ended` finds that out and says so
-            worker.pipe.send(job)
+    def start(self, task: RunTask) -> None:
+        """Hand the task to an idle worker, or to a new one."""
+        idle = [worker for worker in self.workers if worker.task is None]
+        worker = idle[0] if idle else self.add_worker()
+        worker.task = task.folder
+        with suppress(OSError):  # it may die this moment; `wait` finds that out
+            worker.pipe.send(task)
 
-    def hire(self) -> Worker:
+    def add_worker(self) -> Worker:
         """Start another process."""
         here, there = self.context.Pipe()
-        process = self.context.Process(target=work, args=(there, self.means), daemon=True)
-        process.start()
+        process = self.context.Process(target=work, args=(there, self.options), daemon=True)
+        with hidden_main():
+            process.start()
         there.close()
         self.workers.append(Worker(process, here))
         return self.workers[-1]
 
-    def ended(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[Ended]:
         """Collect answers; a closed pipe is a dead worker."""
-        busy = {worker.pipe: worker for worker in self.workers if worker.job is not None}
+        busy = {worker.pipe: worker for worker in self.workers if worker.task is not None}
         if not busy:
             time.sleep(seconds)
-        return [self.answer(busy[pipe]) for pipe in wait(list(busy), seconds) if isinstance(pipe, Connection)]
+        return [
+            self.read_answer(busy[pipe])
+            for pipe in connection.wait(list(busy), seconds)
+            if isinstance(pipe, Connection)
+        ]
 
-    def answer(self, worker: Worker) -> Ended:
-        """Return what became of a worker's job."""
-        assert worker.job is not None
-        folder, worker.job = worker.job, None
+    def read_answer(self, worker: Worker) -> Ended:
+        """Return how a worker's task ended."""
+        assert worker.task is not None
+        folder, worker.task = worker.task, None
         try:
             return folder, worker.pipe.recv()
         except (EOFError, OSError):
             worker.process.join()
             self.workers.remove(worker)
-            return folder, death(worker.process.exitcode)
+            return folder, describe_exit(worker.process.exitcode)
 
     def close(self) -> None:
         """Ask the workers to store their states and end; those that do not in time are killed, which is as safe."""
@@ -85,28 +95,39 @@ class Local:
         self.workers = []
 
 
-def death(code: int | None) -> str:
-    """Say how a worker died."""
+@contextmanager
+def hidden_main() -> Iterator[None]:
+    """Keep new processes from importing the caller's script again, so that it needs no `if __name__ == "__main__"`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def describe_exit(code: int | None) -> str:
+    """Say how a process ended."""
     if code is not None and code < 0:
         hint = " (out of memory?)" if code == -signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{hint}"
     return f"its process ended with code {code}"
 
 
-def work(pipe: Connection, means: Means) -> None:
-    """Do the jobs that come through the pipe until it closes."""
-    watch = Stoppable()
+def work(pipe: Connection, options: TrainingOptions) -> None:
+    """Run the tasks that come through the pipe until it closes."""
+    watch = StopWithParent()
 
-    def asked(*_: object) -> None:
-        watch.asked = True
+    def request_stop(*_: object) -> None:
+        watch.stop_requested = True
 
+    use_inherited()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, asked)
+        signal.signal(number, request_stop)
     while not watch.stop:
         try:
             if not pipe.poll(0.5):
                 continue
-            job = pipe.recv()
-            pipe.send(outcome(job, means, watch))
+            pipe.send(failure_of(pipe.recv(), options, watch))
         except (EOFError, OSError):
             return

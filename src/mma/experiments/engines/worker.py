@@ -1,17 +1,15 @@
-"""What a worker does with one job: make the run folder if it is not there, then train it to its end."""
+"""What a worker does with one task: make the run folder if it is not there, then train it to its end."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from mma.data import DataSet, load
-from mma.experiments.plan import Job, usable
+from mma.experiments.plan import RunTask, shared_sources
+from mma.files import create_atomically
 from mma.run import Run
 from mma.training.fork import fork
 from mma.training.host import Host
@@ -24,61 +22,51 @@ GRACE = 30.0  # seconds for a worker that is asked to stop to end its step and s
 
 
 @dataclass(frozen=True)
-class Means:
-    """How runs are trained: the same for all jobs of a grid, or they would not be comparable."""
+class TrainingOptions:
+    """How runs are trained: the same for all runs of a grid, or they would not be comparable."""
 
     device: str | None = None  # None: what a run used before, else the CPU
     threads: int = 1  # of a new run; one that has begun keeps its own, or it could not go on exactly
     inexact: bool = False
 
 
-def finish(job: Job, means: Means, watch: Watch | None = None) -> None:
-    """Bring one run to its end from wherever it is. Safe to call again after any kind of death."""
-    run = prepared(job)
+def finish(task: RunTask, options: TrainingOptions, watch: Watch | None = None) -> None:
+    """Train one run to its end from wherever it is. Safe to call again after any interruption."""
+    run = open_or_create(task)
     if run.status() == "done":
         return
-    wait_for(run)
-    data = images(run.config()["data"]["name"])
+    wait_for_lock(run)
+    data = load_once(run.config()["data"]["name"])
     begun = (run.folder / "host.json").exists()
-    on = Host(means.device, None if begun else means.threads)
-    train(run, DatasetLabels(data.train), watch=watch, on=on, inexact=means.inexact, data=data)
+    host = Host(options.device, None if begun else options.threads)
+    train(run, DatasetLabels(data.train), watch=watch, on=host, inexact=options.inexact, data=data)
     if run.status() == "waiting":
         raise ValueError(f"{data.name} has images without a label, and a grid has nobody to ask.")
 
 
-def outcome(job: Job, means: Means, watch: Watch) -> str | None:
-    """Run one job and say why it failed; whatever goes wrong is the job's, not the worker's."""
+def failure_of(task: RunTask, options: TrainingOptions, watch: Watch) -> str | None:
+    """Run one task and return why it failed, or None. An error of the run never ends the worker."""
     try:
-        finish(job, means, watch)
+        finish(task, options, watch)
     except Exception as error:
         return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return "stopped before its end" if watch.stop else None
 
 
-def prepared(job: Job) -> Run:
-    """Open the job's run; make it first if it is not there, from the best stored state its family has."""
-    if (job.folder / "config.json").exists():
-        return Run.open(job.folder)
-    found = usable(job)
-    if found:
-        _, source = found[-1]
-        appear(job.folder, lambda folder: fork(Run.open(source), folder, job.config["growth"]["budget"]))
+def open_or_create(task: RunTask) -> Run:
+    """Open the task's run. If it is not there, make it from the best stored state its family has."""
+    if (task.folder / "config.json").exists():
+        return Run.open(task.folder)
+    sources = shared_sources(task)
+    if sources:
+        _, source = sources[-1]
+        create_atomically(task.folder, lambda folder: fork(Run.open(source), folder, task.config["growth"]["budget"]))
     else:
-        appear(job.folder, lambda folder: Run.create(folder, job.config))
-    return Run.open(job.folder)
+        create_atomically(task.folder, lambda folder: Run.create(folder, task.config))
+    return Run.open(task.folder)
 
 
-def appear(folder: Path, make: Callable[[Path], object]) -> None:
-    """Let a folder appear whole: made beside its place, then moved there. A kill leaves nothing half made."""
-    beside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    make(beside)
-    if folder.exists():  # a kill inside Run.create of another program left it without a config
-        shutil.rmtree(folder)
-    beside.rename(folder)
-
-
-def wait_for(run: Run) -> None:
+def wait_for_lock(run: Run) -> None:
     """Give a process that is being killed the time to let go of the run."""
     deadline = time.monotonic() + PATIENCE
     while run.busy() and time.monotonic() < deadline:
@@ -86,18 +74,18 @@ def wait_for(run: Run) -> None:
 
 
 @lru_cache(maxsize=1)
-def images(name: str) -> DataSet:
+def load_once(name: str) -> DataSet:
     """Open a data set once per worker."""
     return load(name)
 
 
-class Stoppable(Watch):
-    """Stops a run, with its state stored, when asked to or when the process that gave the job is gone."""
+class StopWithParent(Watch):
+    """Stops a run, with its state stored, on request or when the parent process is gone."""
 
     def __init__(self) -> None:
-        self.asked, self.parent = False, os.getppid()
+        self.stop_requested, self.parent = False, os.getppid()
 
     @property
     def stop(self) -> bool:  # type: ignore[override]
         """Return whether to store the state and return."""
-        return self.asked or os.getppid() != self.parent
+        return self.stop_requested or os.getppid() != self.parent

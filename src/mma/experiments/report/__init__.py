@@ -1,1 +1,19 @@
-"""From run folders to tables, plots and pages."""
+"""What a grid showed: tables, statistics, plots, and one page with all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mma.experiments.report.results import Results
+
+
+def report(folder: str | Path, out: str | Path | None = None) -> Results:
+    """Return the results of a grid folder or of an exported report; with `out`, write the whole report there."""
+    from mma.experiments.report.collect import collect
+
+    found = collect(Path(folder))
+    if out is not None:
+        found.write(out, f"mma report {folder} --out {out}")
+    return found

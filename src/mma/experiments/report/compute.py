@@ -1,19 +1,19 @@
-"""Rows that differ in how much they compute, named "FAMILY @ LENGTH": accuracy over arithmetic, a line per family."""
+"""Methods that differ in how much they compute: accuracy over arithmetic, a line per family of methods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import cycle, product
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mma.experiments.report import plots
-from mma.experiments.report.collect import LENGTH, Arithmetic, Results
-from mma.experiments.report.money import difference
-from mma.experiments.report.statistics import spread
+from mma.experiments.report.numbers import difference_text, mean_and_deviation
+from mma.experiments.report.plots import seeds_text
+from mma.experiments.report.results import Results
+from mma.experiments.report.style import in_house_style, legend_below, new_figure, style, subtitle
 from mma.experiments.report.summary import Section
 
+NEAR = 0.2  # runs within a fifth of each other's FLOP compute as much
 Points = list[tuple[float, dict[int, float]]]  # (FLOP of a run, seed -> accuracy), from short to long
 
 
@@ -25,19 +25,15 @@ class Line(NamedTuple):
     total: int
 
 
-def families(found: Results) -> dict[Line, Points]:
+def lines_of(found: Results) -> dict[Line, Points]:
     """Return the finished runs by family, labels and images."""
     lines: dict[Line, Points] = {}
-    for row in found.arithmetic:
+    for row in found.compute:
         reached = found.accuracies(row.method, row.budget, row.total)
         if reached:
-            lines.setdefault(line_of(row), []).append((row.flop, reached))
+            line = Line(found.description.families.get(row.method, row.method), row.budget, row.total)
+            lines.setdefault(line, []).append((row.flop, reached))
     return {line: sorted(points, key=lambda point: point[0]) for line, points in lines.items()}
-
-
-def line_of(row: Arithmetic) -> Line:
-    """Return the line of a row. Its family is the part of its name before its length."""
-    return Line(row.method.split(LENGTH)[0], row.budget, row.total)
 
 
 def names(lines: Iterable[Line]) -> dict[Line, str]:
@@ -54,11 +50,14 @@ def names(lines: Iterable[Line]) -> dict[Line, str]:
 
 def sections(found: Results) -> list[Section]:
     """Return one table: what each family reaches with how much arithmetic, and how far the others are at as much."""
-    lines = families(found)
-    others, called = list(dict.fromkeys(line.family for line in lines)), names(lines)
-    heading = ["family", "FLOP", "n", "accuracy", *(f"minus {family} at as much" for family in others)]
+    lines = lines_of(found)
+    families, titles = list(dict.fromkeys(line.family for line in lines)), names(lines)
+    heading = ["family", "FLOP", "n", "accuracy", *(f"minus {family} at as much" for family in families)]
     rows = [
-        [called[line], f"{flop:.2g}", str(len(reached)), said(reached), *against(flop, line, reached, lines)]
+        [
+            *(titles[line], f"{flop:.2g}", str(len(reached)), mean_and_deviation(list(reached.values()))),
+            *against(flop, line, reached, lines),
+        ]
         for line, points in lines.items()
         for flop, reached in points
     ]
@@ -66,13 +65,7 @@ def sections(found: Results) -> list[Section]:
         "FLOP: convolutions and matrix products of training steps, evaluations and queries, counted as `mma flop` does. "
         "As much: within a fifth. Differences are paired by seed; intervals of 95 % from the paired t distribution.",
     ]
-    return [("Accuracy over compute", heading, rows, remarks)]
-
-
-def said(reached: Mapping[int, float]) -> str:
-    """Write mean and spread."""
-    values = list(reached.values())
-    return f"{np.mean(values):.2f}" + (f" ± {spread(values):.2f}" if len(values) > 1 else "")
+    return [Section("Accuracy over compute", heading, rows, remarks)]
 
 
 def against(flop: float, line: Line, reached: Mapping[int, float], lines: Mapping[Line, Points]) -> list[str]:
@@ -84,27 +77,35 @@ def against(flop: float, line: Line, reached: Mapping[int, float], lines: Mappin
 def nearest(flop: float, reached: Mapping[int, float], points: Points) -> str:
     """Compare with the nearest of some runs, if it is near enough."""
     there, other = min(points, key=lambda point: abs(np.log(point[0] / flop)))
-    return difference(reached, other) if abs(there / flop - 1) <= 0.2 else "-"
+    return difference_text(reached, other) if abs(there / flop - 1) <= NEAR else "-"
 
 
-def accuracy_over_compute(found: Results) -> bytes | None:
+@in_house_style
+def accuracy_over_compute(found: Results) -> Any | None:
     """Draw accuracy over FLOP (log x), a line per family: every seed as a dot, the mean as a line."""
-    lines = families(found)
+    from matplotlib.ticker import LogLocator
+
+    lines = lines_of(found)
     if not lines:
         return None
-    drawn, (axes,) = plots.figure(8.0, 5.0)
-    for (line, name), (style, colour) in zip(names(lines).items(), styles(), strict=False):  # styles never end
-        points = lines[line]
-        x = [flop for flop, _ in points]
-        axes.plot(x, [np.mean(list(reached.values())) for _, reached in points], style, color=colour, label=name)
+    figure, (axes,) = new_figure(f"{found.title}: accuracy over compute", 4.6)
+    for line, title in names(lines).items():
+        look, points = style(title), lines[line]
         for flop, reached in points:
-            axes.plot([flop] * len(reached), list(reached.values()), "o", color=colour, markersize=5, alpha=0.7)
-    axes.set_xscale("log")
-    axes.set(xlabel="FLOP of the whole run", ylabel="accuracy, %")
-    axes.legend(loc="best", frameon=False)
-    return plots.png(drawn)
+            axes.plot([flop] * len(reached), list(reached.values()), ".", color=look.colour, alpha=0.5, markersize=8)
+        means = [float(np.mean(list(reached.values()))) for _, reached in points]
+        axes.plot([flop for flop, _ in points], means, linestyle=look.line, label=title, **look.marks())
+    axes.set_xscale("log", subs=[])
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(lambda value, _: power_of_ten(value))
+    seeds = seeds_text(len(reached) for points in lines.values() for _, reached in points)
+    axes.set(xlabel="FLOP of one run", ylabel="accuracy, %")
+    subtitle(axes, f"Each seed as a dot, and the mean; {seeds} seeds")
+    legend_below(figure, axes)
+    return figure
 
 
-def styles() -> Iterator[tuple[str, str]]:
-    """Return kinds of lines and their colours, without an end: solid first, then dashed and dotted."""
-    return cycle(product(("-", "--", ":"), plots.COLORS[1:] + plots.COLORS[:1]))
+def power_of_ten(value: float) -> str:
+    """Write a number like 2·10^13 for an axis."""
+    exponent = int(np.floor(np.log10(value) + 1e-9))
+    return f"${round(value / 10**exponent)}\\cdot10^{{{exponent}}}$"

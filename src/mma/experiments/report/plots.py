@@ -1,113 +1,111 @@
-"""Plots that one wants to look at, made from results alone. matplotlib is imported on use, without a display."""
+"""Plots made from results alone. Whiskers are the statistics' own: 95 % intervals of the t distribution."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 
-from mma.experiments.report.collect import CurvePoint, Results
-from mma.experiments.report.statistics import spread
+from mma.experiments.report.results import Results, mean_accuracies
+from mma.experiments.report.statistics import Difference, differences, interval, reference_of
+from mma.experiments.report.style import (
+    INK,
+    PALE,
+    Style,
+    graded_styles,
+    in_house_style,
+    legend_below,
+    new_figure,
+    style,
+    subtitle,
+)
 
-FEW = 8  # methods that a plot with a legend can tell apart; more are drawn pale behind these
-COLORS = ("#4d4d4d", "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#17becf")
-PALE = "#b8b8b8"
-FIRST = ("Supervised", "MixMatch", "random")  # always shown in colour
-Curve = dict[int, list[float]]  # labels -> accuracies over seeds
-
-
-def figure(width: float, height: float, columns: int = 1, ratios: Sequence[float] | None = None) -> tuple[Any, Any]:
-    """Return an empty figure in the house style."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(width, height), layout="constrained", dpi=130)
-    axes = drawn.subplots(1, columns, width_ratios=ratios, squeeze=False)[0]
-    for one in axes:
-        one.grid(alpha=0.25)
-        one.spines[["top", "right"]].set_visible(False)
-    return drawn, axes
+FEW = 7  # methods drawn in colour; the others are pale behind these
+FIRST = ("Supervised", "MixMatch", "random")  # always in colour
+Curve = dict[int, list[float]]  # labels or steps -> accuracies over seeds
 
 
-def png(drawn: Any) -> bytes:
-    """Return a figure as a file, the same bytes every time."""
-    data = io.BytesIO()
-    drawn.savefig(data, format="png", metadata={"Software": None})
-    return data.getvalue()
-
-
-def coloured(methods: Sequence[str], means: Mapping[str, float]) -> dict[str, str]:
-    """Give colours to the references and the best of the others; all others are pale."""
+def highlights(methods: Sequence[str], means: Mapping[str, float]) -> dict[str, Style]:
+    """Return the styles of the methods to draw in colour: the references and the best of the others."""
     best = sorted((m for m in methods if m not in FIRST), key=lambda m: -means.get(m, 0.0))
-    kept = [m for m in FIRST if m in methods]
-    kept += [] if len(methods) <= FEW else best[: FEW - len(kept)]
-    shown = list(methods) if len(methods) <= FEW else kept
-    return dict(zip(sorted(shown, key=lambda m: (m not in FIRST, list(methods).index(m))), COLORS, strict=False))
+    first = [m for m in FIRST if m in methods]
+    chosen = {*first, *best[: FEW - len(first)]}
+    return {method: style(method) for method in methods if method in chosen}
 
 
-def graded(names: Sequence[str]) -> dict[str, str]:
-    """Give names that have an order colours that have one."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    last = max(len(names) - 1, 1)
-    return {name: to_hex(colormaps["viridis"](0.92 * k / last)) for k, name in enumerate(names)}
+def seeds_text(counts: Iterable[int]) -> str:
+    """Say how many seeds there are: n = 5, or n = 3 to 5."""
+    counts = sorted(set(counts))
+    return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
 
 
-def final_means(found: Results) -> dict[str, float]:
-    """Return each method's mean at its largest budget (and over totals)."""
-    means: dict[str, float] = {}
-    for method in found.methods:
-        values = [list(found.accuracies(method, budget).values()) for budget in found.budgets]
-        filled = [each for each in values if each]
-        if filled:
-            means[method] = float(np.mean(filled[-1]))
-    return means
-
-
-def accuracy_over_labels(found: Results) -> bytes | None:
-    """Draw accuracy over labels (log x), mean and one standard deviation. With one budget: while growing."""
-    grown = len(found.budgets) < 2
-    curves = growing_curves(found) if grown else budget_curves(found)
-    curves = {name: curve for name, curve in curves.items() if curve}
-    if not curves:
+@in_house_style
+def accuracy_over_labels(found: Results) -> Any | None:
+    """Draw mean accuracy over labels (log x) with intervals. With one budget: while growing."""
+    growing = len(found.budgets) < 2
+    curves = growing_curves(found) if growing else budget_curves(found)
+    if not curves or not any(len(curve) > 1 for curve in curves.values()):
         return None
-    drawn, (axes,) = figure(8.5, 5.2)
-    colours = graded(list(curves)) if found.by_total else coloured(list(curves), final_means(found))
-    for name in sorted(curves, key=lambda name: name in colours):  # pale ones first, behind
-        draw_curve(axes, name, curves[name], colours.get(name))
+    styles = graded_styles(list(curves)) if found.by_total else highlights(list(curves), mean_accuracies(found))
+    figure, (axes,) = new_figure(f"{found.title}: accuracy over labels", 4.6)
+    draw_curves(axes, curves, styles)
+    log_ticks(axes, sorted({labels for curve in curves.values() for labels in curve}))
+    seeds = seeds_text(len(values) for curve in curves.values() for values in curve.values())
+    where = "At the end of each round" if growing else "At the end of each run"
+    axes.set(xlabel="labels", ylabel="accuracy, %")
+    subtitle(axes, f"{where}: mean and 95 % interval (t), {seeds} seeds")
+    legend_below(figure, axes)
+    return figure
+
+
+def draw_curves(axes: Any, curves: Mapping[str, Curve], styles: Mapping[str, Style]) -> None:
+    """Draw the pale curves first, then the others side by side, so that whiskers do not hide each other."""
+    for name, curve in curves.items():
+        if name not in styles:
+            x = sorted(curve)
+            axes.plot(x, [np.mean(curve[labels]) for labels in x], ".-", color=PALE, linewidth=0.8, markersize=4)
+    for number, (name, look) in enumerate(styles.items()):
+        offset = (number - (len(styles) - 1) / 2) / max(len(styles), 1)
+        draw_curve(axes, name, curves[name], look, 1 + 0.05 * offset)
+    name_others(axes, len(curves) - len(styles))
+
+
+def name_others(axes: Any, count: int) -> None:
+    """Name the pale lines in the legend, if there are any."""
+    if count:
+        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{count} others")
+
+
+def draw_curve(axes: Any, name: str, curve: Curve, look: Style, shift: float) -> None:
+    """Draw one method's means with whiskers; x is multiplied by `shift`, so that methods stand side by side."""
+    x = sorted(curve)
+    means = [float(np.mean(curve[at])) for at in x]
+    axes.errorbar(
+        [shift * at for at in x], means, yerr=whiskers([curve[at] for at in x]),
+        linestyle=look.line, label=name, elinewidth=1.0, capsize=2.5, **look.marks(),
+    )  # fmt: skip
+
+
+def whiskers(groups: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return half the width of each group's 95 % interval; 0 where one value has none. (n,)"""
+    halves = [(high - low) / 2 for low, high in (interval(np.array(group)) for group in groups)]
+    return np.array([half if math.isfinite(half) else 0.0 for half in halves])
+
+
+def log_ticks(axes: Any, values: Sequence[int]) -> None:
+    """Set a logarithmic axis with ticks at the values, leaving out those whose numbers would overlap."""
     axes.set_xscale("log")
-    ticks = sorted({labels for curve in curves.values() for labels in curve})
-    axes.set_xticks(ticks if len(ticks) < 12 else ticks[:: len(ticks) // 8], minor=False)
+    span = math.log(values[-1] / values[0]) or 1.0
+    ticks: list[int] = []
+    for value in values:
+        if not ticks or math.log(value / ticks[-1]) / span > 0.1:
+            ticks.append(value)
+    axes.set_xticks(ticks, minor=False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.minorticks_off()
-    what = "at the end of each round" if grown else "at the end of each run"
-    axes.set(xlabel="labels", ylabel="accuracy, %")
-    axes.set_title(f"Accuracy over labels, {what}: mean ± std over seeds", loc="left", fontsize=11)
-    legend(axes, len(curves) > len(colours))
-    return png(drawn)
-
-
-def draw_curve(axes: Any, name: str, curve: Curve, colour: str | None) -> None:
-    """Draw one method; a pale one without its band."""
-    x = sorted(curve)
-    mean = np.array([np.mean(curve[labels]) for labels in x])
-    axes.plot(x, mean, "o-", color=colour or PALE, label=name if colour else None, linewidth=1.8 if colour else 0.9,
-              markersize=5 if colour else 3)  # fmt: skip
-    if colour:
-        std = np.nan_to_num(np.array([spread(curve[labels]) for labels in x]))
-        axes.fill_between(x, mean - std, mean + std, color=colour, alpha=0.12, linewidth=0)
-
-
-def legend(axes: Any, pale: bool) -> None:
-    """Put the legend beside the plot, where it covers nothing."""
-    if pale:
-        axes.plot([], [], color=PALE, linewidth=0.9, label="the others")
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
 
 
 def budget_curves(found: Results) -> dict[str, Curve]:
@@ -121,56 +119,131 @@ def budget_curves(found: Results) -> dict[str, Curve]:
 
 
 def growing_curves(found: Results) -> dict[str, Curve]:
-    """Return accuracy at the end of each round; a method that does not grow is a point."""
+    """Return accuracy at the end of each round, by labels; a method that does not grow is a point."""
     curves: dict[str, Curve] = {}
     for row in found.rounds:
         curves.setdefault(row.method, {}).setdefault(row.labels, []).append(row.accuracy)
     return curves
 
 
-def learning_curves(found: Results, title: str = "", asked: Sequence[int] = ()) -> bytes | None:
-    """Draw accuracy over steps (mean and range over seeds) beside each method's final accuracies."""
+def comparable_budget(found: Results) -> int:
+    """Return the largest budget that several methods have curves for; 0 without curves."""
     shared = [b for b in found.budgets if len({p.method for p in found.curves if p.budget == b}) > 1]
-    budget = max(shared or [p.budget for p in found.curves], default=0)  # the largest that methods can be compared at
+    return max(shared or [p.budget for p in found.curves], default=0)
+
+
+@in_house_style
+def learning_curves(found: Results, title: str = "") -> Any | None:
+    """Draw mean accuracy over steps; intervals stand where a round ends."""
+    budget = comparable_budget(found)
     points = [p for p in found.curves if p.budget == budget]
     if not points or found.by_total:
         return None
-    methods = [m for m in found.methods if any(p.method == m for p in points)]
-    means = {m: float(np.mean(list(found.accuracies(m, budget).values()))) for m in methods}
-    colours = coloured(methods, means)
-    drawn, (left, right) = figure(12, max(4.6, 1.2 + 0.27 * len(methods)), 2, (3, 2))
-    for method in sorted(methods, key=lambda m: m in colours):
-        draw_steps(left, method, [p for p in points if p.method == method], colours.get(method))
-    for step in asked:
-        left.axvline(step, color="black", alpha=0.25, linewidth=0.8, linestyle=":")
-    note = " (dotted: labels are added)" if asked else ""
-    left.set(xlabel=f"step{note}", ylabel="accuracy, %", title="While training: mean and range")
-    low = float(np.percentile([p.low for p in points], 10))
-    left.set_ylim(bottom=max(0.0, low - 10))  # the first evaluations would squeeze everything into the upper edge
-    if len(methods) > len(colours):
-        left.plot([], [], color=PALE, linewidth=0.9, label="the others")
-    left.legend(loc="lower right", frameon=False)
-    draw_finals(right, {m: list(found.accuracies(m, budget).values()) for m in methods}, colours)
-    drawn.suptitle(title or f"{found.title}: {budget:,} labels")
-    return png(drawn)
+    methods = list(dict.fromkeys(p.method for p in points))
+    styles = highlights(methods, mean_accuracies(found, budget))
+    figure, (axes,) = new_figure(title or f"{found.title}: {budget:,} labels", 4.6)
+    for step in found.description.label_steps:
+        axes.axvline(step, color="#999999", linewidth=0.8, linestyle=":")
+    for method in sorted(methods, key=lambda m: m in styles):  # pale ones first, behind
+        line = [p for p in points if p.method == method]
+        draw_steps(axes, method, [p.step for p in line], [p.mean for p in line], styles.get(method))
+    counts = draw_round_ends(axes, found, budget, styles)
+    name_others(axes, len(methods) - len(styles))
+    note = "; dotted: labels are added" if found.description.label_steps else ""
+    axes.set(xlabel="step", ylabel="accuracy, %", ylim=limits([p.mean for p in points if p.method in styles]))
+    subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)} seeds{note}")
+    legend_below(figure, axes)
+    return figure
 
 
-def draw_steps(axes: Any, method: str, points: Sequence[CurvePoint], colour: str | None) -> None:
-    """Draw one method's learning curve."""
-    steps = [p.step for p in points]
-    axes.plot(steps, [p.mean for p in points], color=colour or PALE, label=method if colour else None,
-              linewidth=1.8 if colour else 0.7)  # fmt: skip
-    if colour:
-        axes.fill_between(
-            steps, [p.low for p in points], [p.high for p in points], color=colour, alpha=0.1, linewidth=0
-        )
+def draw_steps(axes: Any, method: str, steps: Sequence[int], means: Sequence[float], look: Style | None) -> None:
+    """Draw one method's learning curve, pale without a style."""
+    if look is None:
+        axes.plot(steps, means, color=PALE, linewidth=0.8)
+    else:
+        axes.plot(steps, means, color=look.colour, linestyle=look.line)
+        axes.plot([], [], linestyle=look.line, label=method, **look.marks())
 
 
-def draw_finals(axes: Any, reached: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> None:
-    """Draw each run's result as a dot and each mean as a bar."""
-    for row, (method, values) in enumerate(reached.items()):
-        colour = colours.get(method, "#888888")
-        axes.plot(values, [row] * len(values), "o", color=colour, alpha=0.6, markersize=6)
-        axes.plot([float(np.mean(values))] * 2, [row - 0.32, row + 0.32], color=colour, linewidth=2.5)
-    axes.set_yticks(range(len(reached)), list(reached))
-    axes.set(ylim=(len(reached) - 0.4, -0.6), xlabel="accuracy, %", title="Result: each seed, and the mean")
+def draw_round_ends(axes: Any, found: Results, budget: int, styles: Mapping[str, Style]) -> list[int]:
+    """Draw mean and interval at the end of each round, side by side; return the numbers of seeds."""
+    counts, width = [], max((row.step for row in found.rounds), default=0) / 150
+    for number, (method, look) in enumerate(styles.items()):
+        groups: Curve = {}
+        for row in found.rounds:
+            if (row.method, row.budget) == (method, budget):
+                groups.setdefault(row.step, []).append(row.accuracy)
+        steps = sorted(groups)
+        means = [float(np.mean(groups[step])) for step in steps]
+        x = [step + width * (number - len(styles) / 2) for step in steps]
+        bars = whiskers([groups[step] for step in steps])
+        axes.errorbar(x, means, yerr=bars, linestyle="none", elinewidth=1.0, capsize=2.5, **look.marks())
+        counts += [len(groups[step]) for step in steps]
+    return counts
+
+
+def limits(means: Sequence[float]) -> tuple[float, float]:
+    """Return limits that leave out the first evaluations, which would squeeze everything into the upper edge."""
+    low, high = float(np.percentile(means, 8)), max(means)
+    margin = 0.12 * (high - low) + 1.0
+    return max(0.0, low - margin), min(100.5, high + margin)
+
+
+@in_house_style
+def accuracy_by_seed(found: Results) -> Any | None:
+    """Draw every run's result, and each method's mean with its interval, at the largest comparable budget."""
+    budget = comparable_budget(found)
+    groups = {m: list(reached.values()) for m in found.methods if (reached := found.accuracies(m, budget))}
+    if not groups or found.by_total:
+        return None
+    figure, (axes,) = new_figure(f"{found.title}: {budget:,} labels", 1.5 + 0.28 * len(groups))
+    for row, (method, values) in enumerate(groups.items()):
+        look = style(method)
+        axes.plot(values, [row - 0.18] * len(values), ".", color=look.colour, alpha=0.45, markersize=7)
+        mean, (half,) = float(np.mean(values)), whiskers([values])
+        axes.errorbar(mean, row + 0.12, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **look.marks())
+    name_rows(axes, list(groups))
+    seeds = seeds_text(len(values) for values in groups.values())
+    axes.set(xlabel="accuracy, %")
+    subtitle(axes, f"Each seed; mean and 95 % interval (t), {seeds} seeds", 46)
+    return figure
+
+
+@in_house_style
+def paired_differences(found: Results) -> Any | None:
+    """Draw every method's paired difference to the reference with its interval: what the verdicts are about."""
+    reference = reference_of(found)
+    rows = [] if reference is None or found.by_total else differences(found, reference)
+    if not rows or len({row.budget for row in rows}) > 6:
+        return None
+    figure, (axes,) = new_figure(f"{found.title}: difference to {reference}", 1.6 + 0.28 * len(rows))
+    axes.axvline(0, color=INK, linewidth=1.0)
+    for number, row in enumerate(rows):
+        draw_difference(axes, number, row)
+    several = len({row.budget for row in rows}) > 1
+    name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
+    shown = "filled: shown by the corrected test" if any(is_shown(row) for row in rows) else "no difference is shown"
+    axes.set(xlabel=f"points of accuracy above {reference}")
+    subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)} seeds; {shown}", 46)
+    return figure
+
+
+def draw_difference(axes: Any, number: int, row: Difference) -> None:
+    """Draw one difference; filled when the corrected test shows it."""
+    half = (row.high - row.low) / 2 if math.isfinite(row.low) else 0.0
+    look = style(row.method)
+    marks = {**look.marks(), "markerfacecolor": look.colour if is_shown(row) else "white"}
+    axes.errorbar(row.mean, number, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **marks)
+
+
+def is_shown(row: Difference) -> bool:
+    """Tell whether the corrected test shows a difference."""
+    return row.verdict in ("better", "worse")
+
+
+def name_rows(axes: Any, names: Sequence[str]) -> None:
+    """Name the rows of a plot, the first on top."""
+    longest = max(map(len, names))
+    axes.set_yticks(range(len(names)), [fill(name, 28) for name in names], fontsize=11 if longest <= 28 else 9)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)

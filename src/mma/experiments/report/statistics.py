@@ -1,4 +1,4 @@
-"""Honest comparisons of methods whose runs pair by seed: intervals, tests, and what so few runs can show at all."""
+"""Compare methods whose runs pair by seed: intervals, tests, and what so few runs can show at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from mma.experiments.report.collect import Results
+from mma.experiments.report.results import Results
+from mma.experiments.report.rows import DIGITS
 
 LEVEL = 0.95
 ALPHA = 0.05
@@ -31,23 +32,28 @@ class Difference:
     mean: float  # of the paired differences, in points of accuracy
     low: float  # 95 % interval, paired t
     high: float
+    ranks: float  # sum of the signed ranks: > 0 when the ranks favour the method
     p: float  # Wilcoxon signed-rank, two-sided; 1 when every difference is 0
     holm: float = 1.0  # p corrected for all methods compared with this reference
 
     @property
     def verdict(self) -> Verdict:
-        """Say what this shows. The corrected test decides; an interval alone is only a hint among many comparisons."""
-        up = self.mean > 0
+        """Return what this shows. The corrected test decides; mean and ranks must agree in sign."""
+        if self.mean * self.ranks <= 0:
+            return "no difference shown"
         if self.holm <= ALPHA:
-            return "better" if up else "worse"
+            return "better" if self.mean > 0 else "worse"
         if self.n > 1 and (self.low > 0 or self.high < 0):
-            return "higher, not confirmed" if up else "lower, not confirmed"
+            return "higher, not confirmed" if self.mean > 0 else "lower, not confirmed"
         return "no difference shown"
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> np.ndarray:
-    """Return ours - theirs for the seeds both have. (n,)"""
-    return np.array([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
+    """Return ours - theirs for the seeds both have. (n,)
+
+    Rounded as accuracies are: 91.2 - 91.0 and 90.4 - 90.2 are ties, which binary fractions would hide from the ranks.
+    """
+    return np.array([round(ours[seed] - theirs[seed], DIGITS) for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
@@ -58,20 +64,23 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()) - half, float(values.mean()) + half
 
 
+def signed_ranks(differences: np.ndarray) -> np.ndarray:
+    """Return the rank of each absolute difference with the difference's sign; zeros are ranked, then left out (Pratt)."""
+    ranks = np.sign(differences) * stats.rankdata(np.abs(differences))
+    return np.asarray(ranks[differences != 0])
+
+
 def wilcoxon(differences: np.ndarray) -> float:
-    """Return the exact two-sided p of the signed-rank test; zeros are ranked and then left out (Pratt)."""
-    signs = differences[differences != 0]
-    if not len(signs):
+    """Return the exact two-sided p of the signed-rank test."""
+    ranks = signed_ranks(differences)
+    if not len(ranks):
         return 1.0
-    ranks = stats.rankdata(np.abs(differences))[differences != 0]
     if len(ranks) > EXACT:
         return float(stats.wilcoxon(differences, zero_method="pratt", method="approx").pvalue)
     sums = np.zeros(1)
-    for rank in ranks:
-        sums = np.concatenate([sums, sums + rank])  # every subset of the ranks may carry the plus signs
-    middle = ranks.sum() / 2
-    seen = abs(ranks[signs > 0].sum() - middle)
-    return float(np.mean(np.abs(sums - middle) >= seen - 1e-9))
+    for rank in np.abs(ranks):
+        sums = np.concatenate([sums + rank, sums - rank])  # every pattern of signs is as likely
+    return float(np.mean(np.abs(sums) >= abs(ranks.sum()) - 1e-9))
 
 
 def smallest_p(n: int) -> float:
@@ -92,18 +101,28 @@ def holm(values: Sequence[float]) -> list[float]:
 def differences(found: Results, reference: str) -> list[Difference]:
     """Compare every method with the reference in every column; Holm's correction counts all of these comparisons."""
     rows: list[Difference] = []
-    for place in dict.fromkeys((run.budget, run.total) for run in found.runs):
-        theirs = found.accuracies(reference, *place)
+    for budget, total in dict.fromkeys((run.budget, run.total) for run in found.runs):
+        theirs = found.accuracies(reference, budget, total)
         for method in found.methods:
             # Supervised looks at fewer images, so its total differs: it is compared at the same budget.
-            ours = found.accuracies(method, place[0], place[1] if found.by_total else None)
+            ours = found.accuracies(method, budget, total if found.by_total else None)
             values = paired(ours, theirs)
             if method != reference and len(values):
-                low, high = interval(values)
-                mean = float(values.mean())
-                rows.append(Difference(method, reference, *place, len(values), mean, low, high, wilcoxon(values)))
+                rows.append(difference(method, reference, (budget, total), values))
     corrected = holm([row.p for row in rows])
     return [replace(row, holm=p) for row, p in zip(rows, corrected, strict=True)]
+
+
+def difference(method: str, reference: str, place: tuple[int, int], values: np.ndarray) -> Difference:
+    """Describe paired differences by mean, interval and test."""
+    low, high = interval(values)
+    ranks = float(signed_ranks(values).sum())
+    return Difference(method, reference, *place, len(values), float(values.mean()), low, high, ranks, wilcoxon(values))
+
+
+def reference_of(found: Results) -> str | None:
+    """Return the method that tables and plots compare with: random, else MixMatch, else none."""
+    return next((name for name in REFERENCES if name in found.methods), None)
 
 
 def what_wilcoxon_can_show(rows: Sequence[Difference]) -> str:
@@ -126,7 +145,7 @@ def what_wilcoxon_can_show(rows: Sequence[Difference]) -> str:
 
 
 @dataclass(frozen=True)
-class Area:
+class CurveArea:
     """Mean accuracy over the budgets, on a logarithmic axis: one number for a whole curve."""
 
     method: str
@@ -135,7 +154,7 @@ class Area:
     std: float
 
 
-def areas(found: Results) -> list[Area]:
+def areas(found: Results) -> list[CurveArea]:
     """Return the area under each method's budget curve, divided by its width; seeds that have every budget count."""
     budgets = [b for b in found.budgets if len([m for m in found.methods if found.accuracies(m, b)]) > 1]
     rows = []
@@ -144,7 +163,7 @@ def areas(found: Results) -> list[Area]:
         seeds = sorted(set.intersection(*(set(one) for one in each)))
         values = np.array([area(budgets, [one[seed] for one in each]) for seed in seeds])
         if len(values):
-            rows.append(Area(method, len(values), float(values.mean()), spread(values)))
+            rows.append(CurveArea(method, len(values), float(values.mean()), spread(values)))
     return rows
 
 
@@ -176,7 +195,7 @@ def labels_needed(budgets: Sequence[int], means: Sequence[float], target: float)
 
 
 @dataclass(frozen=True)
-class Need:
+class LabelsNeeded:
     """Labels a method needs for a target."""
 
     method: str
@@ -185,7 +204,7 @@ class Need:
     at_most: bool  # the smallest budget is enough already
 
 
-def needs(found: Results, target: float) -> list[Need]:
+def needs(found: Results, target: float) -> list[LabelsNeeded]:
     """Return the labels each method needs to reach the target."""
     rows = []
     for method in found.methods if not found.by_total else ():
@@ -193,12 +212,12 @@ def needs(found: Results, target: float) -> list[Need]:
         budgets = [b for b, values in curve.items() if values]
         if budgets:
             labels = labels_needed(budgets, [float(np.mean(curve[b])) for b in budgets], target)
-            rows.append(Need(method, target, labels, labels == budgets[0]))
+            rows.append(LabelsNeeded(method, target, labels, labels == budgets[0]))
     return rows
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RoundsBelow:
     """Rounds of growing in which a method's evaluation was below random's of the same seed and labels."""
 
     method: str
@@ -208,7 +227,7 @@ class Rounds:
     seeds: int
 
 
-def rounds_worse(found: Results, reference: str = "random") -> list[Rounds]:
+def rounds_worse(found: Results, reference: str = "random") -> list[RoundsBelow]:
     """Count, over seeds and rounds after the first query, where a growing method was below `reference`."""
     largest = max((row.budget for row in found.rounds if row.method == reference), default=0)
     grown: dict[str, dict[tuple[int, int, int], float]] = {}
@@ -224,5 +243,5 @@ def rounds_worse(found: Results, reference: str = "random") -> list[Rounds]:
             continue
         worse = [key for key in shared if values[key] < theirs[key]]
         last = [key for key in worse if key[2] == largest]
-        rows.append(Rounds(method, len(worse), len(shared), len(last), len({key[:2] for key in shared})))
+        rows.append(RoundsBelow(method, len(worse), len(shared), len(last), len({key[:2] for key in shared})))
     return rows

@@ -8,19 +8,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from mma import paper
-from mma.experiments.report.collect import Result, Results
-from mma.experiments.report.statistics import spread
-
-BEST = 2  # Paper: the two best of each column are highlighted.
+from mma.experiments.report.numbers import plus_minus
+from mma.experiments.report.results import Results
+from mma.experiments.report.rows import Result
+from mma.experiments.report.statistics import differences, reference_of, spread
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableCell:
     """One cell: what our runs reached, why some are missing, and the paper's number."""
 
     mean: float | None
@@ -28,40 +28,65 @@ class Entry:
     n: int
     missing: str  # "2 running", "not run", ...
     published: tuple[float, float] | None  # the paper's mean and std
-    best: bool = False
+    better: bool = False  # shown to be better than the reference
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows by columns. `entries[row][column]` is None where the design has no cell."""
+class AccuracyTable:
+    """Rows by label budgets. `cells[row][column]` is None where the design has no cell."""
 
-    corner: str
-    columns: tuple[str, ...]
+    corner: str  # what the rows are
+    budgets: tuple[int, ...]
     rows: tuple[str, ...]
-    entries: tuple[tuple[Entry | None, ...], ...]
+    cells: tuple[tuple[TableCell | None, ...], ...]
     title: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The headings of the columns."""
+        return tuple(f"{budget:,} labels" for budget in self.budgets)
 
-def table(found: Results) -> Table:
+    @property
+    def same_n(self) -> bool:
+        """Whether every cell with numbers has as many."""
+        return len({cell.n for line in self.cells for cell in line if cell is not None and cell.n}) == 1
+
+    def as_markdown(self) -> str:
+        """Return the table as Markdown."""
+        return as_markdown(self)
+
+    def as_csv(self) -> str:
+        """Return one line per cell, for programs."""
+        return as_csv(self)
+
+    def as_latex(self) -> str:
+        """Return the table with booktabs rules."""
+        return as_latex(self)
+
+    def as_json(self) -> str:
+        """Return the table as one JSON object."""
+        return as_json(self)
+
+    def __str__(self) -> str:
+        return as_markdown(self)
+
+
+def table(found: Results) -> AccuracyTable:
     """Arrange results as the paper does."""
     keys = by_total(found) if found.by_total else by_method(found)
-    published = of_paper(found)
-    budgets = found.budgets
-    rows: list[tuple[str, list[Entry | None]]] = []
-    for name, belongs, their_key in keys:
-        line: list[Entry | None] = []
-        for budget in budgets:
+    published, better = published_numbers(found), shown_better(found)
+    lines: list[tuple[TableCell | None, ...]] = []
+    for _, belongs, key in keys:
+        line: list[TableCell | None] = []
+        for budget in found.budgets:
             runs = [run for run in found.runs if run.budget == budget and belongs(run)]
-            theirs = published.get((their_key, budget))
-            line.append(entry(runs, theirs) if runs or theirs else None)
-        rows.append((name, line))
-    plain_lines = [line for _, line in rows]
-    lines = plain_lines if found.by_total else bold(plain_lines)  # more images are no method to prefer
+            theirs = published.get((key, budget))
+            line.append(cell(runs, theirs, better=(key, budget) in better) if runs or theirs else None)
+        lines.append(tuple(line))
     corner = "images in total" if found.by_total else "method"
-    columns = tuple(f"{budget:,} labels" for budget in budgets)
-    names = tuple(name for name, _ in rows)
-    return Table(corner, columns, names, tuple(tuple(line) for line in lines), found.title, notes(found, lines))
+    names = tuple(name for name, _, _ in keys)
+    return AccuracyTable(corner, tuple(found.budgets), names, tuple(lines), found.title, notes(found, lines))
 
 
 Key = tuple[str, Callable[[Result], bool], str]
@@ -85,19 +110,27 @@ def by_total(found: Results) -> list[Key]:
     return [(f"{total:,}", of(total), str(total)) for total in sorted({run.total for run in found.runs})]
 
 
-def of_paper(found: Results) -> dict[tuple[str, int], tuple[float, float]]:
+def published_numbers(found: Results) -> dict[tuple[str, int], tuple[float, float]]:
     """Return the paper's numbers by row and budget."""
-    if found.grid is None or found.grid.paper is None:
+    if found.description.paper is None:
         return {}
-    rows = paper.table(found.grid.paper)
+    rows = paper.table(found.description.paper)
     return {(str(r.total) if found.by_total else r.method, r.labels): (r.accuracy, r.std) for r in rows}
 
 
-def entry(runs: Sequence[Result], published: tuple[float, float] | None) -> Entry:
+def shown_better(found: Results) -> set[tuple[str, int]]:
+    """Return the methods and budgets that the corrected test shows to be better than the reference."""
+    reference = reference_of(found)
+    if reference is None or found.by_total:  # more images are no method to prefer
+        return set()
+    return {(row.method, row.budget) for row in differences(found, reference) if row.verdict == "better"}
+
+
+def cell(runs: Sequence[Result], published: tuple[float, float] | None, *, better: bool) -> TableCell:
     """Put the runs of one cell together."""
     values = [run.accuracy for run in runs if run.status == "done" and run.accuracy is not None]
     mean = float(np.mean(values)) if values else None
-    return Entry(mean, spread(values), len(values), missing(runs), published)
+    return TableCell(mean, spread(values), len(values), missing(runs), published, better)
 
 
 def missing(runs: Sequence[Result]) -> str:
@@ -112,86 +145,76 @@ def missing(runs: Sequence[Result]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in Counter(reasons).items())
 
 
-def bold(lines: list[list[Entry | None]]) -> list[list[Entry | None]]:
-    """Mark the best two of each column that has more than two."""
-    marked = [list(line) for line in lines]
-    for column in range(len(lines[0]) if lines else 0):
-        means = [
-            (e.mean, row) for row, line in enumerate(lines) if (e := line[column]) is not None and e.mean is not None
-        ]
-        limit = sorted((round(mean, 2) for mean, _ in means), reverse=True)[:BEST][-1:] if len(means) > BEST else []
-        for mean, row in means:
-            found = lines[row][column]
-            if limit and round(mean, 2) >= limit[0] and found is not None:
-                marked[row][column] = replace(found, best=True)
-    return marked
-
-
-def notes(found: Results, lines: Sequence[Sequence[Entry | None]]) -> tuple[str, ...]:
-    """Say how to read the table."""
-    counts = sorted({entry.n for line in lines for entry in line if entry is not None and entry.n})
+def notes(found: Results, lines: Sequence[Sequence[TableCell | None]]) -> tuple[str, ...]:
+    """Return how to read the table."""
+    cells = [cell for line in lines for cell in line if cell is not None]
+    counts = sorted({cell.n for cell in cells if cell.n})
     n = f"n = {counts[0]}" if len(counts) == 1 else "n in brackets"
-    last = sorted({run.evaluations for run in found.runs if run.status == "done" and run.evaluations})
-    kept = (
-        f", each the median of its last {'-'.join(map(str, dict.fromkeys((last[0], last[-1]))))} evaluations"
-        if last
-        else ""
-    )
-    best = "" if found.by_total else " Bold: the best two of a column."
-    said = [f"Accuracy in %, mean ± standard deviation over seeds ({n}){kept}.{best}"]
-    if any(entry and entry.published for line in lines for entry in line):
-        lab = found.grid is not None and found.grid.scale != "paper"
+    texts = [f"Accuracy in %, mean ± standard deviation over seeds ({n}){evaluations_text(found)}.{bold_text(found)}"]
+    if any(cell.published for cell in cells):
+        lab = found.description.scale != "paper"
         other = (
             "; its networks and step counts are far larger than ours here, so only the order compares" if lab else ""
         )
-        said.append(f"[paper: ...] is the paper's own number; its deviation divides by n, ours by n - 1{other}.")
+        texts.append(f"[paper: ...] is the paper's own number; its deviation divides by n, ours by n - 1{other}.")
     failures = [run for run in found.runs if run.status == "failed"]
-    said += [f"Failed: {run.method}, {run.budget} labels, seed {run.seed}: {run.note}" for run in failures[:20]]
-    return tuple(said)
+    texts += [f"Failed: {run.method}, {run.budget} labels, seed {run.seed}: {run.note}" for run in failures[:20]]
+    return tuple(texts)
 
 
-def text(entry: Entry | None, same: bool, write: Callable[[float, float, bool], str]) -> str:
+def evaluations_text(found: Results) -> str:
+    """Say how many evaluations each number is the median of."""
+    counts = sorted({run.evaluations for run in found.runs if run.status == "done" and run.evaluations})
+    if not counts:
+        return ""
+    return f", each the median of its last {'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} evaluations"
+
+
+def bold_text(found: Results) -> str:
+    """Say what bold numbers are, or that nothing is shown."""
+    reference = reference_of(found)
+    if reference is None or found.by_total or len(found.methods) < 2:
+        return ""
+    if not shown_better(found):
+        return f" No method is shown to be better than {reference}, so nothing is bold."
+    return f" Bold: better than {reference} by the corrected signed-rank test."
+
+
+def text(cell: TableCell | None, same_n: bool, write: Callable[[float, float, bool], str]) -> str:
     """Write one cell for people; `write` turns mean, deviation and boldness into text."""
-    if entry is None:
+    if cell is None:
         return "-"
     parts = []
-    if entry.mean is not None:
-        parts.append(write(entry.mean, entry.std, entry.best) + ("" if same else f" (n={entry.n})"))
-    if entry.missing:
-        parts.append(f"({entry.missing})" if parts else entry.missing)
-    if entry.published is not None:
-        parts.append(f"[paper: {write(*entry.published, False)}]")
+    if cell.mean is not None:
+        parts.append(write(cell.mean, cell.std, cell.better) + ("" if same_n else f" (n={cell.n})"))
+    if cell.missing:
+        parts.append(f"({cell.missing})" if parts else cell.missing)
+    if cell.published is not None:
+        parts.append(f"[paper: {write(*cell.published, False)}]")
     return " ".join(parts)
 
 
-def plain(mean: float, std: float, best: bool) -> str:
+def in_markdown(mean: float, std: float, bold: bool) -> str:
     """Write a number for Markdown and terminals."""
-    shown = f"{mean:.2f}" + ("" if math.isnan(std) else f" ± {std:.2f}")
-    return f"**{shown}**" if best else shown
+    return f"**{plus_minus(mean, std)}**" if bold else plus_minus(mean, std)
 
 
-def in_math(mean: float, std: float, best: bool) -> str:
+def in_latex(mean: float, std: float, bold: bool) -> str:
     """Write a number for LaTeX."""
-    shown = f"{mean:.2f}" + ("" if math.isnan(std) else f"\\pm{std:.2f}")
-    return f"$\\mathbf{{{shown}}}$" if best else f"${shown}$"
+    shown = plus_minus(mean, std, "\\pm")
+    return f"$\\mathbf{{{shown}}}$" if bold else f"${shown}$"
 
 
-def same_n(found: Table) -> bool:
-    """Return whether every cell with numbers has as many."""
-    return len({e.n for line in found.entries for e in line if e is not None and e.n}) == 1
-
-
-def as_markdown(found: Table) -> str:
+def as_markdown(found: AccuracyTable) -> str:
     """Write the table as Markdown, columns aligned so that it reads in a terminal too."""
-    same = same_n(found)
     lines = [[found.corner, *found.columns]]
-    for name, row in zip(found.rows, found.entries, strict=True):
-        lines.append([escaped(name), *(escaped(text(entry, same, plain)) for entry in row)])
-    body = aligned(lines)
+    for name, row in zip(found.rows, found.cells, strict=True):
+        lines.append([escape(name), *(escape(text(cell, found.same_n, in_markdown)) for cell in row)])
+    body = align(lines)
     return f"### {found.title}\n\n{body}\n\n" + "\n".join(f"{note}  " for note in found.notes) + "\n"
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
+def align(lines: Sequence[Sequence[str]]) -> str:
     """Return rows as a Markdown table whose columns line up."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rows = [
@@ -201,35 +224,34 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([rows[0], rule, *rows[1:]])
 
 
-def escaped(name: str) -> str:
+def escape(name: str) -> str:
     """Keep a name from breaking a Markdown table."""
     return name.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def as_csv(found: Table) -> str:
+def as_csv(found: AccuracyTable) -> str:
     """Write one line per cell, for programs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([found.corner, "labels", "mean", "std", "n", "missing", "paper mean", "paper std", "best"])
-    for name, row in zip(found.rows, found.entries, strict=True):
-        for column, e in zip(found.columns, row, strict=True):
-            if e is not None:
-                numbers = ["" if e.mean is None else f"{e.mean:.4f}", "" if math.isnan(e.std) else f"{e.std:.4f}"]
-                theirs = ["", ""] if e.published is None else [f"{value:.2f}" for value in e.published]
-                labels = column.removesuffix(" labels").replace(",", "")
+    writer.writerow([found.corner, "labels", "mean", "std", "n", "missing", "paper mean", "paper std", "better"])
+    for name, row in zip(found.rows, found.cells, strict=True):
+        for budget, cell in zip(found.budgets, row, strict=True):
+            if cell is not None:
+                mean = "" if cell.mean is None else f"{cell.mean:.4f}"
+                std = "" if math.isnan(cell.std) else f"{cell.std:.4f}"
+                theirs = ["", ""] if cell.published is None else [f"{value:.2f}" for value in cell.published]
                 row_name = name if found.corner == "method" else name.replace(",", "")
-                writer.writerow([row_name, labels, *numbers, e.n, e.missing, *theirs, int(e.best)])
+                writer.writerow([row_name, budget, mean, std, cell.n, cell.missing, *theirs, int(cell.better)])
     return out.getvalue()
 
 
-def as_latex(found: Table) -> str:
+def as_latex(found: AccuracyTable) -> str:
     """Write the table with booktabs rules, as in the paper."""
-    same = same_n(found)
     lines = [f"\\begin{{tabular}}{{l{' r' * len(found.columns)}}}", "\\toprule"]
     heading = " & ".join([tex(found.corner), *map(tex, found.columns)])
     lines += [f"{heading} \\\\ \\midrule"]
-    for name, row in zip(found.rows, found.entries, strict=True):
-        cells = [text(entry, same, in_math).replace("%", "\\%") for entry in row]
+    for name, row in zip(found.rows, found.cells, strict=True):
+        cells = [text(cell, found.same_n, in_latex).replace("%", "\\%") for cell in row]
         lines.append(" & ".join([tex(name), *cells]) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *(f"% {note}" for note in found.notes)]) + "\n"
 
@@ -240,23 +262,23 @@ def tex(name: str) -> str:
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in name)
 
 
-def as_json(found: Table) -> str:
+def as_json(found: AccuracyTable) -> str:
     """Write the table as one JSON object."""
     rows = [
-        {"row": name, "column": column, **{k: clean(v) for k, v in vars(entry).items()}}
-        for name, row in zip(found.rows, found.entries, strict=True)
-        for column, entry in zip(found.columns, row, strict=True)
-        if entry is not None
+        {"row": name, "labels": budget, **{k: without_nan(v) for k, v in vars(cell).items()}}
+        for name, row in zip(found.rows, found.cells, strict=True)
+        for budget, cell in zip(found.budgets, row, strict=True)
+        if cell is not None
     ]
     return json.dumps({"title": found.title, "cells": rows, "notes": found.notes}, indent=1, ensure_ascii=False) + "\n"
 
 
-def clean(value: object) -> object:
-    """JSON has no NaN."""
+def without_nan(value: object) -> object:
+    """Return None for NaN, which JSON does not have."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
+FORMATS: dict[str, Callable[[AccuracyTable], str]] = {
     "md": as_markdown,
     "csv": as_csv,
     "latex": as_latex,

@@ -1,4 +1,4 @@
-"""Write everything there is to know about a grid into one folder: tables, statistics, plots, a page, and how it was made."""
+"""Write a report into one folder: tables, statistics, plots, an HTML page, and how it was made."""
 
 from __future__ import annotations
 
@@ -6,115 +6,133 @@ import json
 import platform
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from mma.experiments.grid import Grid
+from mma.experiments import folder as grids
 from mma.experiments.report import compute, money, page, plots, summary, tables
-from mma.experiments.report.collect import RUNS, Results, write_csv
+from mma.experiments.report.collect import write_csv
+from mma.experiments.report.results import Results
+from mma.experiments.report.rows import RUNS
+from mma.experiments.report.style import NO_DATES, render
 from mma.experiments.report.summary import Section
-from mma.growth import Growth
+from mma.files import explain_write_errors, write_atomically
 from mma.machine import cores
-from mma.run import write_whole
+from mma.text import printable
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
-COMMANDS = "commands.txt"
-PLOTS = {
-    "accuracy-over-labels.png": "Accuracy over labels: mean and one standard deviation over seeds.",
-    "learning-curves.png": "Learning curves at the largest budget, and each seed's result.",
-    "accuracy-over-money.png": "Accuracy over money spent: mean and one standard deviation over seeds.",
-    "accuracy-over-compute.png": "Accuracy over the arithmetic of a whole run: every seed, and their mean.",
+CAPTIONS = {
+    "accuracy-over-labels": "Accuracy over labels: mean over seeds and 95 % interval of the t distribution.",
+    "learning-curves": "Accuracy while training: mean over seeds; 95 % intervals of the t distribution at the ends of rounds.",
+    "accuracy-by-seed": "The result of each seed, their mean and its 95 % interval of the t distribution.",
+    "paired-differences": "Differences paired by seed: mean and 95 % interval of the paired t distribution. "
+    "Filled: shown by the signed-rank test after Holm's correction.",
+    "accuracy-over-money": "Accuracy over money spent: mean over seeds and 95 % interval of the t distribution.",
+    "accuracy-over-compute": "Accuracy over the arithmetic of a run: every seed, and their mean.",
 }
 
 
-def draw(found: Results) -> dict[str, bytes]:
-    """Return the plots that these results allow, by file name."""
-    if found.spending:  # what counts is money; policies at different prices have no common axis of labels
-        over_money = money.accuracy_over_money(found)
-        return {} if over_money is None else {"accuracy-over-money.png": over_money}
-    if found.arithmetic:  # as with money: rows of different lengths have no common axis of steps
-        over_compute = compute.accuracy_over_compute(found)
-        return {} if over_compute is None else {"accuracy-over-compute.png": over_compute}
-    made = {
-        "accuracy-over-labels.png": plots.accuracy_over_labels(found),
-        "learning-curves.png": plots.learning_curves(found, asked=asked(found)),
-    }
-    return {name: data for name, data in made.items() if data is not None}
+def draw(found: Results) -> dict[str, Any]:
+    """Return the figures that these results allow, by name."""
+    if found.spending:  # policies at different prices have no common axis of labels
+        made = {"accuracy-over-money": money.accuracy_over_money(found)}
+    elif found.compute:  # methods of different lengths have no common axis of steps
+        made = {"accuracy-over-compute": compute.accuracy_over_compute(found)}
+    else:
+        made = {
+            "accuracy-over-labels": plots.accuracy_over_labels(found),
+            "learning-curves": plots.learning_curves(found),
+            "accuracy-by-seed": plots.accuracy_by_seed(found),
+            "paired-differences": plots.paired_differences(found),
+        }
+    return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def asked(found: Results) -> list[int]:
-    """Return the steps at which growing runs with the largest budget are given labels, if they are few enough to show."""
-    if found.grid is None:
-        return []
-    budget = max((row.budget for row in found.rounds if row.labels < row.budget), default=0)
-    if not budget:
-        return []
-    growth = Growth.model_validate_json(json.dumps({**found.grid.base["growth"], "budget": budget}))
-    steps = [round.begin for round in growth.rounds()[1:]]
-    return steps if len(steps) < 30 else []
+def plot(found: Results, path: Path, which: str | None = None) -> Path:
+    """Write one figure as the path's ending says; without `which`, the first that there is."""
+    figures, kind = draw(found), path.suffix.removeprefix(".")
+    if kind not in NO_DATES:
+        raise ValueError(f"{printable(str(path))}: a plot ends in {', '.join(f'.{one}' for one in NO_DATES)}.")
+    name = which or next(iter(figures), "")
+    if name not in figures:
+        raise ValueError(f"these results have no plot '{printable(name)}'. They have: {', '.join(figures) or 'none'}.")
+    write_atomically(path, render(figures[name], kind))
+    return path
+
+
+def picture_files(figures: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return every figure in every format, by file name."""
+    return {f"{name}.{kind}": render(figure, kind) for name, figure in figures.items() for kind in NO_DATES}
 
 
 def statistics(found: Results) -> list[Section]:
     """Return the comparisons that fit: policies at equal money, networks at equal compute, or methods at equal labels."""
-    if found.arithmetic:
+    if found.compute:
         return compute.sections(found)
     return money.sections(found) if found.spending else summary.sections(found)
 
 
-def page_of(found: Results, drawn: dict[str, bytes]) -> str:
-    """Return the HTML page."""
-    about = [] if found.grid is None else [described(found)]
-    captions = {PLOTS[name]: data for name, data in drawn.items()}
-    return page.html(found.title, tables.table(found), statistics(found), captions, about)
+def page_of(found: Results, files: Mapping[str, bytes]) -> str:
+    """Return the HTML page, with the SVG pictures among `files` inside."""
+    pictures = {text: files[f"{name}.svg"] for name, text in CAPTIONS.items() if f"{name}.svg" in files}
+    return page.html(found.title, tables.table(found), statistics(found), pictures, [about_text(found)])
 
 
-def described(found: Results) -> str:
-    """Say what the grid is in a sentence, without clock values."""
-    assert found.grid is not None
+def about_text(found: Results) -> str:
+    """Say what the grid is, without clock values."""
     done = sum(run.status == "done" for run in found.runs)
-    base = found.grid.base
-    net = f"{base['net']['name']} network"
-    return (
-        f"Experiment {found.grid.experiment}, {found.grid.scale} scale, preset {base['preset']} on {base['data']['name']} "
-        f"({net}): {done} of {len(found.runs)} runs done. Scored on {scored_on(found.grid)}."
-    )
-
-
-def scored_on(grid: Grid) -> str:
-    """Say which images the accuracies are of: choosing by the test set must not happen unseen."""
-    changes = [setting for method in grid.methods.values() for setting in method.settings]
-    held = {int(setting.split("=")[1]) for setting in changes if setting.startswith("data.validation=")}
-    held |= {grid.base["data"]["validation"]} - {0}
-    return f"{' or '.join(f'{n:,}' for n in sorted(held))} images held out of the pool" if held else "the test set"
+    return f"{found.description.about} {done} of {len(found.runs)} runs done.".strip()
 
 
 def as_text(found: Results) -> str:
-    """Return table and statistics as Markdown, as printed."""
-    return tables.as_markdown(tables.table(found)) + "\n" + summary.as_markdown(statistics(found))
+    """Return table and statistics as Markdown."""
+    return f"{tables.as_markdown(tables.table(found))}\n{summary.as_markdown(statistics(found))}"
 
 
 def write_all(found: Results, out: Path, command: str) -> list[Path]:
-    """Write every file of a report. All but about.json and README.md depend on the results alone, byte for byte."""
-    out.mkdir(parents=True, exist_ok=True)
-    exported = (found.folder / RUNS).is_file()
-    table = tables.table(found)
-    write_csv(out, found)
+    """Write every file of a report. All but README.md, about.json and grid.json depend on the results alone."""
+    table, pictures = tables.table(found), picture_files(draw(found))
     files: dict[str, str | bytes] = {
-        "table.md": tables.as_markdown(table),
-        "table.csv": tables.as_csv(table),
-        "table.tex": tables.as_latex(table),
+        "table.md": table.as_markdown(),
+        "table.csv": table.as_csv(),
+        "table.tex": table.as_latex(),
         "statistics.md": summary.as_markdown(statistics(found)),
-        **draw(found),
+        **pictures,
+        "report.html": page_of(found, pictures),
+        **({LABELED_VS_UNLABELED: for_cost(found)} if found.by_total else {}),
     }
-    if found.by_total:
-        files[LABELED_VS_UNLABELED] = for_cost(found)
-    files["report.html"] = page_of(found, {name: data for name, data in files.items() if isinstance(data, bytes)})
-    if not exported:  # results that were exported before keep saying how they were made
-        files["about.json"] = json.dumps(about(found, command), indent=1) + "\n"
-        files["README.md"] = readme(found, command, sorted(files))
+    if not (found.folder / RUNS).is_file():  # exported results keep saying how they were made
+        files |= origin_files(found, command, sorted(files))
+    with explain_write_errors(out, f"mma report {found.folder} --out {out}"):
+        out.mkdir(parents=True, exist_ok=True)
+        write_csv(out, found)
+        return write_files(out, files)
+
+
+def write_files(out: Path, files: Mapping[str, str | bytes]) -> list[Path]:
+    """Write files into a folder and return their paths."""
     for name, data in files.items():
-        write_whole(out / name, data)
+        write_atomically(out / name, data)
     return [out / name for name in files]
+
+
+def write_pictures(found: Results, out: Path, *, page_too: bool) -> list[Path]:
+    """Write the plots, and the HTML page that has them inside."""
+    files: dict[str, str | bytes] = {**picture_files(draw(found))}
+    pictures = {name: data for name, data in files.items() if isinstance(data, bytes)}
+    with explain_write_errors(out, f"mma report {found.folder} --plots"):
+        out.mkdir(parents=True, exist_ok=True)
+        return write_files(out, {**files, **({"report.html": page_of(found, pictures)} if page_too else {})})
+
+
+def origin_files(found: Results, command: str, files: list[str]) -> dict[str, str | bytes]:
+    """Return the files that say how the results were made: a page, versions and machine, and all settings."""
+    path = found.folder / grids.FILE
+    settings: dict[str, str | bytes] = {grids.FILE: path.read_bytes()} if path.is_file() else {}
+    about = json.dumps(origin(found, command), indent=1) + "\n"
+    return {"about.json": about, "README.md": readme(found, command, files), **settings}
 
 
 def for_cost(found: Results) -> str:
@@ -124,29 +142,17 @@ def for_cost(found: Results) -> str:
     return "\n".join(["labels,total,accuracy,seed", *lines]) + "\n"
 
 
-def about(found: Results, command: str) -> dict[str, object]:
+def origin(found: Results, command: str) -> dict[str, object]:
     """Return how and where the results were made."""
+    programs = {name: version(name) for name in ("mma-learn", "numpy", "scipy", "matplotlib")}
     return {
-        "commands": [*commands(found.folder), command],
+        "commands": [*grids.read_commands(found.folder), command],
         "runs": dict(sorted(Counter(run.status for run in found.runs).items())),
         "trained with": hosts(found),
         "commit": commit(),
-        "reported with": {"python": platform.python_version(), **{n: version(n) for n in ("mma", "numpy", "scipy")}},
+        "reported with": {"python": platform.python_version(), **programs},
         "machine": {"system": platform.system(), "processor": processor(), "cores": cores()},
     }
-
-
-def remember(folder: Path, command: str) -> None:
-    """Note a command that worked on a grid, each once, in order."""
-    known = commands(folder)
-    if command not in known:
-        write_whole(folder / COMMANDS, "".join(f"{line}\n" for line in [*known, command]))
-
-
-def commands(folder: Path) -> list[str]:
-    """Return the commands that made a grid."""
-    path = folder / COMMANDS
-    return path.read_text("utf-8").splitlines() if path.is_file() else []
 
 
 def hosts(found: Results) -> list[dict[str, object]]:
@@ -161,11 +167,10 @@ def hosts(found: Results) -> list[dict[str, object]]:
 
 def readme(found: Results, command: str, files: list[str]) -> str:
     """Return a page for whoever opens the folder."""
-    made = "\n".join([*commands(found.folder), command])
+    made = "\n".join([*grids.read_commands(found.folder), command])
     listed = ", ".join(f"`{name}`" for name in files)
-    what = described(found) if found.grid else ""
     return (
-        f"# {found.title}\n\n{what}\n\nMade with\n\n```sh\n{made}\n```\n\n"
+        f"# {found.title}\n\n{about_text(found)}\n\nMade with\n\n```sh\n{made}\n```\n\n"
         "`mma report` on this folder gives the same tables again. Versions, commit and machine: `about.json`.\n\n"
         f"{tables.as_markdown(tables.table(found))}\n`runs.csv` has one line per run, `rounds.csv` one per round, "
         f"`curves.csv` the means while training. Made from them: {listed}.\n"

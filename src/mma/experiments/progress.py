@@ -1,0 +1,127 @@
+"""What is known while a grid trains: which runs are done, how far the others are, how long the rest takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from mma.experiments.plan import GridPlan
+from mma.run import Run
+
+INTERVAL = 30.0  # seconds between lines about runs under way
+
+
+class GridProgress:
+    """Follows the runs of a plan through their folders. This one keeps count and prints nothing."""
+
+    def begin(self, plan: GridPlan) -> None:
+        """Start with what is done already."""
+        self.plan, self.begun = plan, time.monotonic()
+        self.runs = {run.task.folder: run for run in plan.runs}
+        self.done = {run.task.folder for run in plan.runs if run.status == "done"}
+        self.failed: dict[Path, str] = {}
+        self.running: dict[Path, tuple[int, float | None]] = {}  # step and accuracy of the last evaluation
+        self.steps_made = 0
+
+    def end_run(self, folder: Path, why: str | None) -> None:
+        """Note that a run ended, and why it failed."""
+        self.running.pop(folder, None)
+        self.steps_made += self.runs[folder].steps
+        if why is None:
+            self.done.add(folder)
+        else:
+            self.failed[folder] = why
+
+    def update(self, running: set[Path]) -> None:
+        """Look at the runs that are under way. Called about twice a second."""
+
+    def close(self) -> None:
+        """Stop following."""
+
+    def look(self, running: set[Path]) -> None:
+        """Read how far the running runs are."""
+        self.running = {folder: last_evaluation(folder) for folder in sorted(running) if folder in self.runs}
+
+    def first_line(self) -> str:
+        """Say what there is to do."""
+        plan, todo = self.plan, len(self.plan.todo)
+        saved = plan.steps_alone - plan.steps_shared
+        return (
+            f"{plan.folder}: {len(plan.runs)} runs, {len(plan.runs) - todo} done, {todo} to do: {plan.steps_left:,} steps"
+            f"{f'; shared trunks save {saved:,}' if saved else ''}. Ctrl-C stops at any time; the same command goes on."
+        )
+
+    def end_line(self, folder: Path, why: str | None) -> str:
+        """Say how a run ended."""
+        count = f"[{len(self.done) + len(self.failed)}/{len(self.runs)}] {self.runs[folder].cell}"
+        if why is not None:
+            return f"{count}: failed: {why}"
+        median = Run(folder).median_accuracy()
+        return f"{count}: {median[0]:.2f} %" if median else f"{count}: done"
+
+    def run_text(self, folder: Path) -> str:
+        """Say how far a run is."""
+        run, (step, accuracy) = self.runs[folder], self.running[folder]
+        return f"{run.cell}: step {step:,} of {run.end:,}" + ("" if accuracy is None else f", {accuracy:.2f} %")
+
+    def remaining(self) -> str:
+        """Say how long the rest takes at the pace so far; nothing before there is a pace."""
+        under_way = sum(max(0, step - self.runs[f].begin) for f, (step, _) in self.running.items())
+        made, passed = self.steps_made + under_way, time.monotonic() - self.begun
+        if not made or passed < 5:
+            return ""
+        left = max(0.0, (self.plan.steps_left - made) * passed / made)
+        return f"about {duration(left)} left at {made / passed:.1f} steps/s"
+
+
+class PlainProgress(GridProgress):
+    """Prints plain lines to stderr: one per run that ended, and one every half minute."""
+
+    def begin(self, plan: GridPlan) -> None:
+        """Say what there is to do."""
+        super().begin(plan)
+        self.last_line = time.monotonic()
+        self.say(self.first_line())
+
+    def end_run(self, folder: Path, why: str | None) -> None:
+        """Say how a run ended."""
+        super().end_run(folder, why)
+        self.say(f"  {self.end_line(folder, why)}")
+
+    def update(self, running: set[Path]) -> None:
+        """Say how far the running runs are, every half minute."""
+        if time.monotonic() - self.last_line >= INTERVAL:
+            self.look(running)
+            texts = [self.run_text(folder) for folder in self.running]
+            self.say("  " + "; ".join(part for part in (*texts, self.remaining()) if part))
+
+    def say(self, line: str) -> None:
+        """Print one line, however long."""
+        self.last_line = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
+
+
+def last_evaluation(folder: Path) -> tuple[int, float | None]:
+    """Return step and accuracy of the last complete row of a run's metrics, reading only the end of the file."""
+    path = Run(folder).path("metrics")
+    if not path.exists():
+        return 0, None
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - 8_192))
+        lines = file.read().split(b"\n")[:-1]
+    try:
+        row = json.loads(lines[-1])
+    except (IndexError, ValueError):  # nothing yet, or a row longer than what was read
+        return 0, None
+    return int(row["step"]), row["accuracy"]
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in the unit a person would use."""
+    for unit, size in (("years", 31_557_600), ("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
