@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from mma.experiments.report.rows import Compute, CurvePoint, Result, RoundEnd, Spending
+from mma.experiments.report.rows import Compute, CurvePoint, Result, RoundEnd
 from mma.settings import Settings
 
 if TYPE_CHECKING:
     from mma.experiments.report.statistics import Difference
-    from mma.experiments.report.tables import AccuracyTable
+    from mma.experiments.report.tables import ResultTable
 
 
 class SpendingPolicy(Settings):
@@ -47,7 +47,7 @@ class Results:
     runs: tuple[Result, ...]
     rounds: tuple[RoundEnd, ...] = ()
     curves: tuple[CurvePoint, ...] = ()
-    spending: tuple[Spending, ...] = ()  # of runs that spend money
+    spending: tuple[RoundSpending, ...] = ()  # of runs that spend money
     compute: tuple[Compute, ...] = ()  # of methods that differ in length
     description: Description = field(default_factory=Description)
     folder: Path = field(default=Path(), compare=False)
@@ -87,7 +87,7 @@ class Results:
         """Return one dict per run: `pandas.DataFrame(results.rows())` is a table of all runs."""
         return [asdict(run) for run in self.runs]
 
-    def table(self) -> AccuracyTable:
+    def table(self) -> ResultTable:
         """Return accuracies by method and budget; `print` it, or use its `as_markdown()`, `as_csv()`, `as_latex()`."""
         from mma.experiments.report.tables import table
 
