@@ -11,6 +11,7 @@ import numpy as np
 from mma.experiments.report.numbers import difference_text, mean_and_deviation
 from mma.experiments.report.plots import seeds_text, whiskers
 from mma.experiments.report.results import Results, SpendingPolicy
+from mma.experiments.report.rows import RoundSpending
 from mma.experiments.report.style import in_house_style, legend_below, new_figure, style
 from mma.experiments.report.summary import Section
 

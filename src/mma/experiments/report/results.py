@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from mma.experiments.report.rows import Compute, CurvePoint, Result, RoundEnd
+from mma.experiments.report.rows import Compute, CurvePoint, Result, RoundEnd, RoundSpending
 from mma.settings import Settings
 
 if TYPE_CHECKING:
