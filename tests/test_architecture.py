@@ -16,8 +16,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
-    {"rng", "shares", "text", "machine", "files", "paper", "extensions"},
-    {"settings"},
+    {"rng", "shares", "text", "machine", "files", "extensions"},
+    {"settings", "paper"},
     {"growth"},
     {"run"},
     {"data", "query", "cost"},
@@ -126,13 +126,16 @@ def test_no_path_of_one_machine_and_no_registry_is_written_down():
 
 def test_no_class_name_stands_for_two_things():
     names = [
-        node.name for path in FILES for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef)
+        node.name
+        for path in FILES
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
     ]
     assert not {name for name in names if names.count(name) > 1}
 
 
 def test_only_one_place_writes_files_with_care():
-    """Renames, locks and fsync are in files.py alone; the data cache renames whole folders."""
-    pattern = re.compile(r"\bfsync\(|\bfcntl\b|\.replace\(path\)|flock")
+    """fsync and locks are in files.py alone."""
+    pattern = re.compile(r"\bfsync\(|\bfcntl\b|\bflock\b")
     found = {str(path.relative_to(SOURCE)) for path in FILES if pattern.search(path.read_text("utf-8"))}
     assert found == {"files.py"}
