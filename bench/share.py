@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench.duel import QUIET, SPINNING, Contestant, take_turns
 from bench.worker import CASES, Case, batch_of, ours, reference, state_of
 from mma.algorithms import Losses, ops
-from mma.config import Log, Optim, ViewSettings
+from mma.config import Log, Optim
 from mma.data import Images
 from mma.nets.winograd import convolve
 from mma.presets import cifar10
@@ -30,8 +30,8 @@ from mma.training.checkpoint import Identity, encode
 from mma.training.state import State
 from mma.training.stream import Stream
 from mma.training.update import decay, update
-from mma.training.views import pixel_views
 from mma.training.watch import Clock
+from mma.views import PixelViews, pixel_views
 
 CASE = "wrn-28-2"
 LAYERS = ((32, 32), (64, 16), (128, 8))  # channels and sides of its three stages
@@ -171,7 +171,7 @@ def batches() -> Callable[[], object]:
     config = cifar10()
     pixels = rng(1, "pool").integers(0, 256, (10_000, 32, 32, 3), dtype=np.uint8)
     images = Images(pixels, np.zeros(len(pixels), np.int64), tuple("abcdefghij"))
-    on = pixel_views(images, torch.device("cpu"), ViewSettings(shift=4, mirror=True), 100)
+    on = pixel_views(images, torch.device("cpu"), PixelViews(shift=4, mirror=True), 100)
     answers = {i: i % 10 for i in range(250)}
     stream = Stream(config, on, np.arange(len(images)), answers, config.growth.rounds()[0], 2)
     steps = iter(range(1_000))

@@ -16,10 +16,13 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
-    {"rng", "shares", "text", "machine", "growth", "paper"},
+    {"rng", "shares", "text", "machine", "files", "extensions"},
+    {"settings", "paper"},
+    {"growth"},
     {"run"},
     {"data", "query", "cost"},
-    {"nets", "arrays"},
+    {"buyer"},
+    {"nets", "arrays", "views"},
     {"algorithms"},
     {"config"},
     {"presets"},
@@ -27,7 +30,10 @@ ORDER = [
     {"classifier", "experiments"},
     {"cli"},
 ]
-WITHOUT_TORCH = {"rng", "shares", "text", "machine", "growth", "paper", "run", "data", "query", "cost", "arrays"}
+WITHOUT_TORCH = {
+    *("rng", "shares", "text", "machine", "files", "settings", "growth", "paper", "extensions", "run", "data", "query"),
+    *("cost", "buyer", "arrays"),
+}
 
 
 def room(path: Path) -> str:
@@ -116,3 +122,20 @@ def test_no_path_of_one_machine_and_no_registry_is_written_down():
         path = ROOT / name
         if path.suffix in (".py", ".md", ".toml", ".txt") and path.exists():
             assert not re.search(r"/wo[r]k/|/ho[m]e/\w+/|pypi\.o[r]g", path.read_text("utf-8")), name
+
+
+def test_no_class_name_stands_for_two_things():
+    names = [
+        node.name
+        for path in FILES
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert not {name for name in names if names.count(name) > 1}
+
+
+def test_only_one_place_writes_files_with_care():
+    """fsync and locks are in files.py alone."""
+    pattern = re.compile(r"\bfsync\(|\bfcntl\b|\bflock\b")
+    found = {str(path.relative_to(SOURCE)) for path in FILES if pattern.search(path.read_text("utf-8"))}
+    assert found == {"files.py"}

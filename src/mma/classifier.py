@@ -17,7 +17,7 @@ from torch import nn
 
 from mma.algorithms import ALGORITHMS, Algorithm
 from mma.arrays import at_least, dimensions, encode_labels, frame_of, positive
-from mma.config import Config, Data, Optim, ViewSettings
+from mma.config import Config, Data, Optim
 from mma.data.images import UNKNOWN
 from mma.growth import Growth, Passive
 from mma.nets import NETS, Net, Network, Shape, without_embeddings
@@ -30,7 +30,7 @@ from mma.training.host import Host
 from mma.training.state import State, start
 from mma.training.step import steps
 from mma.training.stream import Stream
-from mma.training.views import Pixels
+from mma.views import Pixels, PixelViews
 
 LONGEST = 0.999  # decay per step of the teacher's average and BN's statistics, for long runs
 REPORTS = 10  # times that a fit looks at its losses
@@ -122,7 +122,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_views()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._config(labels=int((codes != UNKNOWN).sum()))
-        pixels = self._pixels(X, config.views.shift)
+        pixels = self._pixels(X, self._shift())
         with own_randomness(self._seed):
             self.net_ = self._train(config, pixels, codes)
         guesses = probabilities(self.net_, pixels, np.arange(len(codes))).argmax(1)
@@ -207,7 +207,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             preset="array",
             seed=self._seed,
             data=Data(name="array"),
-            views=ViewSettings(shift=self._shift(), mirror=bool(self.mirror)),
+            views=PixelViews(shift=self._shift(), mirror=bool(self.mirror)),
             net=self._net(steps),
             algorithm=self._algorithm(steps),
             optim=Optim(

@@ -15,6 +15,7 @@ from mma.nets import NETS, Net
 from mma.query import Query
 from mma.settings import Settings, chosen_from, explain, no_entry
 from mma.text import did_you_mean
+from mma.views import VIEWS, ViewSettings
 
 
 class Data(Settings):
@@ -23,25 +24,6 @@ class Data(Settings):
     name: str  # a name from `mma data list`, or folder:NAME
     total: int | None = Field(default=None, gt=0)  # images in the pool, labeled or not; None = all
     validation: int = Field(default=0, ge=0)  # images held out of the pool and tested on instead of the test set
-
-
-class ViewSettings(Settings):
-    """How views are drawn from images."""
-
-    shift: int = Field(ge=0)  # pixels a view may move
-    mirror: bool  # a view may be its mirror image
-    strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the labeled images that are shown distorted
-    small_side: int | None = Field(default=None, ge=8)  # pixels to which images are averaged down in the first steps
-    small_share: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the run's steps that are made so small
-
-    @model_validator(mode="after")
-    def _small_means_both(self) -> ViewSettings:
-        if (self.small_side is None) != (self.small_share == 0.0):
-            raise ValueError(
-                "views.small_side and views.small_share go together: how small, and for what share of the steps. "
-                "Write both:  --set views.small_side=16 --set views.small_share=0.5"
-            )
-        return self
 
 
 class Optim(Settings):
@@ -71,14 +53,21 @@ class Log(Settings):
         return -(-end // self.every)
 
 
-CHOICES: dict[str, Mapping[str, type[Settings]]] = {"algorithm": ALGORITHMS, "net": NETS, "growth.policy": POLICIES}
+CHOICES: dict[str, Mapping[str, type[Settings]]] = {
+    "views": VIEWS,
+    "net": NETS,
+    "algorithm": ALGORITHMS,
+    "growth.policy": POLICIES,
+}
 
 if TYPE_CHECKING:
     AnyAlgorithm = Algorithm
     AnyNet = Net
+    AnyViews = ViewSettings
 else:  # an entry that is added to a table, also by user code, is a choice from then on
     AnyAlgorithm = Annotated[SerializeAsAny[Algorithm], BeforeValidator(chosen_from(ALGORITHMS))]
     AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS))]
+    AnyViews = Annotated[SerializeAsAny[ViewSettings], BeforeValidator(chosen_from(VIEWS))]
 
 
 class Config(Settings):
@@ -87,7 +76,7 @@ class Config(Settings):
     preset: str
     seed: int = Field(default=1, ge=0)
     data: Data
-    views: ViewSettings
+    views: AnyViews
     net: AnyNet
     algorithm: AnyAlgorithm
     optim: Optim
@@ -109,6 +98,16 @@ class Config(Settings):
             raise ValueError(f"growth.budget ({self.growth.budget}) is larger than data.total ({total})")
         if total is not None and first > total:
             raise ValueError(f"growth.policy.initial_pool ({first}) is larger than data.total ({total})")
+        return self
+
+    @model_validator(mode="after")
+    def _network_takes_the_views(self) -> Config:
+        if self.net.takes != self.views.kind:
+            fitting = [name for name, net in NETS.items() if net.takes == self.views.kind]
+            raise ValueError(
+                f"net={self.net.name} takes {self.net.takes}, but views={self.views.name} shows {self.views.kind}. Use  --set "
+                f"net=NAME  with one of: {', '.join(fitting)}"
+            )
         return self
 
     @model_validator(mode="after")

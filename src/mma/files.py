@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
@@ -92,6 +92,21 @@ def read_json(path: Path) -> Row:
     if not isinstance(found, dict):
         raise ValueError(f"{path} is damaged (it holds no names and values). Restore it from a copy.")
     return found
+
+
+@contextmanager
+def open_synced(path: Path) -> Iterator[IO[bytes]]:
+    """Create a file to write to; its bytes are on disk when the context ends."""
+    with path.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to a file durable."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mma.algorithms import AnchoredMixMatch, MixMatch
-from mma.config import Config, Data, Log, Optim, ViewSettings
+from mma.config import Config, Data, Log, Optim
 from mma.growth import Growth
 from mma.nets import Fast, Small, Wrn
 from mma.text import did_you_mean
+from mma.views import PixelViews
 
 
 def cifar10() -> Config:
@@ -16,7 +17,7 @@ def cifar10() -> Config:
     return Config(
         preset="cifar10",
         data=Data(name="cifar10"),
-        views=ViewSettings(shift=4, mirror=True),
+        views=PixelViews(shift=4, mirror=True),
         net=Wrn(filters=32),
         algorithm=MixMatch(weight=75.0, alpha=0.75),  # Paper: appendix table of hyper-parameters.
         optim=Optim(weight_decay=0.02),
@@ -38,7 +39,7 @@ def cifar100() -> Config:
     return Config(
         preset="cifar100",
         data=Data(name="cifar100"),
-        views=ViewSettings(shift=4, mirror=True),
+        views=PixelViews(shift=4, mirror=True),
         net=Wrn(filters=128),
         algorithm=MixMatch(weight=150.0, alpha=0.75),
         optim=Optim(weight_decay=0.04),
@@ -67,7 +68,7 @@ def svhn() -> Config:
     return Config(
         preset="svhn",
         data=Data(name="svhn"),
-        views=ViewSettings(shift=4, mirror=False),
+        views=PixelViews(shift=4, mirror=False),
         net=Wrn(filters=32),
         algorithm=MixMatch(weight=250.0, alpha=0.75),
         optim=Optim(weight_decay=0.02),
@@ -110,7 +111,7 @@ def digits() -> Config:
     return Config(
         preset="digits",
         data=Data(name="digits"),
-        views=ViewSettings(shift=1, mirror=False),
+        views=PixelViews(shift=1, mirror=False),
         net=Small(filters=32, bn_decay=0.95),
         algorithm=MixMatch(weight=10.0, ramp=200),
         optim=Optim(lr=0.002, weight_decay=0.02, ema_decay=0.99, batch=32),
@@ -128,7 +129,7 @@ def fashion_mnist() -> Config:
     return Config(
         preset="fashion-mnist",
         data=Data(name="fashion-mnist", total=10_000),
-        views=ViewSettings(shift=2, mirror=True),
+        views=PixelViews(shift=2, mirror=True),
         net=Small(filters=16, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),
@@ -147,7 +148,7 @@ def cifar10_lab() -> Config:
     return Config(
         preset="cifar10-lab",
         data=Data(name="cifar10", total=10_000),
-        views=ViewSettings(shift=4, mirror=True, small_side=16, small_share=0.75),
+        views=PixelViews(shift=4, mirror=True, small_side=16, small_share=0.75),
         net=Fast(filters=16),
         algorithm=MixMatch(weight=30.0, ramp=500),
         optim=Optim(ema_decay=0.995, batch=32),
@@ -167,7 +168,7 @@ def cifar10_fast() -> Config:
     return Config(
         preset="cifar10-fast",
         data=Data(name="cifar10"),
-        views=ViewSettings(shift=4, mirror=True, strong_labels=0.5),
+        views=PixelViews(shift=4, mirror=True, strong_labels=0.5),
         net=Fast(filters=24, stem="cosines", mirrored=True, bn_decay=0.98),
         algorithm=AnchoredMixMatch(weight=30.0, ramp=4_500),
         optim=Optim(rule="muon", lr=0.004, kernel_lr=0.03, ema_decay=0.995, batch=32, warmup=100, decay="linear"),
@@ -182,7 +183,7 @@ def folder() -> Config:
     return Config(
         preset="folder",
         data=Data(name="folder:photos"),
-        views=ViewSettings(shift=4, mirror=False),
+        views=PixelViews(shift=4, mirror=False),
         net=Small(filters=32, bn_decay=0.98),
         algorithm=MixMatch(weight=50.0, ramp=1_000),
         optim=Optim(ema_decay=0.995, batch=32),

@@ -143,14 +143,14 @@ from mma.data import DataSet, Images
 
 images = Images(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a",))
 writes = 0
-real = module._open_synced
+real = module.open_synced
 def dying(path):
     global writes
     writes += 1
     if writes == int(sys.argv[2]):
         os._exit(9)  # as a kill -9 would, in the middle of things
     return real(path)
-module._open_synced = dying
+module.open_synced = dying
 module.save(DataSet("folder:mine", images, images), Path(sys.argv[1]))
 """
 
@@ -188,6 +188,7 @@ def test_a_build_that_is_still_running_is_left_alone(data, tmp_path):
 
 def test_a_root_that_cannot_be_written_is_an_error_with_the_way_out(data, tmp_path):
     (tmp_path / "folder").write_text("a file where a folder should be")
+    (tmp_path / "folder").chmod(0o755)
     with pytest.raises(ValueError, match=r"could not be written: .*MMA_DATA"):
         save(data, tmp_path)
     with pytest.raises(ValueError, match=r"is not a folder we may write to.*MMA_DATA"):

@@ -179,6 +179,8 @@ def test_what_is_ready_is_not_made_again(tmp_path, accepted):
     accepted("cifar10", write_cifar10(tmp_path / "files"), tmp_path)
     assert {info.name: info for info in catalogue(tmp_path)}["cifar10"].ready
     assert len(get("cifar10", tmp_path).train) == 35
+    accepted("cifar10", write_cifar10(tmp_path / "files", n=2), tmp_path)  # unless files are given
+    assert len(get("cifar10", tmp_path).train) == 10
     (tmp_path / "cifar10" / "train.npy").unlink()
     with pytest.raises(BaseException, match="downloads cifar-10-binary"):  # a damaged cache is not ready
         get("cifar10", tmp_path)

@@ -186,6 +186,29 @@ def test_a_test_directory_inside_the_pool_is_refused(photo_folder):
         read_folder(photo_folder, FolderOptions(test=photo_folder / "cat"))
 
 
+# options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (FolderOptions(side=3), "--side 3"),
+        (FolderOptions(side=513), "--side 513"),
+        (FolderOptions(holdout=1.0), "--holdout 1.0"),
+        (FolderOptions(holdout=-0.1), "--holdout -0.1"),
+        (FolderOptions(holdout=0.1, test=Path("x")), "both given"),
+        (FolderOptions(name="a/b"), "cannot be the name"),
+        (FolderOptions(classes=("cat", "dog", "cat")), "listed twice: 'cat'"),
+        (FolderOptions(classes=("cat", "")), "a class needs a name"),
+    ],
+)
+def test_impossible_options_are_refused_before_any_work(photo_folder, monkeypatch, options, message):
+    monkeypatch.setattr("mma.data.folder.list_files", lambda directory: pytest.fail("reads the folder"))
+    with pytest.raises(ValueError, match=message):
+        get_folder(photo_folder, options, photo_folder.parent / "root")
+    assert not (photo_folder.parent / "root").exists()
+
+
 # saved
 
 

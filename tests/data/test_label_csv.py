@@ -62,6 +62,8 @@ def test_a_label_that_is_not_declared_is_an_error_with_its_line(tmp_path):
     with pytest.raises(ValueError, match=r"line 3: 'o\\x1bwl' is not among the declared classes \(--classes\)"):
         read_labels(path, KNOWN, ("cat", "dog"))
     assert set(read_labels(path, KNOWN)) == set(KNOWN)
+    path = csv_of(tmp_path, "file_name,label\na.png,cat\nsub/c.png,\n")
+    assert read_labels(path, KNOWN, ("cat", "dog")) == {"a.png": "cat", "sub/c.png": ""}
 
 
 def test_a_folder_checks_its_csv_against_the_declared_classes(images):

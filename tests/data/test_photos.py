@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mma.data import BadFile, FolderOptions, get_folder, photos
+from mma.data import BadFile, FolderOptions, photos
 from mma.data.folder import list_files, read_folder
 
 
@@ -181,22 +181,3 @@ def test_an_empty_folder_and_a_missing_folder_are_errors(tmp_path):
         read_folder(tmp_path, FolderOptions(name="x"))
     with pytest.raises(ValueError, match="there is no folder"):
         read_folder(tmp_path / "missing", FolderOptions())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (FolderOptions(side=3), "--side 3"),
-        (FolderOptions(side=513), "--side 513"),
-        (FolderOptions(holdout=1.0), "--holdout 1.0"),
-        (FolderOptions(holdout=-0.1), "--holdout -0.1"),
-        (FolderOptions(holdout=0.1, test=Path("x")), "both given"),
-        (FolderOptions(name="a/b"), "cannot be the name"),
-        (FolderOptions(classes=("cat", "dog", "cat")), "listed twice: 'cat'"),
-        (FolderOptions(classes=("cat", "")), "a class needs a name"),
-    ],
-)
-def test_impossible_options_are_refused_before_any_work(photo_folder, options, message):
-    with pytest.raises(ValueError, match=message):
-        get_folder(photo_folder, options, photo_folder.parent / "root")
-    assert not (photo_folder.parent / "root").exists()

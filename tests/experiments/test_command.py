@@ -137,7 +137,7 @@ def test_plain_progress_says_every_half_minute_how_far_runs_are(finished, capsys
     assert "step" not in capsys.readouterr().err.splitlines()[-1].partition("go on")[2]
     shown.last_line -= 31
     shown.update(running)
-    assert "MixMatch, 15 labels, seed 1: step 36 of 36" in capsys.readouterr().err
+    assert "MixMatch, 15 labels, seed 1: step 28 of 28" in capsys.readouterr().err
 
 
 def test_a_second_grid_on_one_folder_is_refused(tmp_path, settings):

@@ -77,11 +77,11 @@ def script(code: str, folder: Path) -> str:
         [sys.executable, str(path), str(folder)], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        told, _ = process.communicate(timeout=300)
+        printed, _ = process.communicate(timeout=300)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    return told
+    return printed
 
 
 @pytest.mark.slow
@@ -92,8 +92,8 @@ def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here
     grid = small("MixMatch,random", "growth.budget=15,20", "seed=1..2", settings=longer)
     train_here(grid, tmp_path / "here")
     grids.adopt(tmp_path / "ray", grid)
-    told = script(SCRIPT, tmp_path / "ray")
-    assert "killed 1 failed []" in told
+    printed = script(SCRIPT, tmp_path / "ray")
+    assert "killed 1 failed []" in printed
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "here")
 
 

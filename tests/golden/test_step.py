@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from mma.algorithms import Batch, MixMatch
-from mma.config import Optim, ViewSettings
+from mma.config import Optim
 from mma.rng import rng
 from mma.training.state import State, assemble
 from mma.training.step import training_step
 from mma.training.update import decay, update
-from mma.training.views import pixel_views
+from mma.views import PixelViews, pixel_views
 
 RECORDED = MixMatch(weight=75.0, alpha=0.0, ramp=2)  # at ramp step 1 the weight is 37.5
 OPTIM = Optim(lr=0.002, weight_decay=0.02, ema_decay=0.999, batch=16)
@@ -97,7 +97,7 @@ def test_the_flat_update_equals_the_naive_one(tiny, digits):
     for parameter in student.parameters():
         parameter.grad = None
     optimizer = torch.optim.Adam(student.parameters(), lr=config.optim.lr, eps=1e-12)
-    pixels = pixel_views(digits.train, torch.device("cpu"), ViewSettings(shift=1, mirror=False), 100)
+    pixels = pixel_views(digits.train, torch.device("cpu"), PixelViews(shift=1, mirror=False), 100)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
     stream = Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])
     for at in range(3):

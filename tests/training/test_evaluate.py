@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mma.config import ViewSettings
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.evaluate import candidates
 from mma.training.stream import Stream
-from mma.training.views import Pixels, pixel_views
+from mma.views import Pixels, PixelViews, pixel_views
 
 INDEX = np.arange(40)
 SEED, ROUND = 3, 2
@@ -42,7 +41,7 @@ def net() -> Positions:
 
 @pytest.fixture
 def pixels(digits) -> Pixels:
-    return pixel_views(digits.train, torch.device("cpu"), ViewSettings(shift=1, mirror=False), 100)
+    return pixel_views(digits.train, torch.device("cpu"), PixelViews(shift=1, mirror=False), 100)
 
 
 def look(net: nn.Module, pixels: Pixels, query: str, round: int = ROUND) -> Candidates:

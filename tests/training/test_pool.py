@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from mma.config import ViewSettings
 from mma.data import Images
 from mma.data.cache import open_saved
 from mma.data.save import save
@@ -16,7 +15,7 @@ from mma.nets import NETS, initialise
 from mma.query import Query
 from mma.rng import rng
 from mma.training import evaluate
-from mma.training.views import pixel_views
+from mma.views import PixelViews, pixel_views
 
 CPU = torch.device("cpu")
 
@@ -34,7 +33,7 @@ def test_a_mapped_pool_gives_the_candidates_of_one_in_memory(name, digits, tmp_p
     assert isinstance(mapped.pixels, np.memmap)
     net, query, index = teacher(), Query.parse(name), np.arange(3, 1_200, 2)
     found, expected = (
-        evaluate.candidates(net, pixel_views(images, CPU, ViewSettings(shift=1, mirror=False), 100), index, query, 1, 2)
+        evaluate.candidates(net, pixel_views(images, CPU, PixelViews(shift=1, mirror=False), 100), index, query, 1, 2)
         for images in (mapped, digits.train)
     )
     np.testing.assert_array_equal(found.index, expected.index)
@@ -47,7 +46,7 @@ def test_a_mapped_pool_gives_the_candidates_of_one_in_memory(name, digits, tmp_p
 def test_looking_at_a_mapped_pool_leaves_the_file_alone(digits, tmp_path):
     folder = save(replace(digits, name="copy"), tmp_path)
     before = (folder / "train.npy").read_bytes()
-    pixels = pixel_views(open_saved("copy", tmp_path).train, CPU, ViewSettings(shift=1, mirror=True), 100)
+    pixels = pixel_views(open_saved("copy", tmp_path).train, CPU, PixelViews(shift=1, mirror=True), 100)
     pixels.plain(np.arange(50)).zero_()
     pixels.weak(np.arange(50), rng(0, "x")).zero_()
     assert (folder / "train.npy").read_bytes() == before
@@ -57,7 +56,7 @@ def test_looking_at_a_mapped_pool_leaves_the_file_alone(digits, tmp_path):
 def test_larger_images_are_looked_at_in_smaller_batches(shape, size):
     images = Images(np.zeros((501, *shape, 1), np.uint8), np.zeros(501, np.int64), ("a",))
     index = np.arange(501)
-    parts = evaluate.batches(pixel_views(images, CPU, ViewSettings(shift=0, mirror=False), 100), index)
+    parts = evaluate.batches(pixel_views(images, CPU, PixelViews(shift=0, mirror=False), 100), index)
     assert len(parts[0]) == size
     np.testing.assert_array_equal(np.concatenate(parts), index)
 

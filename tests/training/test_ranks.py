@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from mma.config import ViewSettings
 from mma.run import Run
 from mma.training import checkpoint
 from mma.training.host import Host
@@ -20,7 +19,7 @@ from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.ranks import ALONE, Ranks, Team, check_share
 from mma.training.stream import Stream
-from mma.training.views import pixel_views
+from mma.views import PixelViews, pixel_views
 
 HERE = Path(__file__).parent
 ONE = Host(threads=1)
@@ -159,7 +158,7 @@ def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digit
         f"views.strong_labels={strong}",
     ]
     config = tiny(f"algorithm={algorithm}", *settings)
-    pixels = pixel_views(digits.train, torch.device("cpu"), ViewSettings(shift=2, mirror=True), 100)
+    pixels = pixel_views(digits.train, torch.device("cpu"), PixelViews(shift=2, mirror=True), 100)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
 
     def batch(ranks: Ranks):

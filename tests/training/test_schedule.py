@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from mma.config import Optim, ViewSettings
+from mma.config import Optim
 from mma.training.fork import shared_end
 from mma.training.host import Host
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.schedule import at_step
 from mma.training.stream import Stream
-from mma.training.views import pixel_views, smaller
+from mma.views import PixelViews, pixel_views, smaller
 
 ONE = Host(threads=1)
 CPU = torch.device("cpu")
@@ -99,7 +99,7 @@ def test_small_batches_are_the_large_ones_averaged_down(tiny, digits):
     from mma.data import Images
 
     wide = Images(np.repeat(np.repeat(digits.train.pixels, 2, 1), 2, 2), digits.train.labels, digits.train.classes)
-    settings = ViewSettings(shift=2, mirror=False, small_side=8, small_share=1.0)
+    settings = PixelViews(shift=2, mirror=False, small_side=8, small_share=1.0)
     pixels = pixel_views(wide, CPU, settings, 100)
     full = pixels.weak(np.arange(5), np.random.default_rng(0))
     small = pixels.at(0).weak(np.arange(5), np.random.default_rng(0))

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from mma.config import ViewSettings
 from mma.rng import rng
 from mma.training.stream import Epochs, Stream, spread_evenly
-from mma.training.views import Pixels, pixel_views, shifted_positions
+from mma.views import Pixels, PixelViews, pixel_views, shifted_positions
 
 CPU = torch.device("cpu")
 
@@ -102,7 +101,7 @@ def test_a_shift_reflects_without_repeating_the_border():
 
 def test_views_equal_the_naive_pad_and_crop(digits):
     """One gather against the obvious way: pad by reflection, crop, mirror, image by image."""
-    pixels = pixel_views(digits.train, CPU, ViewSettings(shift=2, mirror=True), 100)
+    pixels = pixel_views(digits.train, CPU, PixelViews(shift=2, mirror=True), 100)
     index = np.arange(40)
     draw = rng(5, "check")
     down, right = draw.integers(-2, 3, 40), draw.integers(-2, 3, 40)
@@ -119,5 +118,5 @@ def test_views_are_channels_last_in_memory(digits):
     from mma.data import Images
 
     colour = Images(np.repeat(digits.train.pixels, 3, axis=3), digits.train.labels, digits.train.classes)
-    views = pixel_views(colour, CPU, ViewSettings(shift=1, mirror=False), 100).weak(np.arange(4), rng(0, "x"))
+    views = pixel_views(colour, CPU, PixelViews(shift=1, mirror=False), 100).weak(np.arange(4), rng(0, "x"))
     assert views.is_contiguous(memory_format=torch.channels_last)

@@ -19,7 +19,7 @@ from mma.training.oracle import DatasetLabels
 )
 def test_small_networks_take_one_thread_and_large_ones_all(name, shape, filters, expected):
     net = NETS[name](filters=filters).build((shape[0], shape[0], shape[2]), 10)
-    assert suitable_threads(net, (shape[2], *shape[:2]), 64 if name == "wrn" else 32) == expected
+    assert suitable_threads(net, torch.zeros(1, shape[2], *shape[:2]), 64 if name == "wrn" else 32) == expected
 
 
 def test_cores_that_a_scheduler_keeps_back_are_not_ours(monkeypatch):

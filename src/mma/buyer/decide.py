@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.buyer.belief import Belief, believe
-from mma.buyer.situation import Bought, Measurement, Purchase, Situation, Spending, money_left
+from mma.buyer.situation import Bought, Measurement, Purchase, Situation, Terms, money_left
 
 Floats = NDArray[np.float64]
 SHARES = np.linspace(0.0, 1.0, 11)  # of the money for labels: the mixes to compare
@@ -17,14 +17,14 @@ PARTS = (0.25, 0.5, 0.75, 1.0)  # of the money: how much to spend when a point o
 LEARNABLE = 10  # held-out labels below which trying a purchase teaches nothing
 
 
-def decide(spending: Spending, earlier: Sequence[Bought], now: Situation, rng: np.random.Generator) -> Purchase:
+def decide(terms: Terms, earlier: Sequence[Bought], now: Situation, rng: np.random.Generator) -> Purchase:
     """Return what to buy now. `earlier` are the purchases before this one, in order."""
     if any(bought.purchase.stop for bought in earlier):
         return Purchase(0, 0, True, "stopped before")
-    limits = Limits.of(spending, earlier, now)
-    if spending.share is not None:
-        return split(spending, spending.share, limits, earlier, now)
-    return buy(spending, limits, earlier, now, rng)
+    limits = Limits.of(terms, earlier, now)
+    if terms.share is not None:
+        return split(terms, terms.share, limits, earlier, now)
+    return buy(terms, limits, earlier, now, rng)
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class Limits:
     images: int  # that may still be bought
 
     @classmethod
-    def of(cls, spending: Spending, earlier: Sequence[Bought], now: Situation) -> Limits:
+    def of(cls, terms: Terms, earlier: Sequence[Bought], now: Situation) -> Limits:
         """Return what is left of the money, the rounds, the label budget and the pool."""
         return cls(
-            money_left(spending, earlier),
-            rounds=spending.purchases - now.number + 1,
-            labels=min(spending.budget, now.images) - spending.held_out_labels - now.labels,
-            images=spending.pool - now.images,
+            money_left(terms, earlier),
+            rounds=terms.purchases - now.number + 1,
+            labels=min(terms.budget, now.images) - terms.held_out_labels - now.labels,
+            images=terms.pool - now.images,
         )
 
 
-def split(spending: Spending, share: float, limits: Limits, earlier: Sequence[Bought], now: Situation) -> Purchase:
+def split(terms: Terms, share: float, limits: Limits, earlier: Sequence[Bought], now: Situation) -> Purchase:
     """Spend a fixed share of the money on labels and the rest on images, evenly over the rounds.
 
     Each round buys up to what is due by then in all, so that fractions of a label are not lost in rounding.
     """
-    due, prices = spending.money * now.number / spending.purchases, spending.prices
-    had = now.labels - spending.start, sum(bought.purchase.images for bought in earlier)
+    due, prices = terms.money * now.number / terms.purchases, terms.prices
+    had = now.labels - terms.start, sum(bought.purchase.images for bought in earlier)
     labels, images = (
         int(affordable(np.array(due * part), price, most + count)) - count if part else 0
         for part, price, most, count in (
@@ -64,9 +64,7 @@ def split(spending: Spending, share: float, limits: Limits, earlier: Sequence[Bo
     return Purchase(labels, images, False, f"{share:.0%} of the money on labels, as set")
 
 
-def buy(
-    spending: Spending, limits: Limits, earlier: Sequence[Bought], now: Situation, rng: np.random.Generator
-) -> Purchase:
+def buy(terms: Terms, limits: Limits, earlier: Sequence[Bought], now: Situation, rng: np.random.Generator) -> Purchase:
     """Buy this round's part of the best mix.
 
     In the first half of the rounds, classes without a label come first, because no image can help them; and with enough
@@ -75,17 +73,17 @@ def buy(
     """
     history = [*(bought.before for bought in earlier), now]
     measured = next((entry.measured for entry in reversed(history) if entry.measured), None)
-    belief, mixes = believe(history, rng, spending.classes), compare(spending, limits)
+    belief, mixes = believe(history, rng, terms.classes), compare(terms, limits)
     factors = belief.factors(now.labels, now.images, mixes.labels, mixes.images)  # (DRAWS, M)
     error = 100 * (measured.error if measured else 0.5)
-    worth = spending.value_per_point
+    worth = terms.value_per_point
     value = error * (1 - factors) * (worth or 1.0) - (mixes.cost if worth else 0.0)
-    early = 2 * now.number <= spending.purchases
+    early = 2 * now.number <= terms.purchases
     explore = early and now.measured is not None and now.measured.labels >= LEARNABLE
     best = int(value.mean(axis=0).argmax())
     chosen = int(value[0].argmax()) if explore else best
     if value.mean(axis=0)[best] <= 0:
-        return Purchase(0, 0, True, explain_stop(spending, limits, mixes))
+        return Purchase(0, 0, True, explain_stop(terms, limits, mixes))
     why = explain(now, measured, belief, mixes, error * factors.mean(axis=0), best, chosen)
     part = 1 / limits.rounds
     missing = now.missing_classes if early else 0  # a class not found by then may not exist
@@ -105,9 +103,9 @@ class Mixes:
     cost: Floats  # (M,)
 
 
-def compare(spending: Spending, limits: Limits) -> Mixes:
+def compare(terms: Terms, limits: Limits) -> Mixes:
     """Return the mixes of labels and images that the money can buy."""
-    prices, parts = spending.prices, PARTS if spending.value_per_point else (1.0,)
+    prices, parts = terms.prices, PARTS if terms.value_per_point else (1.0,)
     share, money = (a.ravel() for a in np.meshgrid(SHARES, limits.money * np.array(parts)))
     labels = affordable(money * share, prices.label, limits.labels)
     images = affordable(money - labels * prices.label, prices.image, limits.images) * (share < 1)
@@ -146,9 +144,9 @@ def explain(
     return f"{found}; {choice}, {against}{trial}; exponents: labels {slopes[0]}, images {slopes[1]}"
 
 
-def explain_stop(spending: Spending, limits: Limits, mixes: Mixes) -> str:
+def explain_stop(terms: Terms, limits: Limits, mixes: Mixes) -> str:
     """Return why nothing is bought any more."""
     if not (mixes.labels + mixes.images).max():
         return f"stopped with {limits.money:.2f} left: it buys neither a label nor an image"
-    worth = f" at {spending.value_per_point:g} per point of accuracy" if spending.value_per_point else ""
+    worth = f" at {terms.value_per_point:g} per point of accuracy" if terms.value_per_point else ""
     return f"stopped with {limits.money:.2f} left: nothing is expected to be worth its price{worth}"

@@ -14,7 +14,7 @@ from mma.cost import Prices
 
 
 @dataclass(frozen=True)
-class Spending:
+class Terms:
     """The settings of a policy that buys, and the limits of its run."""
 
     prices: Prices
@@ -85,10 +85,10 @@ def measure(probs: NDArray[np.floating], labels: NDArray[np.int64]) -> Measureme
     )
 
 
-def money_left(spending: Spending, earlier: Sequence[Bought]) -> float:
+def money_left(terms: Terms, earlier: Sequence[Bought]) -> float:
     """Return the money that is left after the held-out labels and all purchases."""
-    paid = math.fsum(cost(spending.prices, bought.purchase) for bought in earlier)
-    return spending.money - spending.held_out_labels * spending.prices.label - paid
+    paid = math.fsum(cost(terms.prices, bought.purchase) for bought in earlier)
+    return terms.money - terms.held_out_labels * terms.prices.label - paid
 
 
 def cost(prices: Prices, purchase: Purchase) -> float:
@@ -96,17 +96,17 @@ def cost(prices: Prices, purchase: Purchase) -> float:
     return purchase.labels * prices.label + purchase.images * prices.image
 
 
-def as_row(spending: Spending, earlier: Sequence[Bought], bought: Bought) -> dict[str, Any]:
+def as_row(terms: Terms, earlier: Sequence[Bought], bought: Bought) -> dict[str, Any]:
     """Return a purchase as a JSON row: what is bought, what it costs, what there was before, and why."""
     before, purchase = bought.before, bought.purchase
-    paid = cost(spending.prices, purchase)
+    paid = cost(terms.prices, purchase)
     return {
         "round": before.number,
         "step": before.step,
         "labels": purchase.labels,
         "images": purchase.images,
         "paid": tidy(paid),
-        "left": tidy(money_left(spending, earlier) - paid),
+        "left": tidy(money_left(terms, earlier) - paid),
         "stop": purchase.stop,
         "had": {"labels": before.labels, "images": before.images},
         "measured": None if before.measured is None else asdict(before.measured),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
@@ -13,6 +12,7 @@ from urllib.request import Request, urlopen
 
 from mma.data.originals import READ, Original, find_difference
 from mma.data.progress import bar
+from mma.files import sync_file
 
 ATTEMPTS = 5
 TIMEOUT = 30  # seconds without a byte
@@ -104,6 +104,5 @@ def _finish(original: Original, part: Path, path: Path, problem: str) -> None:
             f"{original.url} did not send the official file: {difference}. The download was deleted. Get "
             f"{original.name} elsewhere and give its folder with --from DIR."
         )
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
+    sync_file(part)
     part.replace(path)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 from uuid import uuid4
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from mma.data.cache import FORMAT, DataSetMeta, SplitMeta, command, keys_digest, place
 from mma.data.images import DataSet, Images
+from mma.files import open_synced, sync_folder
 from mma.text import printable
 
 DAY = 86_400  # seconds
@@ -47,15 +47,15 @@ def _write(data: DataSet, folder: Path) -> None:
         _write_array(folder / f"{split}-labels.npy", images.labels)
         _write_array(folder / f"{split}-keys.npy", images.keys)
     if data.train.names is not None:
-        with _open_synced(folder / "names.json") as file:
+        with open_synced(folder / "names.json") as file:
             file.write(json.dumps({"train": data.train.names, "test": data.test.names or ()}).encode())
-    with _open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
+    with open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
         file.write(_meta(data).model_dump_json(indent=1).encode())
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def _write_array(path: Path, array: NDArray[np.uint8] | NDArray[np.int64]) -> None:
-    with _open_synced(path) as file:
+    with open_synced(path) as file:
         np.save(file, array, allow_pickle=False)
 
 
@@ -81,21 +81,6 @@ def _split_meta(images: Images) -> SplitMeta:
 
 
 @contextmanager
-def _open_synced(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("xb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere folders cannot be opened
-        handle = os.open(folder, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
-
-
-@contextmanager
 def _build_folder(target: Path) -> Iterator[Path]:
     """Make a folder beside `target` whose name says who builds in it; remove it if it is still there at the end."""
     folder = target.parent / f".{target.name}.building-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
@@ -112,7 +97,7 @@ def _move(folder: Path, target: Path) -> None:
     if target.exists():
         target.rename(old)
     folder.rename(target)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mma.config import Config
-from mma.data import Images
+from mma.data import DataSet, Images
 from mma.data.sources import DataSetInfo
 from mma.experiments.design import GridCell
 from mma.experiments.engines.worker import TrainingOptions
@@ -24,7 +24,6 @@ from mma.training.host import Host
 from mma.training.state import start
 from mma.training.step import steps
 from mma.training.stream import Stream
-from mma.training.views import pixel_views
 
 SMALL = 4  # images in the first, cheap step: if even that is slow, the whole batch is reckoned from it
 SLOW = 0.15  # seconds for that step from which on it stands for all
@@ -69,8 +68,9 @@ class Trial:
 
     def __init__(self, config: Config, device: torch.device, count: int) -> None:
         self.config, self.images = config, random_images(data_set(config.data.name), count)
-        self.state = start(config, self.images.shape, len(self.images.classes), device)
-        self.views = pixel_views(self.images, device, config.views, config.growth.steps)
+        data = DataSet(config.data.name, self.images, self.images)
+        self.views = config.views.open(data, device, config.growth.steps)
+        self.state = start(config, self.views.shape, len(self.images.classes), device)
 
     def step(self, at: int, batch: int) -> None:
         """Make one training step as step `at` of the run, with `batch` labeled images."""
@@ -97,7 +97,7 @@ def measure(config: Config, device: torch.device) -> Speed:
     quick = repeat(partial(trial.step, last, few), device, least=1)
     if quick > SLOW:
         return Speed(quick * batch / few, image, size, full_batch=False)
-    share = config.views.small_share
+    share = config.views.early_share
     begin = repeat(partial(trial.step, 0, batch), device) if share else 0.0  # with smaller images
     return Speed(
         share * begin + (1 - share) * repeat(partial(trial.step, last, batch), device), image, size, full_batch=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
 from mma.config import Config
@@ -36,7 +37,7 @@ def flop(config: Config) -> Flop:
     """Count a run. Evaluations and queries in the steps made with small images are counted as if they were of full size."""
     data, end = data_set(config.data.name), config.growth.steps
     trial = Trial(config, torch.device("cpu"), 2 * FEW)
-    image = forward_flop(trial.state.teacher, trial.views.shape)
+    image = forward_flop(trial.state.teacher, trial.views.plain(np.zeros(1, np.int64)))
     few, more = (step_flop(trial, batch) for batch in (FEW, 2 * FEW))
     step = few + (more - few) * (config.optim.batch / FEW - 1)  # updates cost the same with every batch
     queries = (len(config.growth.rounds()) - 1) * Query.parse(config.query).looks * (config.data.total or data.pool)
@@ -46,6 +47,6 @@ def flop(config: Config) -> Flop:
 
 def step_flop(trial: Trial, batch: int) -> float:
     """Count one training step, the mean over a run whose first steps may be made with smaller images."""
-    share = trial.config.views.small_share
+    share = trial.config.views.early_share
     first, last = (count_flop(partial(trial.step, at, batch)) for at in (0, trial.config.growth.steps - 1))
     return share * first + (1 - share) * last

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mma.nets import winograd
@@ -23,10 +23,10 @@ def count_flop(work: Callable[[], object]) -> int:
     return int(counter.get_total_flops())
 
 
-def forward_flop(net: nn.Module, shape: Sequence[int]) -> int:
-    """Return the operations of one forward of one input, of shape (channels, height, width) or (features,)."""
+def forward_flop(net: nn.Module, example: Tensor) -> int:
+    """Return the operations of one forward of one input, such as the example."""
     training = net.training
     with torch.no_grad():
-        total = count_flop(lambda: net.eval()(torch.zeros(1, *shape)))
+        total = count_flop(lambda: net.eval()(example[:1]))
     net.train(training)
     return total

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from mma.nets.init import initialise
 from mma.nets.norm import in_groups
 from mma.settings import Settings
 
-Shape = tuple[int, int, int]  # height, width, channels of one image
+Shape = Sequence[int]  # height, width, channels of one image; or the lengths of the parts of one feature vector
 
 
 class Net(Settings):
@@ -21,6 +22,7 @@ class Net(Settings):
     """
 
     name: str
+    takes: ClassVar[str] = "images"  # or "features"
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Return the module for images of this shape: features() gives embeddings, `head` turns them into logits."""

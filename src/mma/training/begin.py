@@ -12,7 +12,6 @@ from mma.data import DataSet, load, nested_order
 from mma.rng import rng
 from mma.run import Run, check_vacant
 from mma.training.state import start
-from mma.training.views import pixel_views
 
 LEAST_CLASSES = 2
 
@@ -24,8 +23,8 @@ def new_run(config: Config, folder: Path, data: DataSet | None = None) -> Run:
     check_data(config, data)
     split_pool(config, data)
     device = torch.device("cpu")
-    start(config, data.train.shape, len(data.train.classes), device)  # a network that does not fit says so
-    pixel_views(data.train, device, config.views, config.growth.steps)
+    views = config.views.open(data, device, config.growth.steps)
+    start(config, views.shape, len(data.train.classes), device)  # a network that does not fit says so
     return Run.create(folder, config.model_dump(mode="json"))
 
 

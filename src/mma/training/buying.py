@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mma import buyer
-from mma.buyer import Bought, Measurement, Situation, Spending
+from mma.buyer import Bought, Measurement, Situation, Terms
 from mma.cost import Prices
 from mma.files import Row
 from mma.growth import Buyer, Round, Split
@@ -24,20 +24,20 @@ def buy(job: Job, round: Round) -> None:
 
 def purchase(job: Job, round: Round) -> Row:
     """Return the row that says what is bought, what there was before, and why."""
-    spending, earlier = spending_of(job), [buyer.from_row(row) for row in job.run.read("purchases")]
-    labels = spending.start + labels_bought(job, round)
+    terms, earlier = terms_of(job), [buyer.from_row(row) for row in job.run.read("purchases")]
+    labels = terms.start + labels_bought(job, round)
     images = len(job.pool_at(round.index))
-    missing = spending.classes - len(classes_labeled(job))
+    missing = terms.classes - len(classes_labeled(job))
     now = Situation(round.index, job.state.step, labels, images, measure(job), missing)
-    chosen = buyer.decide(spending, earlier, now, rng(job.config.seed, "buyer", round.index))
-    return buyer.as_row(spending, earlier, Bought(now, chosen))
+    chosen = buyer.decide(terms, earlier, now, rng(job.config.seed, "buyer", round.index))
+    return buyer.as_row(terms, earlier, Bought(now, chosen))
 
 
-def spending_of(job: Job) -> Spending:
+def terms_of(job: Job) -> Terms:
     """Return the settings of the policy and the limits of the run."""
     growth, policy = job.config.growth, job.config.growth.spending
     assert policy is not None
-    return Spending(
+    return Terms(
         Prices(policy.label_price, policy.image_price),
         policy.money,
         policy.purchases,

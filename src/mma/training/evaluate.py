@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.ranks import ALONE, Ranks
-from mma.training.views import Views
+from mma.views import Views
 
 
 def batches(views: Views, index: np.ndarray) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ def shared_end(a: Config, b: Config) -> int:
     for policy in (a.growth.policy, b.growth.policy):
         if not policy.grows:
             raise ValueError(f"a run with growth.policy={policy.name} shares nothing with another budget.")
-    if a.growth.steps != b.growth.steps and (a.optim.decay != "constant" or a.views.small_share > 0):
+    if a.growth.steps != b.growth.steps and (a.optim.decay != "constant" or a.views.early_share > 0):
         return 0  # what depends on the length of the whole run differs from the first step on
     end = 0
     for x, y in zip(a.growth.rounds(), b.growth.rounds(), strict=False):

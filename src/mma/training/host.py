@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mma import machine
 from mma.nets.flops import forward_flop
@@ -82,12 +81,12 @@ def cores() -> int:
     return max(machine.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
-def suitable_threads(net: nn.Module, shape: Sequence[int], batch: int) -> int:
+def suitable_threads(net: nn.Module, example: Tensor, batch: int) -> int:
     """Return the threads for a new run on a CPU: one where a forward is over before a second thread has woken up.
 
     It follows from the network and its images alone, so that every machine with as many cores chooses alike.
     """
-    return 1 if batch * forward_flop(net, shape) < SMALL_FORWARD else cores()
+    return 1 if batch * forward_flop(net, example) < SMALL_FORWARD else cores()
 
 
 def fill_in(run: Run, asked: Host) -> Host:

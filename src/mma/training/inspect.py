@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from mma.config import ViewSettings
 from mma.data import Images
 from mma.query import Query
 from mma.rng import rng
@@ -16,7 +14,6 @@ from mma.run import Run
 from mma.training.ask import free_images, look
 from mma.training.evaluate import percent_correct, probabilities
 from mma.training.job import Job, look_at
-from mma.training.views import pixel_views
 
 
 def open_run(run: Run | Path | str) -> Job:
@@ -52,9 +49,8 @@ def predict(run: Run | Path | str, pixels: np.ndarray) -> np.ndarray:
             f"{pixels.shape[1:]}."
         )
     images = Images(pixels, np.full(len(pixels), -1), job.data.train.classes)
-    settings = ViewSettings(**{**job.config.views.model_dump(), "shift": 0})
-    views = pixel_views(images, torch.device("cpu"), settings, job.config.growth.steps)
-    return probabilities(job.state.teacher, views.at(job.state.step - 1), np.arange(len(images)))
+    views = job.views.of(images).at(job.state.step - 1)
+    return probabilities(job.state.teacher, views, np.arange(len(images)))
 
 
 def suggest(run: Run | Path | str, n: int, strategy: str | None = None) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from mma.training.host import Host
 from mma.training.logs import check_logs
 from mma.training.ranks import ALONE, Ranks, check_share
 from mma.training.state import State, start
-from mma.training.views import Views, pixel_views
 from mma.training.watch import Clock, Watch
+from mma.views import Views
 
 
 @dataclass
@@ -86,7 +86,7 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | N
     job = load_job(run, device, watch, data, ranks)
     if on.threads is None and device.type == "cpu":
         batch = job.config.optim.batch // ranks.size
-        torch.set_num_threads(host.suitable_threads(job.state.teacher, job.views.shape, batch))
+        torch.set_num_threads(host.suitable_threads(job.state.teacher, job.views.plain(np.zeros(1, np.int64)), batch))
     ranks.from_first_rank(lambda: check_share(job.config.optim.batch, ranks.size))
     here = host.describe(on, job.identity.config, job.identity.data, ranks.size)
     ranks.require_same(lambda: {key: here[key] for key in host.EXACT})
@@ -132,7 +132,6 @@ def load_job(run: Run, device: torch.device, watch: Watch, data: DataSet | None 
     pool, held = split_pool(config, data)
     identity = checkpoint.Identity(config.digest(), data.train.digest())
     data = replace(data, test=data.train.take(held)) if len(held) else data
-    state = start(config, data.train.shape, len(data.train.classes), device)
-    views = pixel_views(data.train, device, config.views, config.growth.steps)
-    test = pixel_views(data.test, device, config.views.model_copy(update={"shift": 0}), config.growth.steps)
-    return Job(run, config, data, pool, views, test, state, identity, watch, ranks)
+    views = config.views.open(data, device, config.growth.steps)
+    state = start(config, views.shape, len(data.train.classes), device)
+    return Job(run, config, data, pool, views, views.of(data.test), state, identity, watch, ranks)

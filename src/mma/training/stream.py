@@ -12,7 +12,7 @@ from mma.algorithms import Batch
 from mma.config import Config
 from mma.growth import Round
 from mma.rng import rng
-from mma.training.views import ALL, Views
+from mma.views import ALL, Views
 
 
 class Epochs:

@@ -9,7 +9,7 @@ from html import escape
 
 from mma.experiments.report.numbers import plus_minus
 from mma.experiments.report.summary import Section
-from mma.experiments.report.tables import AccuracyTable, TableCell
+from mma.experiments.report.tables import ReportTable, TableCell
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto;
@@ -24,7 +24,7 @@ figure { margin: 1.5rem 0; } img { width: 100%; max-width: 40rem; height: auto; 
 
 
 def html(
-    title: str, found: AccuracyTable, parts: Sequence[Section], plots: Mapping[str, bytes], about: Sequence[str]
+    title: str, found: ReportTable, parts: Sequence[Section], plots: Mapping[str, bytes], about: Sequence[str]
 ) -> str:
     """Return the page. `plots` are SVG images by caption."""
     body = [f"<h1>{escape(title)}</h1>", *map(note, about), "<h2>Accuracy</h2>", accuracy(found)]
@@ -46,7 +46,7 @@ def note(text: str) -> str:
     return f'<p class="note">{shown}</p>'
 
 
-def accuracy(found: AccuracyTable) -> str:
+def accuracy(found: ReportTable) -> str:
     """Return the main table."""
     rows = [
         [escape(name), *(cell_html(cell, found.same_n) for cell in row)]

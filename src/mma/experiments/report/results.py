@@ -14,7 +14,7 @@ from mma.settings import Settings
 
 if TYPE_CHECKING:
     from mma.experiments.report.statistics import Difference
-    from mma.experiments.report.tables import AccuracyTable
+    from mma.experiments.report.tables import ReportTable
 
 
 class SpendingPolicy(Settings):
@@ -87,7 +87,7 @@ class Results:
         """Return one dict per run: `pandas.DataFrame(results.rows())` is a table of all runs."""
         return [asdict(run) for run in self.runs]
 
-    def table(self) -> AccuracyTable:
+    def table(self) -> ReportTable:
         """Return accuracies by method and budget; `print` it, or use its `as_markdown()`, `as_csv()`, `as_latex()`."""
         from mma.experiments.report.tables import table
 

@@ -32,7 +32,7 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class AccuracyTable:
+class ReportTable:
     """Rows by label budgets. `cells[row][column]` is None where the design has no cell."""
 
     corner: str  # what the rows are
@@ -72,7 +72,7 @@ class AccuracyTable:
         return as_markdown(self)
 
 
-def table(found: Results) -> AccuracyTable:
+def table(found: Results) -> ReportTable:
     """Arrange results as the paper does."""
     keys = by_total(found) if found.by_total else by_method(found)
     published, better = published_numbers(found), shown_better(found)
@@ -86,7 +86,7 @@ def table(found: Results) -> AccuracyTable:
         lines.append(tuple(line))
     corner = "images in total" if found.by_total else "method"
     names = tuple(name for name, _, _ in keys)
-    return AccuracyTable(corner, tuple(found.budgets), names, tuple(lines), found.title, notes(found, lines))
+    return ReportTable(corner, tuple(found.budgets), names, tuple(lines), found.title, notes(found, lines))
 
 
 Key = tuple[str, Callable[[Result], bool], str]
@@ -205,7 +205,7 @@ def in_latex(mean: float, std: float, bold: bool) -> str:
     return f"$\\mathbf{{{shown}}}$" if bold else f"${shown}$"
 
 
-def as_markdown(found: AccuracyTable) -> str:
+def as_markdown(found: ReportTable) -> str:
     """Write the table as Markdown, columns aligned so that it reads in a terminal too."""
     lines = [[found.corner, *found.columns]]
     for name, row in zip(found.rows, found.cells, strict=True):
@@ -229,7 +229,7 @@ def escape(name: str) -> str:
     return name.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def as_csv(found: AccuracyTable) -> str:
+def as_csv(found: ReportTable) -> str:
     """Write one line per cell, for programs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -245,7 +245,7 @@ def as_csv(found: AccuracyTable) -> str:
     return out.getvalue()
 
 
-def as_latex(found: AccuracyTable) -> str:
+def as_latex(found: ReportTable) -> str:
     """Write the table with booktabs rules, as in the paper."""
     lines = [f"\\begin{{tabular}}{{l{' r' * len(found.columns)}}}", "\\toprule"]
     heading = " & ".join([tex(found.corner), *map(tex, found.columns)])
@@ -262,7 +262,7 @@ def tex(name: str) -> str:
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in name)
 
 
-def as_json(found: AccuracyTable) -> str:
+def as_json(found: ReportTable) -> str:
     """Write the table as one JSON object."""
     rows = [
         {"row": name, "labels": budget, **{k: without_nan(v) for k, v in vars(cell).items()}}
@@ -278,7 +278,7 @@ def without_nan(value: object) -> object:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-FORMATS: dict[str, Callable[[AccuracyTable], str]] = {
+FORMATS: dict[str, Callable[[ReportTable], str]] = {
     "md": as_markdown,
     "csv": as_csv,
     "latex": as_latex,

@@ -1,57 +1,53 @@
-"""What a network is shown of an image: itself, a weakly augmented view, or a strongly distorted one."""
+"""Views of pixels: the image itself, shifted and mirrored, or distorted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from mma.config import ViewSettings
-from mma.data import Images
-from mma.training.distort import distort
+from mma.data import DataSet, Images
+from mma.views.distort import distort
+from mma.views.views import ALL, ViewSettings
 
 SCORED = 500  # images per forward when nothing is trained: inference needs no room for gradients
 SCORED_PIXELS = SCORED * 32 * 32  # of all of them: larger images come in smaller batches
-ALL = slice(None)
 
 
-class Views(Protocol):
-    """The loop, the algorithms and the queries see images through this alone. Rows are positions in the pool."""
+class PixelViews(ViewSettings):
+    """Images as they are, shifted and mirrored."""
+
+    name: Literal["pixels"] = "pixels"
+    kind: ClassVar[str] = "images"
+    shift: int = Field(default=4, ge=0)  # pixels a view may move
+    mirror: bool = False  # a view may be its mirror image
+    strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the labeled images that are shown distorted
+    small_side: int | None = Field(default=None, ge=8)  # pixels to which images are averaged down in the first steps
+    small_share: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the run's steps that are made so small
+
+    @model_validator(mode="after")
+    def _small_means_both(self) -> PixelViews:
+        if (self.small_side is None) != (self.small_share == 0.0):
+            raise ValueError(
+                "views.small_side and views.small_share go together: how small, and for what share of the steps. "
+                "Write both:  --set views.small_side=16 --set views.small_share=0.5"
+            )
+        return self
 
     @property
-    def device(self) -> torch.device:
-        """Where the network is."""
+    def early_share(self) -> float:
+        """Share of the run's steps that are made with smaller images."""
+        return self.small_share
 
-    @property
-    def shape(self) -> Sequence[int]:
-        """The shape of one input of the network."""
-
-    @property
-    def chunk(self) -> int:
-        """How many images to score in one forward."""
-
-    def plain(self, index: np.ndarray) -> Tensor:
-        """Return the images themselves."""
-
-    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
-        """Return one weak view of each image.
-
-        All are drawn, so that a process that makes only those at `mine` sees what one process would.
-        """
-
-    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
-        """Return one strong view of each image."""
-
-    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
-        """Turn weak views into strong ones."""
-
-    def at(self, step: int) -> Views:
-        """Return the views that training sees at `step`."""
+    def open(self, data: DataSet, device: torch.device, steps: int) -> Pixels:
+        """Return the views of the pool."""
+        return pixel_views(data.train, device, self, steps)
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,8 @@ class Pixels:
 
     @property
     def shape(self) -> Sequence[int]:
-        """Channels, height and width."""
-        _, height, width, channels = self.array.shape
-        return channels, height, width
+        """Height, width and channels."""
+        return tuple(self.array.shape[1:])
 
     @property
     def chunk(self) -> int:
@@ -103,6 +98,10 @@ class Pixels:
         """Warp, recolour and cover a part of each image."""
         return distort(inputs, rng)
 
+    def of(self, images: Images) -> Pixels:
+        """Return the same views of other images."""
+        return replace(self, array=on_device(images, self.device))
+
     def at(self, step: int) -> Pixels:
         """Return the views at the size that the network is trained with at `step`."""
         small = self.small_side is not None and step < self.small_until
@@ -114,20 +113,28 @@ class Pixels:
         return smaller(floats.permute(0, 3, 1, 2), self.side)
 
 
-def pixel_views(images: Images, device: torch.device, settings: ViewSettings, steps: int) -> Pixels:
-    """Bring the images to the device once, if they take at most half of the free memory there."""
+def pixel_views(images: Images, device: torch.device, settings: PixelViews, steps: int) -> Pixels:
+    """Return the views of some images."""
     side = min(images.pixels.shape[1:3])
     if settings.shift >= side:
         raise ValueError(
             f"views.shift={settings.shift} moves images of side {side} out of sight. Use  --set views.shift={side - 1}  "
             "at most."
         )
+    until = settings.small_share * steps
+    small = settings.small_side
+    return Pixels(
+        on_device(images, device), device, settings.shift, settings.mirror, small_side=small, small_until=until
+    )
+
+
+def on_device(images: Images, device: torch.device) -> Tensor:
+    """Bring images to the device, if they take at most half of the free memory there."""
     array = torch.from_numpy(images.pixels)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        array = array.to(device) if array.numel() < free // 2 else array
-    until = settings.small_share * steps
-    return Pixels(array, device, settings.shift, settings.mirror, small_side=settings.small_side, small_until=until)
+        return array.to(device) if array.numel() < free // 2 else array
+    return array
 
 
 def smaller(images: Tensor, side: int | None) -> Tensor:

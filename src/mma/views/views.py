@@ -1,0 +1,74 @@
+"""What a network is shown of an image. The loop, the algorithms and the queries see images through this alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mma.data import DataSet, Images
+from mma.settings import Settings
+
+ALL = slice(None)
+
+
+class Views(Protocol):
+    """Plain, weakly augmented and strongly distorted views of images. `index` holds rows of the pool."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """What the network is built for: (height, width, channels) of an image, or the lengths of its feature parts."""
+
+    @property
+    def chunk(self) -> int:
+        """How many images to score in one forward."""
+
+    def plain(self, index: np.ndarray) -> Tensor:
+        """Return the images themselves."""  # (B, ...)
+
+    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return one weak view of each image.
+
+        All are drawn, so that a process that makes only those at `mine` sees what one process would.
+        """
+
+    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return one strong view of each image."""
+
+    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+        """Turn weak views into strong ones."""
+
+    def of(self, images: Images) -> Views:
+        """Return the same views of other images: of a test set, say."""
+
+    def at(self, step: int) -> Views:
+        """Return the views that training sees at `step`."""
+
+
+class ViewSettings(Settings):
+    """How views are made; one class and one line in VIEWS each."""
+
+    name: str
+    kind: ClassVar[str]  # what a network must take: "images" or "features"
+    mirror: bool  # a view may be its mirror image
+    strong_labels: float = 0.0  # share of the labeled images that are shown strongly distorted
+
+    @property
+    def early_share(self) -> float:
+        """Share of the run's steps that are made with smaller inputs than the rest."""
+        return 0.0
+
+    def open(self, data: DataSet, device: torch.device, steps: int) -> Views:
+        """Return the views of the pool, for a run of `steps` steps."""
+        raise NotImplementedError
+
+    def digest(self) -> str | None:
+        """Name what the views are made of beside the images, by its hash; None when that is nothing."""
+        return None
