@@ -245,6 +245,9 @@ def test_a_fixed_share_stops_at_what_there_is():
     terms = replace(TERMS, prices=Prices(1.0, 1.0), money=1_000.0, share=0.5, budget=50, pool=240)
     got = decide(terms, [], nothing_measured(8), RNG(0))
     assert (got.labels, got.images) == (30, 40)
+    before = [bought(nothing_measured(7), 20, 25)]  # bought earlier: the rest is what is left
+    rest = decide(terms, before, nothing_measured(8, labels=40, images=225), RNG(0))
+    assert (rest.labels, rest.images) == (10, 15)
 
 
 def test_the_error_is_the_mean_missing_probability_with_half_a_miss_more():

@@ -26,8 +26,7 @@ def first_reach(totals: Floats, accuracy: Floats, target: float) -> Floats:
     part = np.where(after == before, 0.0, (target - before) / rise)
     totals_ = np.asarray(totals, dtype=np.float64)
     between = totals_[row[..., 0] - 1] + part * (totals_[row[..., 0]] - totals_[row[..., 0] - 1])
-    result = np.where(accuracy[..., 0] > target, ALREADY, np.where(reached.any(axis=-1), between, NEVER))
-    return np.where(accuracy[..., 0] == target, totals_[0], result)
+    return np.where(accuracy[..., 0] > target, ALREADY, np.where(reached.any(axis=-1), between, NEVER))
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
