@@ -143,14 +143,14 @@ from mma.data import DataSet, Images
 
 images = Images(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a",))
 writes = 0
-real = module._open_synced
+real = module.open_synced
 def dying(path):
     global writes
     writes += 1
     if writes == int(sys.argv[2]):
         os._exit(9)  # as a kill -9 would, in the middle of things
     return real(path)
-module._open_synced = dying
+module.open_synced = dying
 module.save(DataSet("folder:mine", images, images), Path(sys.argv[1]))
 """
 

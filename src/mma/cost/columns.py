@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mma.cost.table import AccuracyTable, Floats
+from mma.cost.table import CostTable, Floats
 
 ALREADY, NEVER = -np.inf, np.inf  # below the column's first total, beyond its last
 
@@ -49,7 +49,7 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
     return fit
 
 
-def totals_needed(table: AccuracyTable, accuracy: Floats, target: float, *, smooth: bool = False) -> Floats:
+def totals_needed(table: CostTable, accuracy: Floats, target: float, *, smooth: bool = False) -> Floats:
     """Return the total that reaches `target` at each label count: (..., T, L) -> (..., L), coded as in `first_reach`."""
     needed = []
     for column in range(len(table.labels)):
@@ -68,7 +68,7 @@ def _single(totals: Floats, values: Floats, target: float) -> Floats:
     return np.where(value > target, ALREADY, np.where(value == target, totals[0], NEVER))
 
 
-def _weights(table: AccuracyTable, column: int) -> Floats:
+def _weights(table: CostTable, column: int) -> Floats:
     """Return inverse variances of the means; ones where the noise is unknown."""
     error = table.error[:, column]
     if np.isnan(error[table.measured[:, column]]).any():

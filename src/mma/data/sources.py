@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +23,7 @@ from mma.data.folder import FolderOptions, folder_name, read_folder
 from mma.data.images import DataSet, Images
 from mma.data.originals import Original
 from mma.data.save import save
-from mma.text import printable
+from mma.text import did_you_mean, printable
 
 FOLDER = "folder"
 DIGITS = "digits"
@@ -171,10 +170,8 @@ def check_known(name: str) -> None:
     """Refuse a name that no data set has, with the nearest one that does."""
     if name in (DIGITS, *SOURCES) or name.startswith(f"{FOLDER}:"):
         return
-    near = difflib.get_close_matches(name, [DIGITS, *SOURCES, FOLDER], n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    if name == FOLDER:
-        hint = " A folder of images has a name of its own: folder:NAME."
+    own = " A folder of images has a name of its own: folder:NAME."
+    hint = own if name == FOLDER else did_you_mean(name, [DIGITS, *SOURCES, FOLDER])
     raise ValueError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")
 
 
