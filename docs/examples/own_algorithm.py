@@ -1,6 +1,6 @@
 """An algorithm of your own: cross-entropy on labels, and predictions that are pushed to be certain elsewhere.
 
-    mma --use docs/examples/own_algorithm.py train digits --set algorithm=entropy-minimisation
+mma --use docs/examples/own_algorithm.py train digits --set algorithm=entropy-minimisation
 """
 
 from typing import ClassVar, Literal

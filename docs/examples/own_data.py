@@ -1,7 +1,7 @@
 """A data source of your own: a function that reads a folder, and one entry in the table. Here: one .npz file.
 
-    mma --use docs/examples/own_data.py data get npz --from FOLDER
-    mma --use docs/examples/own_data.py train digits --set data.name=npz
+mma --use docs/examples/own_data.py data get npz --from FOLDER
+mma --use docs/examples/own_data.py train digits --set data.name=npz
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """A network of your own: its settings, its layers, and (if you want) its initial weights.
 
-    mma --use docs/examples/own_network.py train digits --set net=dense --set net.width=128
+mma --use docs/examples/own_network.py train digits --set net=dense --set net.width=128
 """
 
 from typing import Literal

@@ -1,6 +1,6 @@
 """People who answer late and in part: questions go to one file, answers come from another.
 
-    python docs/examples/own_oracle.py
+python docs/examples/own_oracle.py
 """
 
 import csv

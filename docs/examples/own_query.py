@@ -1,6 +1,6 @@
 """Queries of your own: an uncertainty measure and a way to pick. Plain numpy.
 
-    mma --use docs/examples/own_query.py train digits --set query=gini.aug-spread
+mma --use docs/examples/own_query.py train digits --set query=gini.aug-spread
 """
 
 import numpy as np
