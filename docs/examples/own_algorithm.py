@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from mma.algorithms import ALGORITHMS, Algorithm, Batch, Losses
-from mma.algorithms.ops import ramp
+from mma.algorithms.ops import frozen_statistics, ramp
 
 
 class EntropyMinimisation(Algorithm):
@@ -24,7 +24,8 @@ class EntropyMinimisation(Algorithm):
 
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
         """Return named terms; their sum is minimised. All randomness must come from `rng`."""
-        logs = F.log_softmax(student(batch.u[0]), dim=1)  # (B, classes)
+        with frozen_statistics(student):  # the labeled images alone move the statistics of batch normalisation
+            logs = F.log_softmax(student(batch.u[0]), dim=1)  # (B, classes)
         entropy = -(logs.exp() * logs).sum(1).mean()
         return Losses(
             {
