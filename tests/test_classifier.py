@@ -66,7 +66,7 @@ def test_unlabeled_digits_make_it_better_than_the_labels_alone() -> None:
 
 @pytest.mark.slow
 def test_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     space: dict[str, Any] = {}
     exec(code, space)
     assert re.findall(r"(\d+) labels", capsys.readouterr().out) == ["20", "40", "60"]

@@ -229,6 +229,14 @@ def test_damaged_results_are_refused(tmp_path, text, message):
         collect(tmp_path)
 
 
+def test_results_older_than_a_column_with_a_default_are_read(finished, tmp_path):
+    report.write_all(from_grid(finished), tmp_path, "")
+    path = tmp_path / "runs.csv"
+    path.write_text("".join(line.rpartition(",")[0] + "\n" for line in path.read_text().splitlines()))
+    assert path.read_text().splitlines()[0].endswith(",labels"), "note, the last column, is gone"
+    assert len(collect(tmp_path).runs) == len(from_grid(finished).runs)
+
+
 def test_a_damaged_line_is_named(finished, tmp_path):
     report.write_all(from_grid(finished), tmp_path, "")
     path = tmp_path / "runs.csv"

@@ -13,7 +13,8 @@ every_net = pytest.mark.parametrize("name", list(NETS))
 
 
 def make(name: str, channels: int = 3, classes: int = 5, side: int = 8, seed: int = 0) -> nn.Module:
-    net = NETS[name](filters=8).build((side, side, channels), classes)
+    narrow = {"filters": 8} if "filters" in NETS[name].model_fields else {}
+    net = NETS[name](**narrow).build((side, side, channels), classes)
     initialise(net, rng(seed, "init"))
     return net
 

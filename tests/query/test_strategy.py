@@ -8,8 +8,15 @@ from mma.query import DIVERSITY, UNCERTAINTY, Candidates, Diversity, Query, name
 from mma.rng import rng
 
 
-def test_there_are_nineteen_names():
-    assert len(names()) == len(set(names())) == 19
+def test_the_nineteen_names_of_the_paper_are_there():
+    paper = {
+        f"{m}{aug}-{pick}"
+        for m in ("max", "diff2", "entropy")
+        for aug in ("", ".aug")
+        for pick in ("direct", "kmeans", "infoD")
+    }
+    assert len({*paper, "random"} & set(names())) == 19
+    assert len(names()) == len(set(names())) == len(UNCERTAINTY) * 2 * len(DIVERSITY) + 1
     assert {"diff2.aug-kmeans", "max-infoD", "entropy.aug-direct", "random"} <= set(names())
 
 
@@ -92,8 +99,8 @@ def test_entries_of_user_code_are_queries_at_once():
     assert Query.parse("least-direct").select(three(), 1, 0).tolist() == [30]
     assert Query.parse("max.aug-last-rows").select(three(), 2, 0).tolist() == [30, 20]
     assert {"least.aug-kmeans", "least-last-rows"} <= set(names())
-    assert len(names()) == 4 * 2 * 4 + 1
-    with pytest.raises(ValueError, match=r"Did you mean 'least-infoD'.* one of max, diff2, entropy, least"):
+    assert len(names()) == len(UNCERTAINTY) * 2 * len(DIVERSITY) + 1
+    with pytest.raises(ValueError, match=r"Did you mean 'least-infoD'.* one of max, diff2, entropy, (.*, )?least"):
         Query.parse("laest-infoD")
 
 
@@ -165,6 +172,25 @@ P, F = np.full((3, 2), 0.5), np.ones((3, 2))
 def test_candidates_that_mean_nothing_are_refused(index, probs, features, message):
     with pytest.raises(ValueError, match=message):
         Candidates(index, probs, features)
+
+
+def test_half_precision_is_raised_before_scores_are_computed():
+    assert Candidates(np.arange(3), P.astype(np.float16)).probs.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("random", 0),
+        ("max-direct", 1),
+        ("max-kmeans", 1),
+        ("max.aug-direct", 2),
+        ("max.aug-kmeans", 3),
+        ("max.aug-infoD", 3),
+    ],
+)
+def test_the_forward_passes_of_a_query_are_counted(name, passes):
+    assert Query.parse(name).looks == passes
 
 
 def test_whole_numbers_are_taken_as_probabilities():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Spending:
+class RoundSpending:
     """One round of a run that spends money: the money spent by then, what it bought, and the accuracy at its end."""
 
     method: str
@@ -83,7 +83,7 @@ FILES: dict[str, type] = {
     "runs.csv": Result,
     "rounds.csv": RoundEnd,
     "curves.csv": CurvePoint,
-    "spending.csv": Spending,
+    "spending.csv": RoundSpending,
     "compute.csv": Compute,
 }
 RUNS, ROUNDS, CURVES, SPENDING, COMPUTE = FILES
@@ -105,13 +105,15 @@ def read_rows(path: Path, kind: type) -> tuple[Any, ...]:
         return ()
     reader = csv.DictReader(path.read_text("utf-8").splitlines())
     names = [one.name for one in fields(kind)]
-    missing = [name for name in names if name not in (reader.fieldnames or [])]
+    there = [one for one in fields(kind) if one.name in (reader.fieldnames or [])]
+    # A column with a default may be missing: results that are older than the column are still read.
+    missing = [one.name for one in fields(kind) if one not in there and one.default is MISSING]
     if missing:
         raise ValueError(f"{path} lacks the column {missing[0]}. Its heading must be {','.join(names)}.")
     rows = []
     for row in reader:
         try:
-            rows.append(kind(**{one.name: PARSERS[str(one.type)](row[one.name]) for one in fields(kind)}))
+            rows.append(kind(**{one.name: PARSERS[str(one.type)](row[one.name]) for one in there}))
         except (ValueError, TypeError):
             raise ValueError(f"{path}, line {reader.line_num} is damaged: {printable(str(row))}") from None
     return tuple(rows)
