@@ -70,10 +70,13 @@ class Embedder(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, network: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], precision: Precision) -> None:
+    def __init__(
+        self, network: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], precision: Precision
+    ) -> None:
         super().__init__()
         self.dtype = getattr(torch, precision)
-        self.network = network.eval().requires_grad_(False).to(self.dtype, memory_format=torch.channels_last)
+        network = network.eval().requires_grad_(False).to(self.dtype)
+        self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 

@@ -22,7 +22,7 @@ class Hog(Backbone):
     name: Literal["hog"] = "hog"
     side: int = Field(default=64, ge=8, le=1024)
     cell: int = Field(default=8, ge=2)  # pixels
-    block: int = Field(default=2, ge=1)  # cells
+    block: int = Field(default=3, ge=1)  # cells; signs, 96 labels: 82 % with 2, 86 % with 3
     orientations: int = Field(default=9, ge=2)
 
     @model_validator(mode="after")
@@ -47,7 +47,9 @@ class HogNetwork(nn.Module):
         """Return the blocks of each image, row by row."""  # (B, side, side, 3) -> (B, blocks * block^2 * orientations)
         cells = self.histograms(images.permute(0, 3, 1, 2).float())  # (B, orientations, cells, cells)
         b = self.settings.block
-        blocks = cells.unfold(2, b, 1).unfold(3, b, 1).permute(0, 2, 3, 4, 5, 1)  # (B, rows, columns, b, b, orientations)
+        blocks = (
+            cells.unfold(2, b, 1).unfold(3, b, 1).permute(0, 2, 3, 4, 5, 1)
+        )  # (B, rows, columns, b, b, orientations)
         x = blocks.flatten(3)
         x = (x / (x.square().sum(3, keepdim=True) + EPS**2).sqrt()).clamp(max=CLIP)
         x = x / (x.square().sum(3, keepdim=True) + EPS**2).sqrt()

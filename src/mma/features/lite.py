@@ -17,7 +17,15 @@ from mma.features.weights import LITE0, LITE1, LITE2, WeightsFile, load_weights
 EPS = 1e-3
 STEM, LAST = 32, 1280  # channels; the Lite variants do not widen these
 # repeats, kernel, stride, expansion, channels
-STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192), (1, 3, 1, 6, 320))
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
 
 
 class Lite(NetworkBackbone):
@@ -111,5 +119,3 @@ def rename(name: str) -> str:
         "_bn2": "project.norm",
     }
     return f"blocks.{block}.{parts[module]}.{tensor}"
-
-

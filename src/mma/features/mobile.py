@@ -14,7 +14,16 @@ class ConvNorm(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, stride: int = 1, *, groups: int = 1, same: bool, eps: float, active: bool = True
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        groups: int = 1,
+        same: bool,
+        eps: float,
+        active: bool = True,
     ) -> None:
         super().__init__()
         self.same, self.active = same, active
@@ -38,7 +47,9 @@ class ConvNorm(nn.Module):
 class Inverted(nn.Module):
     """An inverted residual block (arXiv:1801.04381): wide inside, narrow outside, added to its input where shapes agree."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expand: int, *, same: bool, eps: float) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int, expand: int, *, same: bool, eps: float
+    ) -> None:
         super().__init__()
         inner = inputs * expand
         self.expand = ConvNorm(inputs, inner, 1, same=same, eps=eps) if expand > 1 else nn.Identity()
@@ -82,7 +93,9 @@ def load_state(network: MobileNetwork, tensors: dict[str, Tensor], file: str) ->
     for name, shape in wanted.items():
         if name not in tensors or tuple(tensors[name].shape) != shape:
             found = f"of shape {tuple(tensors[name].shape)}" if name in tensors else "missing"
-            raise ValueError(f"the weights of {file} do not fit the network: {name} is {found}, and must have shape {shape}.")
+            raise ValueError(
+                f"the weights of {file} do not fit the network: {name} is {found}, and must have shape {shape}."
+            )
     network.load_state_dict({name: tensors[name] for name in wanted})
     return network
 

