@@ -28,6 +28,7 @@ class SplitMeta(BaseModel):
     shape: tuple[NonNegativeInt, PositiveInt, PositiveInt, PositiveInt]
     digest: str = Field(pattern="^[0-9a-f]{64}$")
     keys_digest: str = Field(pattern="^[0-9a-f]{64}$")
+    root: str = ""  # the folder its files lie in
 
 
 class DataSetMeta(BaseModel):
@@ -119,6 +120,7 @@ def open_saved(name: str, root: Path | None = None) -> DataSet:
             None if names is None else getattr(names, split),
             about.digest,
             _array(folder, name, f"{split}-keys.npy", (about.shape[0], KEY_BYTES), np.uint8),
+            Path(about.root) if about.root else None,
         )
         for split, about in (("train", meta.train), ("test", meta.test))
     )

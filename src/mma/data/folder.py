@@ -81,11 +81,12 @@ class _Part:
     names: tuple[str, ...]
     labels: list[str]
     bad: list[BadFile]
+    root: Path
 
     def images(self, classes: tuple[str, ...]) -> Images:
         number = {name: row for row, name in enumerate(classes)}
         labels = np.array([number.get(label, UNKNOWN) for label in self.labels], np.int64)
-        return Images(self.pixels, labels, classes, self.names, stored_keys=self.keys)
+        return Images(self.pixels, labels, classes, self.names, stored_keys=self.keys, root=self.root)
 
 
 def _check(directory: Path, options: FolderOptions) -> None:
@@ -142,7 +143,8 @@ def _decode(files: _LabelList, options: FolderOptions) -> _Part:
             "Give a folder of images with --from DIR."
         )
     names = tuple(files.names[row] for row in photos.rows)
-    return _Part(photos.pixels, photos.keys, names, [files.labels.get(name, "") for name in names], bad)
+    labels = [files.labels.get(name, "") for name in names]
+    return _Part(photos.pixels, photos.keys, names, labels, bad, files.directory.resolve())
 
 
 def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,8 @@ class Images:
 
     `pixels` is (N, H, W, C) uint8; it is memory-mapped copy-on-write when it comes from the cache. `labels` is (N,)
     int64, -1 where nobody knows; any other integer type is converted. `classes` may be empty, and may grow
-    (`with_classes`). `names` are the file names (relative, with /) of images that came from a folder. `stored_keys` are
-    given where the keys cannot be computed from the pixels; see `keys`.
+    (`with_classes`). `names` are the file names (relative, with /) of images that came from a folder, and `root` is that
+    folder. `stored_keys` are given where the keys cannot be computed from the pixels; see `keys`.
     """
 
     pixels: NDArray[np.uint8] = field(repr=False)
@@ -36,6 +37,7 @@ class Images:
     names: tuple[str, ...] | None = field(default=None, repr=False)
     stored_digest: str | None = field(default=None, repr=False)
     stored_keys: NDArray[np.uint8] | None = field(default=None, repr=False)
+    root: Path | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or self.pixels.dtype != np.uint8 or 0 in self.pixels.shape[1:]:
@@ -96,7 +98,8 @@ class Images:
         """Copy the images of `index`, in its order."""
         names = None if self.names is None else tuple(self.names[int(row)] for row in index)
         keys = None if self.stored_keys is None else np.asarray(self.stored_keys[index])
-        return Images(np.asarray(self.pixels[index]), self.labels[index], self.classes, names, stored_keys=keys)
+        pixels = np.asarray(self.pixels[index])
+        return Images(pixels, self.labels[index], self.classes, names, stored_keys=keys, root=self.root)
 
     def with_classes(self, classes: Sequence[str]) -> Images:
         """Return the same images with a longer list of classes; the ids of the classes there are stay what they are."""

@@ -46,11 +46,11 @@ def decode_all(root: Path, names: Sequence[str], side: int, *, grey: bool) -> Ph
         try:
             pixels[row], keys[row] = read_photo(inside, names[row], side, grey=grey)
         except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
-            return _reason(error)
+            return explain_bad_file(error)
         return ""
 
     # Threads are enough: Pillow decodes and resizes, and hashlib hashes, outside the interpreter's lock.
-    with _quiet(), ThreadPoolExecutor(cores()) as pool, bar("decoding", len(names)) as advance:
+    with quiet_decoders(), ThreadPoolExecutor(cores()) as pool, bar("decoding", len(names)) as advance:
         reasons = []
         for reason in pool.map(decode, range(len(names))):
             reasons.append(reason)
@@ -107,7 +107,7 @@ def _flat(image: Image.Image, mode: str) -> Image.Image:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_decoders() -> Iterator[None]:
     """Silence Pillow's remarks about odd metadata, but make its warning of a decompression bomb an error.
 
     Set once around all threads, since filters belong to the whole process.
@@ -118,7 +118,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _reason(error: Exception) -> str:
+def explain_bad_file(error: Exception) -> str:
     """Say in a few words what is wrong with a file; Pillow's own messages can contain the file's name."""
     if isinstance(error, UnidentifiedImageError):
         return f"it is not a readable {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image"

@@ -77,7 +77,8 @@ def _meta(data: DataSet) -> DataSetMeta:
 
 def _split_meta(images: Images) -> SplitMeta:
     shape = (len(images), *images.shape)
-    return SplitMeta(shape=shape, digest=images.computed_digest(), keys_digest=keys_digest(images))
+    root = "" if images.root is None else str(images.root)
+    return SplitMeta(shape=shape, digest=images.computed_digest(), keys_digest=keys_digest(images), root=root)
 
 
 @contextmanager

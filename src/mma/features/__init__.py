@@ -1,0 +1,45 @@
+"""Representations that others learned: frozen backbones turn images into vectors, once, and the vectors are kept."""
+
+from mma.features.backbone import Backbone, Embedder, NetworkBackbone, native_precision
+from mma.features.compute import compute_block
+from mma.features.extract import Centring, Features, Progress, features
+from mma.features.hf import HuggingFace
+from mma.features.hog import Hog
+from mma.features.joined import Joined
+from mma.features.lite import Lite0, Lite1, Lite2
+from mma.features.mobilenetv2 import MobileNetV2
+from mma.features.onnx import Onnx
+from mma.features.probe import Probe, probe
+from mma.features.sources import ArrayImages, ImageSource, PhotoFiles, image_source
+from mma.features.table import BACKBONES, DEFAULT, parse_backbone
+from mma.features.views import StoredViews
+
+__all__ = [
+    "BACKBONES",
+    "DEFAULT",
+    "ArrayImages",
+    "Backbone",
+    "Centring",
+    "Embedder",
+    "Features",
+    "Hog",
+    "HuggingFace",
+    "ImageSource",
+    "Joined",
+    "Lite0",
+    "Lite1",
+    "Lite2",
+    "MobileNetV2",
+    "NetworkBackbone",
+    "Onnx",
+    "PhotoFiles",
+    "Probe",
+    "Progress",
+    "StoredViews",
+    "compute_block",
+    "features",
+    "image_source",
+    "native_precision",
+    "parse_backbone",
+    "probe",
+]

@@ -1,0 +1,75 @@
+"""Histograms of oriented gradients (Dalal and Triggs, 2005): good for signs, glyphs and shapes, and nothing to load."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from mma.features.backbone import Backbone
+
+EPS = 1e-5
+CLIP = 0.2  # of a normalised block: one strong edge must not hide the others
+
+
+class Hog(Backbone):
+    """Edge directions, counted in cells and normalised in overlapping blocks of cells."""
+
+    name: Literal["hog"] = "hog"
+    side: int = Field(default=64, ge=8, le=1024)
+    cell: int = Field(default=8, ge=2)  # pixels
+    block: int = Field(default=3, ge=1)  # cells; signs, 96 labels: 82 % with 2, 86 % with 3
+    orientations: int = Field(default=9, ge=2)
+
+    @model_validator(mode="after")
+    def _one_block_fits(self) -> Hog:
+        if self.side < self.cell * self.block:
+            raise ValueError(f"side {self.side} holds no block of {self.block} cells of {self.cell} pixels")
+        return self
+
+    def load(self) -> nn.Module:
+        """Return the histograms as a module; it has no weights."""
+        return HogNetwork(self)
+
+
+class HogNetwork(nn.Module):
+    """Gradient of the strongest channel, one histogram per cell, blocks normalised twice with clipping in between."""
+
+    def __init__(self, settings: Hog) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the blocks of each image, row by row."""  # (B, side, side, 3) -> (B, blocks * block^2 * orientations)
+        cells = self.histograms(images.permute(0, 3, 1, 2).float())  # (B, orientations, cells, cells)
+        b = self.settings.block
+        blocks = (
+            cells.unfold(2, b, 1).unfold(3, b, 1).permute(0, 2, 3, 4, 5, 1)
+        )  # (B, rows, columns, b, b, orientations)
+        x = blocks.flatten(3)
+        x = (x / (x.square().sum(3, keepdim=True) + EPS**2).sqrt()).clamp(max=CLIP)
+        x = x / (x.square().sum(3, keepdim=True) + EPS**2).sqrt()
+        return x.flatten(1)
+
+    def histograms(self, x: Tensor) -> Tensor:
+        """Sum the length of gradients by direction in each cell. Directions are unsigned: 0 to 180 degrees."""
+        down, right = _gradients(x)  # (B, 3, H, W)
+        length = torch.hypot(down, right)
+        length, strongest = length.max(1, keepdim=True)
+        down, right = down.gather(1, strongest), right.gather(1, strongest)
+        angle = torch.atan2(down, right).remainder(math.pi)
+        n = self.settings.orientations
+        bins = (angle * (n / math.pi)).long().clamp(max=n - 1)  # rounding may reach the end of the range
+        votes = torch.zeros(x.shape[0], n, *x.shape[2:], device=x.device).scatter_(1, bins, length)
+        return F.avg_pool2d(votes, self.settings.cell)
+
+
+def _gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return central differences, zero at the border."""  # (B, C, H, W) -> twice (B, C, H, W)
+    down = F.pad(x[:, :, 2:] - x[:, :, :-2], (0, 0, 1, 1))
+    right = F.pad(x[:, :, :, 2:] - x[:, :, :, :-2], (1, 1))
+    return down, right

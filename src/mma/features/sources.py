@@ -1,0 +1,123 @@
+"""Images at the size a backbone sees: from arrays, or from the original photos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from mma.data import Images
+from mma.data.photos import explain_bad_file, read_photo
+from mma.features.backbone import SMALLEST
+from mma.text import printable
+
+Rows = NDArray[np.int64]
+
+
+class ImageSource(Protocol):
+    """Images that can be decoded at any size. Also yours: pass one to `features`."""
+
+    @property
+    def keys(self) -> NDArray[np.uint8]:
+        """What identifies each image: a sha256. (N, 32)"""
+
+    @property
+    def content(self) -> str:
+        """What a key stands for, in letters, digits and -: the same key may name a photo and its small copy."""
+
+    def __len__(self) -> int: ...
+
+    def decode(self, rows: Rows, side: int) -> NDArray[np.uint8]:
+        """Return images squashed to a square. (B, side, side, 3)"""
+
+    def take(self, rows: Rows) -> ImageSource:
+        """Return a source of these images alone, small enough to send to another machine."""
+
+
+class ArrayImages:
+    """Images of one array, scaled to the size asked for."""
+
+    def __init__(self, pixels: NDArray[np.uint8], keys: NDArray[np.uint8]) -> None:
+        height, width, channels = pixels.shape[1:]
+        if min(height, width) < SMALLEST or channels not in (1, 3):
+            raise ValueError(
+                f"images of {height} x {width} pixels and {channels} channels are not for backbones: they need {SMALLEST} x "
+                f"{SMALLEST} pixels at least, and 1 or 3 channels. Make the data set again with a larger --side."
+            )
+        self.pixels, self.keys = pixels, keys
+
+    @property
+    def content(self) -> str:
+        """The size of the array's images."""
+        return "pixels-" + "x".join(map(str, self.pixels.shape[1:]))
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def decode(self, rows: Rows, side: int) -> NDArray[np.uint8]:
+        """Return the images of `rows`, scaled with antialiasing; grey becomes three equal channels."""
+        images = torch.from_numpy(np.asarray(self.pixels[rows])).permute(0, 3, 1, 2)  # (B, C, H, W), channels-last
+        if images.shape[2:] != (side, side):
+            images = F.interpolate(images, (side, side), mode="bicubic", antialias=True, align_corners=False)
+        images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
+        return np.ascontiguousarray(images.permute(0, 2, 3, 1).numpy())
+
+    def take(self, rows: Rows) -> ArrayImages:
+        """Copy the images of `rows`."""
+        return ArrayImages(np.asarray(self.pixels[rows]), np.asarray(self.keys[rows]))
+
+
+class PhotoFiles:
+    """The original photos of a folder. Each is compared with its key every time it is read."""
+
+    content = "files"
+
+    def __init__(self, root: Path, names: Sequence[str], keys: NDArray[np.uint8]) -> None:
+        self.root, self.names, self.keys = root, tuple(names), keys
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def decode(self, rows: Rows, side: int) -> NDArray[np.uint8]:
+        """Read photos as the pool does, at another size. One that changed, moved or broke is an error that names it."""
+        return np.stack([self._read(int(row), side) for row in rows])
+
+    def _read(self, row: int, side: int) -> NDArray[np.uint8]:
+        name = printable(str(self.root / self.names[row]))
+        try:
+            pixels, key = read_photo(self.root, self.names[row], side, grey=False)
+        except Exception as error:  # decoders raise anything at all on broken bytes
+            raise ValueError(f"{name} cannot be read any more: {explain_bad_file(error)}. {self._remedy()}") from error
+        if not np.array_equal(key, self.keys[row]):
+            was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
+            raise ValueError(f"{name} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
+        return pixels
+
+    def take(self, rows: Rows) -> PhotoFiles:
+        """Return the photos of `rows`; whoever decodes them needs to reach the same folder."""
+        return PhotoFiles(self.root, [self.names[row] for row in rows], np.asarray(self.keys[rows]))
+
+    def _remedy(self) -> str:
+        return f"Restore it, or make the data set again:  mma data get folder --from {printable(str(self.root))}"
+
+
+def image_source(images: Images) -> tuple[ImageSource, str]:
+    """Return the best source of a data set's images, and a note where it is not the original photos.
+
+    Photos are decoded at the backbone's size. Where their folder is gone, the small stored images are scaled up.
+    """
+    stored = ArrayImages(images.pixels, images.keys)
+    if images.root is None or images.names is None:
+        return stored, ""
+    if images.root.is_dir():
+        return PhotoFiles(images.root.resolve(), images.names, images.keys), ""
+    height, width, _ = images.shape
+    return stored, (
+        f"the photos are not in {printable(str(images.root))} any more, so features are computed from the stored images of "
+        f"{height} x {width} pixels and are less accurate."
+    )

