@@ -22,6 +22,7 @@ ORDER = [
     {"run"},
     {"data", "query", "cost"},
     {"buyer"},
+    {"features"},
     {"nets", "arrays", "views"},
     {"algorithms"},
     {"config"},

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
 from mma.data import DataSet, Images
+from mma.features import Features, Joined, StoredViews, features, image_source, parse_backbone
 from mma.views.views import ALL, ViewSettings
 
 SCORED = 8_192  # vectors per forward when nothing is trained
@@ -31,40 +33,39 @@ class FeatureViews(ViewSettings):
 
     def open(self, data: DataSet, device: torch.device, steps: int) -> VectorViews:
         """Compute what is not stored yet, and centre on the pool's mean."""
-        values, rows, parts = self.compute(data.train)
-        centre = mean_of(values, rows)
-        return VectorViews(values, rows, centre, tuple(parts), device, self)
+        parts = self.compute(data.train)
+        centres = tuple(torch.from_numpy(part.centring().mean).to(device) for part in parts)
+        return VectorViews(parts, centres, device, self)
 
-    def compute(self, images: Images) -> tuple[Any, np.ndarray, Sequence[int]]:
-        """Return the stored values, the row of each image in them, and the lengths of the joined parts."""
-        from mma.features import StoredViews, features, image_source, parse_backbone
-
+    def compute(self, images: Images) -> tuple[Features, ...]:
+        """Return the features of each joined backbone."""
         source, _ = image_source(images)
-        found = features(source, parse_backbone(self.backbone), StoredViews(mirror=self.mirror, crops=self.crops))
-        return found.values, found.rows, found.parts
+        views = StoredViews(mirror=self.mirror, crops=self.crops)
+        backbone = parse_backbone(self.backbone)
+        joined = backbone.parts if isinstance(backbone, Joined) else (backbone,)
+        return tuple(features(source, part, views) for part in joined)
 
     def digest(self) -> str | None:
         """Name the backbone by its weights and settings."""
-        from mma.features import parse_backbone
-
         return parse_backbone(self.backbone).digest()
 
 
 @dataclass(frozen=True)
 class VectorViews:
-    """Stored vectors, centred on the pool's mean and normalised."""
+    """Stored vectors of one or several backbones, each centred on the pool's mean and scaled to length one.
 
-    values: Any  # (M, views, D) float16, memory-mapped
-    rows: np.ndarray  # (N,) where each image is
-    centre: Tensor  # (D,)
-    parts: tuple[int, ...]
+    So none of the joined parts drowns the others.
+    """
+
+    parts: tuple[Features, ...]
+    centres: tuple[Tensor, ...]  # (D,) each
     device: torch.device
     settings: FeatureViews
 
     @property
     def shape(self) -> Sequence[int]:
         """The lengths of the joined parts."""
-        return self.parts
+        return tuple(part.width for part in self.parts)
 
     @property
     def chunk(self) -> int:
@@ -73,13 +74,13 @@ class VectorViews:
 
     def plain(self, index: np.ndarray) -> Tensor:
         """Return the features of the images themselves."""  # (B, D)
-        return self._as_input(self.values[self.rows[index], 0])
+        return self._as_input(index, np.zeros(len(index), np.int64))
 
     def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
         """Return one stored view of each image, with some numbers left out."""  # (B, D)
-        view = rng.integers(0, self.values.shape[1], len(index))
-        kept = rng.random((len(index), sum(self.parts)), dtype=np.float32) >= self.settings.dropout
-        chosen = self._as_input(self.values[self.rows[index[mine]], view[mine]])
+        view = rng.integers(0, self.parts[0].views, len(index))
+        kept = rng.random((len(index), sum(self.shape)), dtype=np.float32) >= self.settings.dropout
+        chosen = self._as_input(index[mine], view[mine])
         return chosen * torch.from_numpy(kept[mine]).to(chosen) / (1.0 - self.settings.dropout)
 
     def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
@@ -92,24 +93,16 @@ class VectorViews:
         return inputs * torch.from_numpy(kept).to(inputs) / (1.0 - self.settings.strong_dropout)
 
     def of(self, images: Images) -> VectorViews:
-        """Return the same views of other images, around the same centre."""
-        values, rows, _ = self.settings.compute(images)
-        return replace(self, values=values, rows=rows)
+        """Return the same views of other images, around the same centres."""
+        return replace(self, parts=self.settings.compute(images))
 
     def at(self, step: int) -> VectorViews:
         """Return the same views: they do not change."""
         return self
 
-    def _as_input(self, stored: np.ndarray) -> Tensor:
-        """Centre, and bring each part to length one, so that none of them drowns the others."""
-        x = torch.from_numpy(np.asarray(stored, np.float32)).to(self.device) - self.centre
-        pieces = [torch.nn.functional.normalize(piece) for piece in x.split(list(self.parts), 1)]
+    def _as_input(self, index: np.ndarray, view: np.ndarray) -> Tensor:
+        pieces = []
+        for part, centre in zip(self.parts, self.centres, strict=True):
+            stored = torch.from_numpy(part.take(index, view).astype(np.float32)).to(self.device)
+            pieces.append(F.normalize(stored - centre))
         return torch.cat(pieces, 1)
-
-
-def mean_of(values: Any, rows: np.ndarray) -> Tensor:
-    """Return the mean of the plain views, a block at a time."""  # (D,)
-    total = np.zeros(values.shape[2])
-    for begin in range(0, len(rows), SCORED):
-        total += values[rows[begin : begin + SCORED], 0].astype(np.float64).sum(0)
-    return torch.from_numpy((total / max(len(rows), 1)).astype(np.float32))
