@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +33,14 @@ TINY = [
     "log.every=4",
     "log.checkpoint=5",
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give Ray a short folder: its sockets lie in it, and the path of a socket has at most 107 characters."""
+    if len(tempfile.gettempdir()) > 40 and Path("/tmp").is_dir() and "RAY_TMPDIR" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
+        os.environ["RAY_TMPDIR"] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # the outermost, so that its lines are the last ones

@@ -111,9 +111,10 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` durable, on systems that can open a folder."""
-    if os.name == "nt":
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows cannot
         return
-    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

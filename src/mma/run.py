@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -221,9 +221,9 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Hold the run for this process."""
         busy = f"{self.folder} is being trained by another process. Wait for it, or stop it."
-        with self.explain_errors():
-            self.folder.joinpath("lock").touch()  # says why when we may not write here
-        with locked(self.folder / "lock", busy):
+        with ExitStack() as held:
+            with self.explain_errors():  # where we may not write
+                held.enter_context(locked(self.folder / "lock", busy))
             yield
 
     def busy(self) -> bool:

@@ -74,6 +74,23 @@ def test_fixmatch_fits_sure_guesses_on_the_strong_views(guesser):
     assert losses.memory == {}
 
 
+def test_fixmatch_keeps_a_guess_exactly_at_the_threshold():
+    certain = images(np.array([[800.0, 0.0, 0.0]]))
+    batch = Batch(images(X), torch.tensor(Y), certain[None], images(STRONG[:1])[None], {})
+    losses = FixMatch(threshold=1.0).loss(Pixels().double(), Pixels().double(), batch, 0, rng(0, "loss"))
+    exactly(losses.terms["unlabeled"], cross_entropy(STRONG[:1], one_hot(np.array([0]))).mean())
+
+
+def test_freematch_keeps_a_guess_exactly_at_its_threshold():
+    memory = {name: value.double() for name, value in FreeMatch().memory(CLASSES).items()}
+    batch = Batch(images(X), torch.tensor(Y), images(WEAK[:1])[None], images(STRONG[:1])[None], memory)
+    losses = FreeMatch(decay=0.0).loss(Pixels().double(), Pixels().double(), batch, 0, rng(0, "loss"))
+    assert (
+        losses.memory["confidence"] == losses.memory["guesses"].max()
+    )  # without a past, its own confidence is the bar
+    exactly(losses.terms["unlabeled"], cross_entropy(STRONG[:1], one_hot(np.array([0]))).mean())
+
+
 def test_fixmatch_with_a_temperature_fits_sharpened_guesses():
     losses = run(FixMatch(threshold=0.0, temperature=0.5))
     q = softmax(WEAK) ** 2

@@ -329,6 +329,7 @@ def test_a_ramp_takes_at_most_two_fifths_of_a_run(algorithm: Algorithm):
     assert short.model_copy(update={"ramp": algorithm.ramp}) == algorithm  # nothing else changes
     assert algorithm.for_length(10**9) is algorithm  # a shorter ramp stays
     assert short.for_length(1_200) is short
+    assert algorithm.for_length(1_204).ramp == 482  # the nearest whole number to 481.6
 
 
 @every_algorithm

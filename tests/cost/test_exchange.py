@@ -22,6 +22,7 @@ from mma.cost import (
     table_from_runs,
     totals_needed,
 )
+from mma.cost.exchange import interval
 
 CIFAR10, SVHN = "paper:cifar10", "paper:svhn-extra"
 
@@ -229,3 +230,29 @@ def test_the_room_imports_numpy_and_nothing_heavier():
     heavy = ("torch", "scipy", "sklearn", "matplotlib", "pandas")
     code = f"import sys, mma.cost; sys.exit(any(name in sys.modules for name in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_interval_takes_the_nearest_order_statistics():
+    found = interval(np.arange(1_000.0), 0.9)
+    assert (found.low, found.high, found.share) == (50, 949, 1.0)
+    half_open = interval(np.array([1.0, 2.0, np.inf, np.nan]), 0.9)
+    assert (half_open.low, half_open.high, half_open.share) == (1, np.inf, 0.5)
+    assert interval(np.array([np.inf, np.inf]), 0.9) is None
+
+
+def test_a_target_that_is_the_first_measurement_needs_the_first_total():
+    column = np.array([60.0, 55.0, 70.0])
+    assert first_reach(np.array([100, 200, 300]), column, 60.0) == 100
+    assert first_reach(np.array([100, 200, 300]), column, 70.0) == 300
+
+
+@pytest.mark.parametrize(("runs", "expected"), [(2, "pooled"), (3, "own")])
+def test_three_runs_have_an_error_of_their_own_and_two_share_that_of_the_table(runs, expected):
+    noisy = [60.0, 64.0, 62.0][:runs]
+    others = [(n, t, 50 + n / 5 + t / 20 + s) for n, t in ((10, 200), (20, 100), (20, 200)) for s in (0.0, 0.1, 0.2)]
+    table = table_from_runs("t", [*((10, 100, accuracy) for accuracy in noisy), *others])
+    squares = sum((a - np.mean(noisy)) ** 2 for a in noisy) + 3 * sum((s - 0.1) ** 2 for s in (0.0, 0.1, 0.2))
+    pooled = np.sqrt(squares / (runs - 1 + 6)) / np.sqrt(runs)
+    own = np.std(noisy, ddof=1) / np.sqrt(runs)
+    assert table.error[0, 0] == pytest.approx({"own": own, "pooled": pooled}[expected])
+    assert table.freedom[0, 0] == {"own": runs - 1, "pooled": runs - 1 + 6}[expected]

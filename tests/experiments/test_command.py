@@ -118,7 +118,7 @@ def test_a_stopped_grid_stores_its_runs_and_says_how_to_go_on(tmp_path, settings
 
 def test_lines_to_a_pipe_are_never_wrapped_coloured_or_cut(tmp_path, settings, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("FORCE_COLOR", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     folder = tmp_path / ("long" * 30)
     process = start(settings, folder, "--json")
     out, error = process.communicate()

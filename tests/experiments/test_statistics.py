@@ -39,7 +39,7 @@ def test_the_signed_rank_test_is_exact_with_ties_and_zeros():
 def test_binary_fractions_do_not_hide_ties():
     theirs = dict(enumerate([94.6, 93.2, 94.8, 94.6, 97.0, 90.6, 92.6, 92.8]))
     ours = dict(enumerate([94.4, 93.4, 95.0, 94.8, 97.2, 90.4, 92.8, 93.0]))  # 0.2 up six times, 0.2 down twice
-    values = statistics.paired(ours, theirs)
+    values = statistics.pair_by_seed(ours, theirs)
     assert values.tolist() == [-0.2, 0.2, 0.2, 0.2, 0.2, -0.2, 0.2, 0.2]
     assert statistics.wilcoxon(values) == tied_p(values) == pytest.approx(0.289, abs=1e-3)
     noisy = np.array([ours[seed] - theirs[seed] for seed in ours])

@@ -174,6 +174,25 @@ def test_candidates_that_mean_nothing_are_refused(index, probs, features, messag
         Candidates(index, probs, features)
 
 
+def test_half_precision_is_raised_before_scores_are_computed():
+    assert Candidates(np.arange(3), P.astype(np.float16)).probs.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("random", 0),
+        ("max-direct", 1),
+        ("max-kmeans", 1),
+        ("max.aug-direct", 2),
+        ("max.aug-kmeans", 3),
+        ("max.aug-infoD", 3),
+    ],
+)
+def test_the_forward_passes_of_a_query_are_counted(name, passes):
+    assert Query.parse(name).looks == passes
+
+
 def test_whole_numbers_are_taken_as_probabilities():
     assert Candidates(np.arange(2), np.eye(2, dtype=np.int64), np.eye(2, dtype=np.int8)).features.dtype == np.float32
 

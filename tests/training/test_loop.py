@@ -273,10 +273,60 @@ def test_data_without_any_label_waits_for_people(new_run, digits):
     from mma.data import DataSet, Images
 
     blank = Images(digits.train.pixels, np.full(len(digits.train), -1), digits.train.classes)
-    run = new_run("blank")
-    go(run, DataSet("blank", blank, digits.test))
-    assert run.status() == "waiting"
-    assert len(run.unanswered()) == 10
+    data, run = DataSet("blank", blank, digits.test), new_run("blank")
+    for _ in range(3):  # asking again changes nothing
+        train(run, on=ONE, data=data)
+        assert run.status() == "waiting"
+        assert len(run.unanswered()) == 10
+    questions = (run.folder / "questions.csv").read_text().splitlines()
+    assert questions == ["file_name,label", *(f"{blank.key(i)}," for i in run.unanswered())]
+
+
+def fill_in(run, truth, count=None, declined=()):
+    """Do what a person does: write a label behind each name."""
+    path = run.folder / "questions.csv"
+    heading, *rows = path.read_text().splitlines()
+    labels = {truth.key(i): truth.classes[truth.labels[i]] for i in run.unanswered()[:count]}
+    labels |= {truth.key(i): "?" for i in run.unanswered() if i in declined}
+    filled = [row if row.split(",")[1] else row + labels.get(row.split(",")[0], "") for row in rows]
+    path.write_text("\n".join([heading, *filled]) + "\n")
+
+
+def test_people_answer_through_a_file_and_give_the_run_that_the_data_sets_labels_give(new_run, digits, contents):
+    from mma.data import DataSet, Images
+
+    blank = Images(digits.train.pixels, np.full(len(digits.train), -1), digits.train.classes)
+    data, run, whole = DataSet("blank", blank, digits.test), new_run("people"), new_run("whole")
+    train(run, on=ONE, data=data)
+    for count in (4, None, None, 2, None):
+        fill_in(run, digits.train, count)
+        train(run, on=ONE, data=data)
+    assert run.status() == "done"
+    go(whole, digits)
+    logs = [{name: text for name, text in contents(r).items() if name.endswith("jsonl")} for r in (run, whole)]
+    assert logs[0] == logs[1]
+
+
+def test_a_label_that_is_no_class_is_refused_with_its_line_and_nothing_is_lost(new_run, digits):
+    from mma.data import DataSet, Images
+
+    blank = Images(digits.train.pixels, np.full(len(digits.train), -1), digits.train.classes)
+    data, run = DataSet("blank", blank, digits.test), new_run("wrong")
+    train(run, on=ONE, data=data)
+    asked = run.unanswered()
+    fill_in(run, digits.train, declined=asked[:1])
+    path = run.folder / "questions.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:3], lines[3].split(",")[0] + ",eleven", *lines[4:]]) + "\n")
+    filled = path.read_text()
+    with pytest.raises(ValueError, match=r"line 4: 'eleven' is not among the declared classes"):
+        train(run, on=ONE, data=data)
+    assert path.read_text() == filled
+    path.write_text(filled.replace("eleven", "3"))
+    train(run, on=ONE, data=data)
+    assert len(run.read("labels")) == 10
+    assert run.answers()[asked[0]] == DECLINED
+    assert run.status() == "waiting"  # for one more, in the place of the declined one
 
 
 def test_training_without_any_label_is_refused(new_run, digits):

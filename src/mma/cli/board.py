@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mma.cli.terminal import console, is_terminal
 from mma.experiments.progress import GridProgress, PlainProgress, duration
 from mma.run import Run
+from mma.text import printable
 
 if TYPE_CHECKING:
     from mma.experiments.design import GridCell
@@ -28,8 +31,7 @@ LEFT = {"method", "seeds", "shares"}  # columns of words
 
 def progress() -> GridProgress:
     """Return a live table for a terminal, plain lines for anything else."""
-    console = Console(stderr=True, highlight=False)
-    return Board(console) if console.is_terminal else PlainProgress()
+    return Board(console()) if is_terminal(sys.stderr) else PlainProgress()
 
 
 class Board(GridProgress):
@@ -43,14 +45,14 @@ class Board(GridProgress):
         """Say what there is to do, and start drawing."""
         super().begin(plan)
         self.accuracies = {folder: self.accuracy(folder) for folder in self.done}
-        self.console.print(escape(self.first_line()), soft_wrap=True)
+        self.console.print(escape(printable(self.first_line())), soft_wrap=True)
         self.live.start()
 
     def end_run(self, folder: Path, why: str | None) -> None:
         """Say how a run ended."""
         super().end_run(folder, why)
         self.accuracies[folder] = None if why else self.accuracy(folder)
-        line = escape(f"  {self.end_line(folder, why)}")
+        line = escape(printable(f"  {self.end_line(folder, why)}"))
         self.console.print(f"[red]{line}[/]" if why else line, soft_wrap=True)
 
     def update(self, running: set[Path]) -> None:

@@ -14,7 +14,7 @@ from mma.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mma.cost import AccuracyTable, Answer, Exchange, ImagesNeeded, Interval, Mix, Next, Prices
+    from mma.cost import Answer, CostTable, Exchange, ImagesNeeded, Interval, Mix, Next, Prices
 
 WIDE = 10_000  # columns, where the output is not a terminal
 
@@ -64,7 +64,7 @@ def cost(
             print(f"Drawn: {printable(str(plot))}")
 
 
-def _table(source: str) -> AccuracyTable:
+def _table(source: str) -> CostTable:
     """Read a source; of a grid folder, the runs that are done."""
     from mma.cost import open_table, table_from_runs
 

@@ -7,8 +7,7 @@ import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from mma.cli.terminal import Progress, talk, warn
-from mma.cli.terminal import span as span  # INTEGRATE: drop `as span` once board.py imports it from terminal
+from mma.cli.terminal import Progress, span, talk, warn
 from mma.growth import Round
 from mma.run import Run
 from mma.training.watch import Watch

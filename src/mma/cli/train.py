@@ -67,7 +67,6 @@ def train(
     from mma.run import Run
     from mma.training.host import Host
     from mma.training.loop import train as train_run
-    from mma.training.oracle import DatasetLabels
 
     on = Host(device, threads, compile or None)
     on.check()  # before a folder is made
@@ -78,9 +77,7 @@ def train(
         again = f" mma train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
             data = load(ranks.from_first_rank(run.config)["data"]["name"])
-            train_run(
-                run, DatasetLabels(data.train), until=until, watch=watch, on=on, inexact=inexact, data=data, ranks=ranks
-            )
+            train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=data, ranks=ranks)
         if ranks.first:
             report(run, data, again, as_json=as_json)
     # Of several processes, one that fails would make torchrun begin again; torchrun has a code of its own.
@@ -142,10 +139,17 @@ def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:
         case "done":
             text = f"done. {result(summary, count_test_images(run, data))}"
         case "waiting":
-            text = f"waiting for {len(run.unanswered())} labels. Then go on with {again}"
+            text = f"waiting for {len(run.unanswered())} labels. {how_to_answer(run)} Then go on with {again}"
         case _:
             text = f"stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}"
     print(printable(f"{run.folder}: {text}"))
+
+
+def how_to_answer(run: Run) -> str:
+    """Say where to write the labels that a run waits for."""
+    from mma.training.oracle import CANNOT_TELL, QUESTIONS
+
+    return f"Fill in the column label of {run.folder / QUESTIONS} ({CANNOT_TELL} where you cannot tell)."
 
 
 def result(summary: Row, images: int) -> str:

@@ -7,14 +7,14 @@ from mma.cost.exchange import Exchange, ImagesNeeded, Interval, Ratio, Status, d
 from mma.cost.sources import open_table, paper_sources
 from mma.cost.step import Next, Step, next_step
 from mma.cost.surface import Forecast, HeldOut, Surface, fit_surface, hold_out
-from mma.cost.table import AccuracyTable, CellMean, table_from_cells, table_from_runs
+from mma.cost.table import CellMean, CostTable, table_from_cells, table_from_runs
 
 __all__ = [
     "ALREADY",
     "NEVER",
-    "AccuracyTable",
     "Answer",
     "CellMean",
+    "CostTable",
     "Exchange",
     "Forecast",
     "HeldOut",

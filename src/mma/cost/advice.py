@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mma.cost.columns import ALREADY, totals_needed
 from mma.cost.exchange import DRAWS, Interval, check_target, interval
-from mma.cost.table import AccuracyTable, Floats
+from mma.cost.table import CostTable, Floats
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Mix:
 
 
 def cheapest(
-    table: AccuracyTable,
+    table: CostTable,
     target: float,
     prices: Prices,
     *,
@@ -87,7 +87,7 @@ class MixCosts:
     costs: Floats  # (..., K)
 
 
-def _options(table: AccuracyTable, needed: Floats, prices: Prices, have: tuple[int, int]) -> MixCosts:
+def _options(table: CostTable, needed: Floats, prices: Prices, have: tuple[int, int]) -> MixCosts:
     labels = table.labels.astype(np.float64)
     smallest = np.array([table.totals[table.measured[:, i]][0] for i in range(len(labels))], dtype=np.float64)
     if labels[0] < have[0] and have[0] not in labels:  # buying no label is an option too

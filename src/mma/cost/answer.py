@@ -10,7 +10,7 @@ from typing import Any
 from mma.cost.advice import Mix, Prices, cheapest
 from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
 from mma.cost.step import Next, next_step
-from mma.cost.table import AccuracyTable
+from mma.cost.table import CostTable
 
 RAW = "raw: the first step up a column that ends at or above the target"
 SMOOTH = "isotonic: each column is replaced by the closest one that never falls, then read the same way"
@@ -32,7 +32,7 @@ class Answer:
 
 
 def ask(
-    table: AccuracyTable,
+    table: CostTable,
     targets: Sequence[float] = (),
     *,
     prices: Prices | None = None,
@@ -59,7 +59,7 @@ def ask(
 
 
 def _mixes(
-    table: AccuracyTable,
+    table: CostTable,
     targets: list[float],
     prices: Prices | None,
     at: tuple[int, int] | None,

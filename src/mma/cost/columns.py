@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mma.cost.table import AccuracyTable, Floats
+from mma.cost.table import CostTable, Floats
 
 ALREADY, NEVER = -np.inf, np.inf  # below the column's first total, beyond its last
 
@@ -26,8 +26,7 @@ def first_reach(totals: Floats, accuracy: Floats, target: float) -> Floats:
     part = np.where(after == before, 0.0, (target - before) / rise)
     totals_ = np.asarray(totals, dtype=np.float64)
     between = totals_[row[..., 0] - 1] + part * (totals_[row[..., 0]] - totals_[row[..., 0] - 1])
-    result = np.where(accuracy[..., 0] > target, ALREADY, np.where(reached.any(axis=-1), between, NEVER))
-    return np.where(accuracy[..., 0] == target, totals_[0], result)
+    return np.where(accuracy[..., 0] > target, ALREADY, np.where(reached.any(axis=-1), between, NEVER))
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
@@ -49,7 +48,7 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
     return fit
 
 
-def totals_needed(table: AccuracyTable, accuracy: Floats, target: float, *, smooth: bool = False) -> Floats:
+def totals_needed(table: CostTable, accuracy: Floats, target: float, *, smooth: bool = False) -> Floats:
     """Return the total that reaches `target` at each label count: (..., T, L) -> (..., L), coded as in `first_reach`."""
     needed = []
     for column in range(len(table.labels)):
@@ -68,7 +67,7 @@ def _single(totals: Floats, values: Floats, target: float) -> Floats:
     return np.where(value > target, ALREADY, np.where(value == target, totals[0], NEVER))
 
 
-def _weights(table: AccuracyTable, column: int) -> Floats:
+def _weights(table: CostTable, column: int) -> Floats:
     """Return inverse variances of the means; ones where the noise is unknown."""
     error = table.error[:, column]
     if np.isnan(error[table.measured[:, column]]).any():

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from mma.cost.columns import ALREADY, NEVER, totals_needed
-from mma.cost.table import AccuracyTable, Floats
+from mma.cost.table import CostTable, Floats
 
 DRAWS = 1_000
 LEVEL = 0.9  # of every interval
@@ -76,7 +76,7 @@ class Exchange:
 
 
 def exchange(
-    table: AccuracyTable,
+    table: CostTable,
     target: float,
     *,
     smooth: bool = False,
@@ -93,7 +93,7 @@ def exchange(
     return Exchange(target, needs, tuple(_ratio(table, i, needed, drawn, level) for i in columns[:-1]))
 
 
-def check_target(table: AccuracyTable, target: float) -> None:
+def check_target(table: CostTable, target: float) -> None:
     """Refuse a target that no cell reaches, or that is not a percentage."""
     labels, total, best = table.best()
     if not 0 < target <= 100:
@@ -107,7 +107,7 @@ def check_target(table: AccuracyTable, target: float) -> None:
         )
 
 
-def default_targets(table: AccuracyTable, most: int = 5) -> list[float]:
+def default_targets(table: CostTable, most: int = 5) -> list[float]:
     """Return up to `most` measured accuracies, evenly spread, at which two neighbouring label counts can be compared."""
     measured = np.unique(table.accuracy[table.measured])
     known = {float(t): np.isfinite(totals_needed(table, table.accuracy, float(t))) for t in measured}
@@ -118,7 +118,7 @@ def default_targets(table: AccuracyTable, most: int = 5) -> list[float]:
     return [compared[i] for i in picks]
 
 
-def _draw_totals(table: AccuracyTable, target: float, *, smooth: bool, draws: int, seed: int) -> Floats:
+def _draw_totals(table: CostTable, target: float, *, smooth: bool, draws: int, seed: int) -> Floats:
     if not table.has_spread:
         return np.empty((0, len(table.labels)))
     return totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
@@ -142,7 +142,7 @@ def round_up(images: float) -> int:
     return math.ceil(images - 1e-6)  # interpolation may leave a whole number a hair too large
 
 
-def _need(table: AccuracyTable, column: int, needed: Floats, drawn: Floats, level: float) -> ImagesNeeded:
+def _need(table: CostTable, column: int, needed: Floats, drawn: Floats, level: float) -> ImagesNeeded:
     value, mine = needed[column], drawn[:, column]
     status = {ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED)
     known = len(mine) > 0
@@ -157,7 +157,7 @@ def _need(table: AccuracyTable, column: int, needed: Floats, drawn: Floats, leve
     )
 
 
-def _ratio(table: AccuracyTable, column: int, needed: Floats, drawn: Floats, level: float) -> Ratio:
+def _ratio(table: CostTable, column: int, needed: Floats, drawn: Floats, level: float) -> Ratio:
     fewer, more = (int(table.labels[column + k]) for k in (0, 1))
     both = np.concatenate([needed[None], drawn])[:, column : column + 2]
     with np.errstate(invalid="ignore"):  # inf - inf: NaN

@@ -15,7 +15,7 @@ from mma.cost.advice import Prices, cheapest
 from mma.cost.columns import totals_needed
 from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
 from mma.cost.sources import open_table
-from mma.cost.table import AccuracyTable
+from mma.cost.table import CostTable
 from mma.text import printable
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def paper_figure(path: str | Path, *, draws: int = DRAWS) -> None:
 
 def cost_figure(
     path: str | Path,
-    table: AccuracyTable,
+    table: CostTable,
     found: Sequence[Exchange],
     prices: Prices | None = None,
     *,
@@ -138,7 +138,7 @@ def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
 
 
 def draw_mixes(
-    axes: Axes, table: AccuracyTable, targets: Sequence[float], prices: Prices | None = None, *, smooth: bool = False
+    axes: Axes, table: CostTable, targets: Sequence[float], prices: Prices | None = None, *, smooth: bool = False
 ) -> None:
     """Draw lines of equal accuracy over (labels, total); with prices lines of equal cost and a star at the cheapest mix."""
     axes.set_xscale("log")
@@ -165,7 +165,7 @@ def draw_mixes(
     )
 
 
-def _line_of_accuracy(axes: Axes, table: AccuracyTable, target: float, *, smooth: bool, **style: Any) -> None:
+def _line_of_accuracy(axes: Axes, table: CostTable, target: float, *, smooth: bool, **style: Any) -> None:
     """Draw the mixes that reach the target."""
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)
     known = np.isfinite(needed)
@@ -175,7 +175,7 @@ def _line_of_accuracy(axes: Axes, table: AccuracyTable, target: float, *, smooth
         _write(axes, f"{target:g} %", end, (9, -3), style["color"])
 
 
-def _line_of_cost(axes: Axes, table: AccuracyTable, prices: Prices, cost: float) -> None:
+def _line_of_cost(axes: Axes, table: CostTable, prices: Prices, cost: float) -> None:
     """Draw the mixes that cost the same, with the sum at the left end."""
     if prices.image == 0:
         axes.axvline(cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from mma import paper
-from mma.cost.table import AccuracyTable, CellMean, table_from_cells, table_from_runs
+from mma.cost.table import CellMean, CostTable, table_from_cells, table_from_runs
 from mma.text import did_you_mean, printable
 
 PAPER = "paper:"
@@ -21,7 +21,7 @@ def paper_sources() -> list[str]:
     return [PAPER + name.removeprefix(PREFIX) for name in paper.experiments() if name.startswith(PREFIX)]
 
 
-def open_table(source: str) -> AccuracyTable:
+def open_table(source: str) -> CostTable:
     """Read a source: `paper:NAME`, a CSV of `labels,total,accuracy,seed`, or a folder with labeled-vs-unlabeled.csv."""
     if source.startswith(PAPER):
         return _paper_table(source)
@@ -40,7 +40,7 @@ def open_table(source: str) -> AccuracyTable:
     return table_from_runs(printable(path.name), read_runs(path))
 
 
-def _paper_table(source: str) -> AccuracyTable:
+def _paper_table(source: str) -> CostTable:
     if source not in paper_sources():
         hint = did_you_mean(source, paper_sources())
         raise ValueError(f"There is no '{printable(source)}'.{hint} The paper measured {', '.join(paper_sources())}.")

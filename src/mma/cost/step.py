@@ -12,7 +12,7 @@ from mma.cost.advice import Prices
 from mma.cost.columns import first_reach
 from mma.cost.exchange import DRAWS, LEVEL, Interval, interval
 from mma.cost.surface import Forecast, Surface, fit_surface
-from mma.cost.table import AccuracyTable, Floats
+from mma.cost.table import CostTable, Floats
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Next:
     here: Forecast | None  # the surface at the starting point, if it was needed
 
 
-def next_step(table: AccuracyTable, at: tuple[int, int], prices: Prices, *, draws: int = DRAWS, seed: int = 0) -> Next:
+def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: int = DRAWS, seed: int = 0) -> Next:
     """Compare labels with images for the same money, from `at` (labels, total).
 
     Accuracies are interpolated inside the table and forecast by the fitted surface outside.
@@ -74,7 +74,7 @@ def next_step(table: AccuracyTable, at: tuple[int, int], prices: Prices, *, draw
     return Next(labels, total, accuracy, (steps[0], steps[1]), _agreement(steps, gains), here)
 
 
-def _amounts(table: AccuracyTable, at: tuple[int, int], prices: Prices) -> dict[str, int]:
+def _amounts(table: CostTable, at: tuple[int, int], prices: Prices) -> dict[str, int]:
     """Return numbers of labels and images that cost the same, up to the next count or total measured."""
     labels, total = at
     most = {"labels": min(_next(table.labels, labels), total) - labels, "images": _next(table.totals, total) - total}
@@ -104,7 +104,7 @@ def _next(measured: NDArray[np.int64], now: int) -> int:
 
 
 def _gain(
-    table: AccuracyTable, surface: Surface | None, at: tuple[int, int], to: tuple[int, int], draws: int, seed: int
+    table: CostTable, surface: Surface | None, at: tuple[int, int], to: tuple[int, int], draws: int, seed: int
 ) -> tuple[float, Floats, bool]:
     """Return the gain in points from `at` to `to`, its draws, and whether the surface was used."""
     both = [_interpolate(table, table.accuracy, point) for point in (at, to)]
@@ -116,7 +116,7 @@ def _gain(
     return float(figure[1] - figure[0]), drawn[:, 1] - drawn[:, 0], True
 
 
-def _column(table: AccuracyTable, accuracy: Floats, labels: int) -> Floats:
+def _column(table: CostTable, accuracy: Floats, labels: int) -> Floats:
     """Return the column (..., T) at any label count by linear interpolation; NaN outside the table."""
     right = int(np.searchsorted(table.labels, labels))
     if right == len(table.labels) or (right == 0 and table.labels[0] != labels):
@@ -128,7 +128,7 @@ def _column(table: AccuracyTable, accuracy: Floats, labels: int) -> Floats:
     return mixed
 
 
-def _interpolate(table: AccuracyTable, accuracy: Floats, point: tuple[int, int]) -> Floats:
+def _interpolate(table: CostTable, accuracy: Floats, point: tuple[int, int]) -> Floats:
     """Return the accuracy (...) at (labels, total) by bilinear interpolation; NaN outside the table."""
     column = _column(table, accuracy, point[0])
     below = int(np.searchsorted(table.totals, point[1], side="right")) - 1
@@ -141,7 +141,7 @@ def _interpolate(table: AccuracyTable, accuracy: Floats, point: tuple[int, int])
     return mixed
 
 
-def _equivalent(table: AccuracyTable, at: tuple[int, int], gain: float, what: str) -> float | None:
+def _equivalent(table: CostTable, at: tuple[int, int], gain: float, what: str) -> float | None:
     """Return how many of the other kind bring the same gain; None if the table does not reach it."""
     if what == "labels":
         line, places, start = _column(table, table.accuracy, at[0]), table.totals, at[1]

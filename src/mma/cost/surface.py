@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.cost.exchange import LEVEL
-from mma.cost.table import AccuracyTable, Floats
+from mma.cost.table import CostTable, Floats
 from mma.rng import rng
 
 FLOORS = np.linspace(0, 0.95, 12)  # share of the smallest error measured that no amount of data removes
@@ -146,9 +146,7 @@ class Surface:
         return _reach(labels, *self.labels), _reach(total, *self.totals)
 
 
-def fit_surface(
-    table: AccuracyTable, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
-) -> Surface:
+def fit_surface(table: CostTable, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0) -> Surface:
     """Fit the formulas to the cells with unlabeled images; the others were trained by another method."""
     use = table.measured & (table.totals[:, None] > table.labels[None, :])
     if use.sum() < FEWEST:
@@ -213,7 +211,7 @@ HELD = ("most images", "most labels")
 
 
 def hold_out(
-    table: AccuracyTable, held: str, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
+    table: CostTable, held: str, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
 ) -> HeldOut:
     """Fit without the largest total ("most images") or label count ("most labels"), and predict those cells."""
     if held not in HELD:

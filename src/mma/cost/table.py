@@ -27,7 +27,7 @@ class CellMean:
 
 
 @dataclass(frozen=True, eq=False)
-class AccuracyTable:
+class CostTable:
     """A grid of means; NaN where nothing was measured."""
 
     name: str
@@ -60,7 +60,7 @@ class AccuracyTable:
         return drawn
 
 
-def table_from_runs(name: str, runs: Iterable[tuple[int, int, float]]) -> AccuracyTable:
+def table_from_runs(name: str, runs: Iterable[tuple[int, int, float]]) -> CostTable:
     """Return a table from single runs (labels, total, accuracy in percent); runs of one cell are averaged."""
     cells = defaultdict(list)
     for labels, total, accuracy in runs:
@@ -70,7 +70,7 @@ def table_from_runs(name: str, runs: Iterable[tuple[int, int, float]]) -> Accura
     )
 
 
-def table_from_cells(name: str, cells: Iterable[CellMean]) -> AccuracyTable:
+def table_from_cells(name: str, cells: Iterable[CellMean]) -> CostTable:
     """Return a table from means and standard deviations."""
     cells = list(cells)
     _check(name, cells)
@@ -84,7 +84,7 @@ def table_from_cells(name: str, cells: Iterable[CellMean]) -> AccuracyTable:
         freedom[at] = cell.runs - 1 if own else pooled_freedom
         error[at] = cell.std / np.sqrt(cell.runs - 1) if own else pooled / np.sqrt(cell.runs)
     notes = _notes(cells, labels, totals, accuracy)
-    return AccuracyTable(name, np.array(labels), np.array(totals), accuracy, error, freedom, notes)
+    return CostTable(name, np.array(labels), np.array(totals), accuracy, error, freedom, notes)
 
 
 def _pool(cells: list[CellMean]) -> tuple[float, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mma.experiments.plan import GridPlan
 from mma.run import Run
+from mma.text import printable
 
 INTERVAL = 30.0  # seconds between lines about runs under way
 
@@ -100,7 +101,7 @@ class PlainProgress(GridProgress):
     def say(self, line: str) -> None:
         """Print one line, however long."""
         self.last_line = time.monotonic()
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def last_evaluation(folder: Path) -> tuple[int, float | None]:

@@ -10,7 +10,7 @@ from mma.run import Run
 from mma.training.ask import grow, labels_to_train
 from mma.training.host import Host
 from mma.training.job import Job, resume
-from mma.training.oracle import DatasetLabels, Oracle
+from mma.training.oracle import Oracle, oracle_for
 from mma.training.ranks import ALONE, Ranks
 from mma.training.record import record, warnings
 from mma.training.state import refresh
@@ -32,11 +32,12 @@ def train(
 ) -> None:
     """Train `run` to its end from wherever its folder says it is. Safe to call again at any time.
 
-    Without an oracle the data set's own labels answer. `until` stops after that step.
+    Without an oracle the data set's own labels answer, or people through questions.csv where it has none. `until` stops
+    after that step.
     """
     run = ranks.share_folder(run if isinstance(run, Run) else Run.open(Path(run)))
     data = data or load(run.config()["data"]["name"])
-    oracle = oracle or DatasetLabels(data.train)
+    oracle = oracle or oracle_for(data.train, run.folder)
     with run.lock():
         job = resume(run, watch or Watch(), on, inexact=inexact, data=data, ranks=ranks)
         for round in job.rounds:

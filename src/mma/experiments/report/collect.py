@@ -23,7 +23,7 @@ from mma.experiments.report.rows import (
     CurvePoint,
     Result,
     RoundEnd,
-    Spending,
+    RoundSpending,
     read_rows,
     to_csv,
 )
@@ -123,7 +123,7 @@ def round_ends(found: Result, metrics: Sequence[Mapping[str, Any]]) -> Iterable[
     return [RoundEnd(*place, row["labels"], row["step"], row["accuracy"]) for row in last.values()]
 
 
-def spending(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterator[Spending]:
+def spending(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterator[RoundSpending]:
     """Return money, labels, images and accuracy at the end of each round; nothing where no money is spent."""
     growth = run.growth()
     policy = growth.spending
@@ -138,7 +138,7 @@ def spending(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> I
         accuracy = found.accuracy if bought["round"] == max(last) else last.get(bought["round"])
         if accuracy is not None:
             place = (found.method, found.budget, found.total, found.seed, bought["round"])
-            yield Spending(*place, round(policy.money - bought["left"], DIGITS), labels, images, accuracy)
+            yield RoundSpending(*place, round(policy.money - bought["left"], DIGITS), labels, images, accuracy)
 
 
 def curves(grid: Grid, traces: Mapping[GridCell, Sequence[Row]]) -> Iterator[CurvePoint]:

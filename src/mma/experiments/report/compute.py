@@ -100,7 +100,7 @@ def accuracy_over_compute(found: Results) -> Any | None:
     axes.xaxis.set_major_formatter(lambda value, _: power_of_ten(value))
     seeds = seeds_text(len(reached) for points in lines.values() for _, reached in points)
     axes.set(xlabel="FLOP of one run", ylabel="accuracy, %")
-    subtitle(axes, f"Each seed as a dot, and the mean; {seeds} seeds")
+    subtitle(axes, f"Each seed as a dot, and the mean; {seeds}")
     legend_below(figure, axes)
     return figure
 

@@ -11,7 +11,7 @@ import numpy as np
 from mma.experiments.report.numbers import difference_text, mean_and_deviation
 from mma.experiments.report.plots import seeds_text, whiskers
 from mma.experiments.report.results import Results, SpendingPolicy
-from mma.experiments.report.rows import Spending
+from mma.experiments.report.rows import RoundSpending
 from mma.experiments.report.style import in_house_style, legend_below, new_figure, style
 from mma.experiments.report.summary import Section
 
@@ -79,7 +79,7 @@ def row(
     return [name, str(len(values)), *bought, mean_and_deviation(values), regret, *against]
 
 
-def last_rounds(rows: Iterable[Spending]) -> list[Spending]:
+def last_rounds(rows: Iterable[RoundSpending]) -> list[RoundSpending]:
     """Return the last round of every run."""
     last = {(row.method, row.budget, row.total, row.seed): row for row in rows}
     return list(last.values())
@@ -107,7 +107,7 @@ def accuracy_over_money(found: Results) -> Any | None:
     return figure
 
 
-def draw_policy(axes: Any, name: str, rows: Sequence[Spending]) -> None:
+def draw_policy(axes: Any, name: str, rows: Sequence[RoundSpending]) -> None:
     """Draw the rounds of one policy; the last point is the run's result."""
     rounds = sorted({row.round for row in rows})
     groups = [[row.accuracy for row in rows if row.round == n] for n in rounds]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mma.experiments.report.statistics import interval, paired, spread
+from mma.experiments.report.statistics import interval, pair_by_seed, spread
 
 
 def plus_minus(mean: float, std: float, sign: str = " ± ") -> str:
@@ -27,7 +27,7 @@ def interval_text(low: float, high: float) -> str:
 
 def difference_text(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
     """Write a paired difference with its 95 % interval."""
-    values = paired(ours, theirs)
+    values = pair_by_seed(ours, theirs)
     if not len(values):
         return "-"
     text = f"{values.mean():+.2f}"

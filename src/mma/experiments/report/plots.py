@@ -24,6 +24,7 @@ from mma.experiments.report.style import (
 )
 
 FEW = 7  # methods drawn in colour; the others are pale behind these
+NO_BREAK = "\u00a0"
 FIRST = ("Supervised", "MixMatch", "random")  # always in colour
 Curve = dict[int, list[float]]  # labels or steps -> accuracies over seeds
 
@@ -37,9 +38,10 @@ def highlights(methods: Sequence[str], means: Mapping[str, float]) -> dict[str, 
 
 
 def seeds_text(counts: Iterable[int]) -> str:
-    """Say how many seeds there are: n = 5, or n = 3 to 5."""
+    """Say how many seeds there are: n = 5 seeds, or n = 3 to 5 seeds. No line is broken inside."""
     counts = sorted(set(counts))
-    return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+    text = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+    return f"{text} {'seed' if counts[-1] == 1 else 'seeds'}".replace(" ", NO_BREAK)
 
 
 @in_house_style
@@ -56,7 +58,7 @@ def accuracy_over_labels(found: Results) -> Any | None:
     seeds = seeds_text(len(values) for curve in curves.values() for values in curve.values())
     where = "At the end of each round" if growing else "At the end of each run"
     axes.set(xlabel="labels", ylabel="accuracy, %")
-    subtitle(axes, f"{where}: mean and 95 % interval (t), {seeds} seeds")
+    subtitle(axes, f"{where}: mean and 95 % interval (t), {seeds}")
     legend_below(figure, axes)
     return figure
 
@@ -150,8 +152,12 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
     counts = draw_round_ends(axes, found, budget, styles)
     name_others(axes, len(methods) - len(styles))
     note = "; dotted: labels are added" if found.description.label_steps else ""
-    axes.set(xlabel="step", ylabel="accuracy, %", ylim=limits([p.mean for p in points if p.method in styles]))
-    subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)} seeds{note}")
+    axes.set(
+        xlabel="step",
+        ylabel="accuracy, %",
+        ylim=limits([p.mean for p in points if p.method in styles], axes.dataLim.y1),
+    )
+    subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)}{note}")
     legend_below(figure, axes)
     return figure
 
@@ -182,11 +188,11 @@ def draw_round_ends(axes: Any, found: Results, budget: int, styles: Mapping[str,
     return counts
 
 
-def limits(means: Sequence[float]) -> tuple[float, float]:
+def limits(means: Sequence[float], top: float) -> tuple[float, float]:
     """Return limits that leave out the first evaluations, which would squeeze everything into the upper edge."""
     low, high = float(np.percentile(means, 8)), max(means)
     margin = 0.12 * (high - low) + 1.0
-    return max(0.0, low - margin), min(100.5, high + margin)
+    return max(0.0, low - margin), min(100.5, max(high, top) + 0.1 * margin)
 
 
 @in_house_style
@@ -205,7 +211,7 @@ def accuracy_by_seed(found: Results) -> Any | None:
     name_rows(axes, list(groups))
     seeds = seeds_text(len(values) for values in groups.values())
     axes.set(xlabel="accuracy, %")
-    subtitle(axes, f"Each seed; mean and 95 % interval (t), {seeds} seeds", 46)
+    subtitle(axes, f"Each seed; mean and 95 % interval (t), {seeds}", 46)
     return figure
 
 
@@ -224,7 +230,7 @@ def paired_differences(found: Results) -> Any | None:
     name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
     shown = "filled: shown by the corrected test" if any(is_shown(row) for row in rows) else "no difference is shown"
     axes.set(xlabel=f"points of accuracy above {reference}")
-    subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)} seeds; {shown}", 46)
+    subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)}; {shown}", 46)
     return figure
 
 

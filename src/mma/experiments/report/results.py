@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from mma.experiments.report.rows import Compute, CurvePoint, Result, RoundEnd, Spending
+from mma.experiments.report.rows import Compute, CurvePoint, Result, RoundEnd, RoundSpending
 from mma.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Results:
     runs: tuple[Result, ...]
     rounds: tuple[RoundEnd, ...] = ()
     curves: tuple[CurvePoint, ...] = ()
-    spending: tuple[Spending, ...] = ()  # of runs that spend money
+    spending: tuple[RoundSpending, ...] = ()  # of runs that spend money
     compute: tuple[Compute, ...] = ()  # of methods that differ in length
     description: Description = field(default_factory=Description)
     folder: Path = field(default=Path(), compare=False)

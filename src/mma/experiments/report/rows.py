@@ -55,7 +55,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Spending:
+class RoundSpending:
     """One round of a run that spends money: the money spent by then, what it bought, and the accuracy at its end."""
 
     method: str
@@ -83,7 +83,7 @@ FILES: dict[str, type] = {
     "runs.csv": Result,
     "rounds.csv": RoundEnd,
     "curves.csv": CurvePoint,
-    "spending.csv": Spending,
+    "spending.csv": RoundSpending,
     "compute.csv": Compute,
 }
 RUNS, ROUNDS, CURVES, SPENDING, COMPUTE = FILES

@@ -48,7 +48,7 @@ class Difference:
         return "no difference shown"
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> np.ndarray:
+def pair_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> np.ndarray:
     """Return ours - theirs for the seeds both have. (n,)
 
     Rounded as accuracies are: 91.2 - 91.0 and 90.4 - 90.2 are ties, which binary fractions would hide from the ranks.
@@ -106,7 +106,7 @@ def differences(found: Results, reference: str) -> list[Difference]:
         for method in found.methods:
             # Supervised looks at fewer images, so its total differs: it is compared at the same budget.
             ours = found.accuracies(method, budget, total if found.by_total else None)
-            values = paired(ours, theirs)
+            values = pair_by_seed(ours, theirs)
             if method != reference and len(values):
                 rows.append(difference(method, reference, (budget, total), values))
     corrected = holm([row.p for row in rows])
