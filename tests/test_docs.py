@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pydoc
 import re
 import shlex
 import shutil
@@ -38,6 +39,13 @@ def test_every_public_name_is_there():
         assert getattr(mma, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         mma.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_name_on_a_page_exists(page):
+    for name in re.findall(r"\bmma((?:\.[A-Za-z_]+)+)", page.read_text("utf-8")):
+        if not name.endswith((".toml", ".md")):
+            pydoc.locate(f"mma{name}") or pytest.fail(f"there is no mma{name}")
 
 
 def commands_in(page: Path) -> list[list[str]]:

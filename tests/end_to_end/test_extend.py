@@ -57,7 +57,7 @@ def test_an_own_query_chooses_while_training_and_afterwards(tmp_path):
     mma("train", "digits", *settings("query=gini.aug-spread"), "--out", "run", cwd=tmp_path, use=use)
     rows = [json.loads(line) for line in (tmp_path / "run" / "queries.jsonl").read_text().splitlines()]
     assert [row["strategy"] for row in rows] == ["start-uniform", "gini.aug-spread"]
-    picked = json.loads(mma("query", "run", "--n", "4", "--json", cwd=tmp_path, use=use))
+    picked = json.loads(mma("query", "run", "--n", "4", "--json", cwd=tmp_path, use=use))["picks"]
     assert len({image["index"] for image in picked}) == 4
 
 
