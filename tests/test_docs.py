@@ -54,7 +54,8 @@ def commands_in(page: Path) -> list[list[str]]:
     Between backticks a name alone may stand for the command (`mma train`); it is returned with a target to be complete.
     """
     text = page.read_text("utf-8").replace("\\\n", " ")
-    blocks = [line for block in re.findall(r"```(?:sh)?\n(.*?)```", text, re.S) for line in block.splitlines()]
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M)
+    blocks = [line for language, block in fences if language in ("", "sh") for line in block.splitlines()]
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
     inline = [re.sub(r"^mma ((?:data )?[a-z]+)( \.\.\.|$)", r"mma \1 TARGET", line) for line in inline]
     found = [re.match(r"(?:torchrun .* -m |srun .* |python -m )?mma (.+)", line.strip()) for line in (*blocks, *inline)]
