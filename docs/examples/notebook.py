@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import mma
 
 HERE = Path("notebook-runs")
-SHORT = ["growth.first=40", "growth.every=20", "growth.final=80", "growth.budget=40", "log.every=20", "log.last=2"]
+SHORT = ["growth.first=30", "growth.every=10", "growth.final=40", "growth.budget=40", "log.every=10", "log.last=2"]
 
 config = mma.change(mma.preset("digits"), ["seed=1", *SHORT])
 folder = HERE / "first"
