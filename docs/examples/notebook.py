@@ -1,6 +1,6 @@
 """mma without the command line. The cells (# %%) open as a notebook in VS Code, PyCharm or Jupytext.
 
-It takes a few seconds on two cores, because SHORT makes the runs too short to learn much. Leave SHORT away for the
+It takes about 15 seconds on two cores, because SHORT makes the runs too short to learn much. Leave SHORT away for the
 preset's own length: half a minute per run.
 """
 
