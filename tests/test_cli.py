@@ -97,7 +97,8 @@ def test_runs_passes_by_what_other_programs_call_config(trained):
     [
         ('{"format": 1,', "is damaged"),
         ('{"format": 99}', "has run format 99"),
-        ('{"format": 1}', "KeyError"),
+        ('{"format": 1}', "has run format 1, and this mma reads format 2. Start a new run"),
+        ('{"format": 2}', "growth"),
         ("\x00", "is damaged"),
     ],
 )
@@ -252,7 +253,9 @@ def test_a_run_that_waits_for_labels_ends_with_3(new_run, tmp_path):
     from mma.cli.train import exit_code
 
     run = new_run("waiting")
-    run.append("queries", [{"round": 0, "step": 0, "strategy": "random", "indices": [4, 2], "keys": [], "scores": [0.0, 0.0]}])
+    run.append(
+        "queries", [{"round": 0, "step": 0, "strategy": "random", "indices": [4, 2], "keys": [], "scores": [0.0, 0.0]}]
+    )
     assert run.status() == "waiting"
     assert exit_code(run, None) == 3
     assert exit_code(run, signal.SIGTERM) == 143
