@@ -92,13 +92,13 @@ def looked_at(folder: Path, threads: int) -> dict[str, float]:
     from mma.query import Query
     from mma.training.evaluate import candidates
     from mma.training.host import Host
-    from mma.training.stream import pixels_of
+    from mma.views import PixelViews, pixel_views
 
     device = Host(threads=threads).prepare()
     images = open_saved(NAME, folder).train
     net, query = Small(filters=8).build((SIDE, SIDE, 1), 10).eval(), Query.parse(QUERY)
     begin = time.perf_counter()
-    seen = candidates(net, pixels_of(images, device, 1, mirror=False), np.arange(len(images)), query, 1, 1)
+    seen = candidates(net, pixel_views(images, device, PixelViews(shift=1), 1), np.arange(len(images)), query, 1, 1)
     scored = time.perf_counter()
     query.select(seen, PICKS, rng(1, "select"))
     assert seen.probs is not None

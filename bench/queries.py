@@ -21,9 +21,10 @@ from bench.worker import CASES, Case, network
 from mma.data import Images
 from mma.query import Candidates, Query, names
 from mma.rng import rng
-from mma.training.evaluate import BATCH, candidates
-from mma.training.host import Host, suited
-from mma.training.stream import pixels_of
+from mma.training.evaluate import candidates
+from mma.training.host import Host, suitable_threads
+from mma.views import PixelViews, pixel_views
+from mma.views.pixels import SCORED as BATCH
 
 SIZES = (10_000, 50_000, 100_000, 300_000, 1_000_000)
 PICKS, WIDTH, CLASSES = 250, 128, 10
@@ -58,8 +59,8 @@ def scored(case: Case, count: int, threads: int, device: torch.device) -> Iterat
     shape = (count, case.side, case.side, case.channels)
     pixels = rng(1, "pool").integers(0, 256, shape, dtype=np.uint8)
     images = Images(pixels, np.zeros(count, np.int64), tuple("abcdefghij"))
-    on, net, index = pixels_of(images, device, 2, mirror=False), network(case).eval(), np.arange(count)
-    working = min(threads, suited(net, shape[1:], case.batch))  # as a run would
+    on, net, index = pixel_views(images, device, PixelViews(shift=2), 1), network(case).eval(), np.arange(count)
+    working = min(threads, suitable_threads(net, on.plain(index[:1]), case.batch))  # as a run would
     torch.set_num_threads(working)
     ready = on.plain(index[:BATCH])
     for name in ("diff2-direct", "diff2.aug-kmeans"):

@@ -22,10 +22,10 @@ from bench.worker import CASES, Case, batch_of, ours, reference, state_of
 from mma.algorithms import Losses, ops
 from mma.config import Log, Optim
 from mma.data import Images
+from mma.files import write_atomically
 from mma.nets.winograd import convolve
 from mma.presets import cifar10
 from mma.rng import rng
-from mma.run import write_atomically
 from mma.training.checkpoint import Identity, encode
 from mma.training.state import State
 from mma.training.stream import Stream
@@ -173,7 +173,7 @@ def batches() -> Callable[[], object]:
     images = Images(pixels, np.zeros(len(pixels), np.int64), tuple("abcdefghij"))
     on = pixel_views(images, torch.device("cpu"), PixelViews(shift=4, mirror=True), 100)
     answers = {i: i % 10 for i in range(250)}
-    stream = Stream(config, on, np.arange(len(images)), answers, config.growth.rounds()[0], 2)
+    stream = Stream(config, on, np.arange(len(images)), answers, config.growth.rounds()[0])
     steps = iter(range(1_000))
     return lambda: stream[next(steps)]
 

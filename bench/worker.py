@@ -22,7 +22,7 @@ from mma.algorithms import Batch, MixMatch
 from mma.config import Optim
 from mma.nets import Small, Wrn, initialise
 from mma.rng import rng
-from mma.training.host import Host, suited
+from mma.training.host import Host, suitable_threads
 from mma.training.state import State, assemble
 from mma.training.step import training_step
 
@@ -81,7 +81,7 @@ def reference(case: Case) -> Callable[[int], object]:
 def ours(case: Case, *, compiled: bool = False, suit: bool = False) -> Callable[[int], object]:
     state, batch, algorithm, optim = state_of(case), batch_of(case), MixMatch(), Optim(batch=case.batch)
     if suit:
-        torch.set_num_threads(suited(state.teacher, (case.side, case.side, case.channels), case.batch))
+        torch.set_num_threads(suitable_threads(state.teacher, batch.x, case.batch))
     if compiled:
         state.student.compile()
     return lambda step: training_step(state, algorithm, optim, batch, age=step, ramp=step, rng=rng(1, "loss", step))

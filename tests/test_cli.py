@@ -97,7 +97,8 @@ def test_runs_passes_by_what_other_programs_call_config(trained):
     [
         ('{"format": 1,', "is damaged"),
         ('{"format": 99}', "has run format 99"),
-        ('{"format": 1}', "KeyError"),
+        ('{"format": 1}', "has run format 1, and this mma reads format 2. Start a new run"),
+        ('{"format": 2}', "growth"),
         ("\x00", "is damaged"),
     ],
 )
@@ -252,11 +253,13 @@ def test_a_run_that_waits_for_labels_ends_with_3(new_run, tmp_path):
     from mma.cli.train import exit_code
 
     run = new_run("waiting")
-    run.append("queries", [{"round": 0, "step": 0, "strategy": "random", "indices": [4, 2], "scores": [0.0, 0.0]}])
+    run.append(
+        "queries", [{"round": 0, "step": 0, "strategy": "random", "indices": [4, 2], "keys": [], "scores": [0.0, 0.0]}]
+    )
     assert run.status() == "waiting"
     assert exit_code(run, None) == 3
     assert exit_code(run, signal.SIGTERM) == 143
-    run.append("labels", [{"round": 0, "index": 4, "label": 1}, {"round": 0, "index": 2, "label": 0}])
+    run.append("labels", [{"round": 0, "index": i, "key": "", "label": 1} for i in (4, 2)])
     assert exit_code(run, None) == 0  # stopped by --until
 
 
@@ -290,7 +293,7 @@ def test_training_photos_without_labels_waits_with_code_3(tmp_path):
     assert made.returncode == 0, made.stderr
     done = separate("train", "folder", "--out", "run", *SETTINGS, "--set", "data.name=folder:mine")
     assert done.returncode == 3, done.stderr
-    assert "waiting for 10 labels. Then go on with  mma train run" in done.stdout
+    assert "waiting for 10 labels. Fill in the column label of run/questions.csv" in done.stdout
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

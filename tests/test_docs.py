@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pydoc
 import re
 import shlex
 import shutil
@@ -40,13 +41,21 @@ def test_every_public_name_is_there():
         mma.nothing  # noqa: B018
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_name_on_a_page_exists(page):
+    for name in re.findall(r"\bmma((?:\.[A-Za-z_]+)+)", page.read_text("utf-8")):
+        if not name.endswith((".toml", ".md")):
+            pydoc.locate(f"mma{name}") or pytest.fail(f"there is no mma{name}")
+
+
 def commands_in(page: Path) -> list[list[str]]:
     """Return the arguments of every `mma ...` that a page shows, in code blocks and between backticks.
 
     Between backticks a name alone may stand for the command (`mma train`); it is returned with a target to be complete.
     """
     text = page.read_text("utf-8").replace("\\\n", " ")
-    blocks = [line for block in re.findall(r"```(?:sh)?\n(.*?)```", text, re.S) for line in block.splitlines()]
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M)
+    blocks = [line for language, block in fences if language in ("", "sh") for line in block.splitlines()]
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
     inline = [re.sub(r"^mma ((?:data )?[a-z]+)( \.\.\.|$)", r"mma \1 TARGET", line) for line in inline]
     found = [re.match(r"(?:torchrun .* -m |srun .* |python -m )?mma (.+)", line.strip()) for line in (*blocks, *inline)]

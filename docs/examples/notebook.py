@@ -1,6 +1,6 @@
 """mma without the command line. The cells (# %%) open as a notebook in VS Code, PyCharm or Jupytext.
 
-It takes a few seconds on two cores, because SHORT makes the runs too short to learn much. Leave SHORT away for the
+It takes about 15 seconds on two cores, because SHORT makes the runs too short to learn much. Leave SHORT away for the
 preset's own length: half a minute per run.
 """
 
@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import mma
 
 HERE = Path("notebook-runs")
-SHORT = ["growth.first=40", "growth.every=20", "growth.final=80", "growth.budget=40", "log.every=20", "log.last=2"]
+SHORT = ["growth.first=30", "growth.every=10", "growth.final=40", "growth.budget=40", "log.every=10", "log.last=2"]
 
 config = mma.change(mma.preset("digits"), ["seed=1", *SHORT])
 folder = HERE / "first"

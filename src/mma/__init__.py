@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mma.data import Images as Images
     from mma.data import load as load
     from mma.experiments import grid as grid
+    from mma.experiments.report import report as report
     from mma.extensions import use as use
     from mma.growth import Growth as Growth
     from mma.nets import Net as Net
@@ -58,6 +59,7 @@ PUBLIC = {
     "new_run": "mma.training.begin",
     "predict": "mma.training.inspect",
     "preset": "mma.presets",
+    "report": "mma.experiments.report",
     "suggest": "mma.training.inspect",
     "train": "mma.training.loop",
     "use": "mma.extensions",

@@ -11,6 +11,7 @@ import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 
 VARIABLE = "MMA_USE"  # modules that every process of this program imports, separated as in PATH
@@ -23,6 +24,12 @@ def use(name: str) -> ModuleType:
     known = os.environ.get(VARIABLE, "").split(os.pathsep)
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, known), place]))
     return module
+
+
+def command() -> str:
+    """Return how to call mma with the same modules: `mma`, or `mma --use MODULE ...`."""
+    names = filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))
+    return " ".join(["mma", *(f"--use {quote(name)}" for name in names)])
 
 
 def use_inherited() -> None:

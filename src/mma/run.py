@@ -64,8 +64,10 @@ class Run:
             )
         run = cls(folder)
         found = run.config().get("format")
-        if not isinstance(found, int) or found > FORMAT:
-            raise ValueError(f"{folder} has run format {found}; this mma reads up to {FORMAT}. Install a newer mma.")
+        if found != FORMAT:
+            newer = isinstance(found, int) and found > FORMAT
+            remedy = "Install a newer mma." if newer else "Start a new run:  mma train PRESET --out NEW"
+            raise ValueError(f"{folder} has run format {found}, and this mma reads format {FORMAT}. {remedy}")
         return run
 
     def config(self) -> Row:

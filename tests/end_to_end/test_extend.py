@@ -57,15 +57,23 @@ def test_an_own_query_chooses_while_training_and_afterwards(tmp_path):
     mma("train", "digits", *settings("query=gini.aug-spread"), "--out", "run", cwd=tmp_path, use=use)
     rows = [json.loads(line) for line in (tmp_path / "run" / "queries.jsonl").read_text().splitlines()]
     assert [row["strategy"] for row in rows] == ["start-uniform", "gini.aug-spread"]
-    picked = json.loads(mma("query", "run", "--n", "4", "--json", cwd=tmp_path, use=use))
+    picked = json.loads(mma("query", "run", "--n", "4", "--json", cwd=tmp_path, use=use))["picks"]
     assert len({image["index"] for image in picked}) == 4
 
 
-def test_an_own_network_trains_and_answers_afterwards(tmp_path):
-    use = ("own_network.py",)
-    changed = settings("net=dense", "net.width=16", without="net.filters")
-    mma("train", "digits", *changed, "--out", "run", cwd=tmp_path, use=use)
-    assert "accuracy" in json.loads(mma("eval", "run", "--json", cwd=tmp_path, use=use))
+def test_an_own_network_trains_and_answers_from_python(tmp_path):
+    code = f"""
+import mma
+from pathlib import Path
+mma.use(r"{EXAMPLES / "own_network.py"}")
+short = [{", ".join(repr(setting) for setting in SHORT if not setting.startswith("net."))}]
+run = mma.new_run(mma.change(mma.preset("digits"), [*short, "net=dense", "net.width=16"]), Path("run"))
+mma.train(run)
+assert run.status() == "done"
+assert mma.evaluate(run)["accuracy"] == run.accuracy()
+assert len(mma.suggest(run, 3, "diff2-kmeans")) == 3
+"""
+    python("-W", "error", "-c", code, cwd=tmp_path)
 
 
 def test_an_own_data_source_is_got_listed_and_trained_on(tmp_path):

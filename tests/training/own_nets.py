@@ -29,6 +29,7 @@ class Dense(nn.Module):
 
 class DenseNet(Net):
     name: Literal["test-dense"] = "test-dense"
+    filters: int = 4  # the settings of the tests set it
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         return Dense(shape, classes)
@@ -38,6 +39,7 @@ class UnevenNet(Net):
     """Another network in every process."""
 
     name: Literal["test-uneven"] = "test-uneven"
+    filters: int = 4  # the settings of the tests set it
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         net = Dense(shape, classes)
@@ -49,6 +51,7 @@ class FlatNet(Net):
     """Logits alone, without features() and head."""
 
     name: Literal["test-flat"] = "test-flat"
+    filters: int = 4  # the settings of the tests set it
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         height, width, channels = shape
@@ -59,6 +62,7 @@ class HalfFrozenNet(Net):
     """A first layer with batch normalisation that stays as it came, and a head that is trained."""
 
     name: Literal["test-half-frozen"] = "test-half-frozen"
+    filters: int = 4  # the settings of the tests set it
     fill: float = 0.1  # what the frozen weights are made of
 
     def build(self, shape: Shape, classes: int) -> nn.Module:

@@ -13,7 +13,8 @@ from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.schedule import at_step
 from mma.training.stream import Stream
-from mma.views import PixelViews, pixel_views, smaller
+from mma.views import PixelViews, pixel_views
+from mma.views.pixels import smaller
 
 ONE = Host(threads=1)
 CPU = torch.device("cpu")

@@ -8,7 +8,8 @@ import torch
 
 from mma.rng import rng
 from mma.training.stream import Epochs, Stream, spread_evenly
-from mma.views import Pixels, PixelViews, pixel_views, shifted_positions
+from mma.views import Pixels, PixelViews, pixel_views
+from mma.views.pixels import shifted_positions
 
 CPU = torch.device("cpu")
 

@@ -22,7 +22,7 @@ RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 # What `Run.summary` says of a run.
 SUMMARY = (
     *("run", "preset", "algorithm", "query", "seed", "labels"),
-    *("step", "steps", "status", "busy", "accuracy", "median_accuracy"),
+    *("step", "steps", "status", "busy", "accuracy", "median_accuracy", "median_of"),
 )
 
 

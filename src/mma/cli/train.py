@@ -64,6 +64,7 @@ def train(
     """
     from mma.cli.live import Live, SignalWatch, require_tensorboard
     from mma.data import load
+    from mma.extensions import command
     from mma.run import Run
     from mma.training.host import Host
     from mma.training.loop import train as train_run
@@ -74,7 +75,7 @@ def train(
         require_tensorboard()
     with team() as ranks:
         run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, settings or []).folder))))
-        again = f" mma train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
+        again = f" {command()} train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
             data = load(ranks.from_first_rank(run.config)["data"]["name"])
             train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=data, ranks=ranks)

@@ -167,5 +167,6 @@ def _unknown(name: str) -> str:
     hint = f" Did you mean '{short}'?" if short in names() else did_you_mean(name, names())
     return (
         f"No query '{printable(name)}'.{hint} A query is 'random' or one of {', '.join(UNCERTAINTY)}, then .aug or "
-        f"nothing, then one of -{', -'.join(DIVERSITY)}: for example 'diff2.aug-kmeans'."
+        f"nothing, then one of -{', -'.join(DIVERSITY)}: for example 'diff2.aug-kmeans'. One from "
+        "your own code needs  mma --use MODULE"
     )

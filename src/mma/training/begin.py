@@ -57,9 +57,11 @@ def split_pool(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
     name = max(asked, key=lambda setting: asked[setting])
     if asked[name] > have - held:
         beside = f" beside the {held} held out by data.validation" if held else ""
+        fewer = have - held
+        start = f" --set growth.start={max(fewer // 3, 1)}" if config.growth.start > fewer else ""
         raise ValueError(
-            f"{name} is {asked[name]}, but {data.name} has only {have - held} images{beside}. Use  "
-            f"--set {name}={have - held}  or less."
+            f"{name} is {asked[name]}, but {data.name} has only {fewer} images{beside}. Use  "
+            f"--set {name}={fewer}{start}  or less."
         )
     order = nested_order(have, config.seed)
     kept_out = rng(0, "validation").permutation(have)[:held]
