@@ -111,7 +111,9 @@ def test_a_backbone_of_user_code_is_one_line_in_the_table(monkeypatch):
     assert parse_backbone("tiny@20+hog").label() == "tiny@20+hog"
 
 
-@pytest.mark.parametrize(("output", "words"), [(torch.zeros(2, 3), "one vector"), (torch.full((32, 3), torch.nan), "not finite")])
+@pytest.mark.parametrize(
+    ("output", "words"), [(torch.zeros(2, 3), "one vector"), (torch.full((32, 3), torch.nan), "not finite")]
+)
 def test_what_is_not_one_finite_vector_per_image_is_refused(output, words):
     class Broken(Tiny):
         def load(self):
