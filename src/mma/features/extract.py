@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.cache import data_root
+from mma.data.photos import quiet_decoders
 from mma.features.backbone import Backbone
 from mma.features.compute import PLAIN, compute
 from mma.features.joined import Joined, join, unit
@@ -116,7 +117,8 @@ def features(
             blocks = _joined_blocks(parts, missing)
         else:
             blocks = _blocks(source, backbone, missing, views, engine, threads)
-        _fill(store, source.keys, missing, blocks, len(stored), progress)
+        with quiet_decoders():
+            _fill(store, source.keys, missing, blocks, len(stored), progress)
         stored = store.keys()
     return Features(store.values(), find_rows(source.keys, stored), source.keys, backbone.digest())
 

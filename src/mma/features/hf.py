@@ -54,7 +54,7 @@ class HuggingFace(NetworkBackbone):
 
     def label(self) -> str:
         """Return the place with its kind."""
-        return f"hf:{self.place}@{self.side}"
+        return f"hf:{self.place}@{self.side}" + (f"/{self.precision}" if self.precision else "")
 
 
 class Tower(nn.Module):
