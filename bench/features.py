@@ -42,9 +42,9 @@ def section(threads: int, images: int = IMAGES, rounds: int = ROUNDS, rows: int 
 def throughput(threads: int, images: int, rounds: int) -> str:
     """Photos and arrays, from the source to the disk, against the network alone on images that are ready; in turns."""
     lines = [
-        f"`{parse_backbone(BACKBONE).resolve().label()}`, {images} images, {threads} cores, medians of {rounds} rounds. The bare "
-        f"network has its images decoded in memory, and every core computes batches of {BATCH} of its own. The share is of "
-        "processor seconds, which other programs on the machine do not change.",
+        f"`{parse_backbone(BACKBONE).resolve().label()}`, {images} images, {threads} cores, medians of {rounds} rounds. The "
+        f"bare network has its images decoded in memory, and every core computes batches of {BATCH} of its own. The share is "
+        "of processor seconds, which other programs on the machine do not change.",
         "",
         "| images | bare network | features | share | target |",
         "|---|---|---|---|---|",
