@@ -133,3 +133,16 @@ def test_hog_agrees_with_scikit_image_on_noise():
     ours = Hog(side=40, cell=5, block=2).load()(images).numpy()
     theirs = [reference.hog(image, 9, (5, 5), (2, 2), block_norm="L2-Hys", channel_axis=-1) for image in images.numpy()]
     assert np.abs(ours - np.stack(theirs)).max() < 1e-4
+
+
+def test_a_network_that_rounds_by_the_size_of_its_batch_sees_one_size_only():
+    class Sensitive(Tiny):
+        def load(self):
+            module = torch.nn.Identity()
+            module.forward = lambda images: images.float().mean((1, 2)) + len(images)
+            return module
+
+    images = array_images(40)
+    together = compute_block(images, Sensitive(), np.arange(40))  # a whole batch and eight more
+    alone = np.concatenate([compute_block(images, Sensitive(), np.array([row])) for row in (3, 38)])
+    assert np.array_equal(together[[3, 38]], alone)
