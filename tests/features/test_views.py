@@ -26,6 +26,8 @@ def test_a_crop_depends_on_the_key_and_its_number_alone():
     together = StoredViews(crops=2).make(images, keys)
     alone = StoredViews(crops=2).make(images[1:2], keys[1:2])
     assert torch.equal(together[2][1], alone[2][0])
+    alike = StoredViews(crops=1).make(images[[0, 0]], keys[:2])[1]
+    assert not torch.equal(alike[0], alike[1])
 
 
 @pytest.mark.parametrize("smallest", [0.3, 0.5, 1.0])
