@@ -25,11 +25,11 @@ from bench.duel import QUIET, ROOT, environment
 from bench.machine import gigabytes
 from bench.pool import Peak
 from mma.data.images import KEY_BYTES, pixel_keys
-from mma.features import ArrayImages, Backbone, ImageSource, PhotoFiles, features, parse_backbone
+from mma.features import DEFAULT, ArrayImages, Backbone, ImageSource, PhotoFiles, features, parse_backbone
 from mma.features.compute import BATCH
 from mma.rng import rng
 
-BACKBONE, IMAGES, ROUNDS, TARGET = "lite0@128", 512, 5, 0.9
+BACKBONE, IMAGES, ROUNDS, TARGET = DEFAULT, 512, 5, 0.9
 PHOTO = 256  # pixels of a photo's side
 MILLION, WIDTH = 1_000_000, 1280
 

@@ -21,7 +21,7 @@ def test_a_backbone_maps_images_to_finite_vectors_of_one_width(text):
     assert torch.isfinite(vectors).all()
 
 
-@pytest.mark.parametrize("text", ["hog", "lite0", "lite0@160", "mobilenetv2@96/float32", "lite0@160/bfloat16+hog"])
+@pytest.mark.parametrize("text", ["hog", "lite0", "lite0@96", "mobilenetv2@96/float32", "lite0@96/bfloat16+hog"])
 def test_a_label_is_read_as_the_same_backbone(text):
     assert parse_backbone(text).label() == text
     assert parse_backbone(parse_backbone(text).label()) == parse_backbone(text)
@@ -51,7 +51,7 @@ def test_a_digest_names_settings_weights_version_and_precision():
     digests = {
         Lite0(precision="float32").digest(),
         Lite0(precision="bfloat16").digest(),
-        Lite0(precision="float32", side=160).digest(),
+        Lite0(precision="float32", side=96).digest(),
         Hog().digest(),
         Hog(cell=6).digest(),
         parse_backbone("lite0+hog").digest(),

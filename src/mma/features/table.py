@@ -1,4 +1,4 @@
-"""All backbones, and how they are written: lite0, lite0@160, lite0/float32, hf:DIR, onnx:FILE, lite0+hog."""
+"""All backbones, and how they are written: lite0, lite0@96, lite0/float32, hf:DIR, onnx:FILE, lite0+hog."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _parse_part(text: str) -> Backbone:
     if match is None or not match["name"]:
         raise ValueError(
             f"'{text}' is not a backbone. Write NAME, NAME@SIDE, NAME@SIDE/PRECISION or KIND:PLACE@SIDE, with + between "
-            "several: lite0, lite0@160+hog, lite0/float32, hf:DIR, onnx:FILE."
+            "several: lite0, lite0@96+hog, lite0/float32, hf:DIR, onnx:FILE."
         )
     name = match["name"]
     if name not in BACKBONES:
