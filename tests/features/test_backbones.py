@@ -21,7 +21,7 @@ def test_a_backbone_maps_images_to_finite_vectors_of_one_width(text):
     assert torch.isfinite(vectors).all()
 
 
-@pytest.mark.parametrize("text", ["hog", "lite0", "lite0@160", "mobilenetv2@96", "lite0@160+hog"])
+@pytest.mark.parametrize("text", ["hog", "lite0", "lite0@96", "mobilenetv2@96/float32", "lite0@96/bfloat16+hog"])
 def test_a_label_is_read_as_the_same_backbone(text):
     assert parse_backbone(text).label() == text
     assert parse_backbone(parse_backbone(text).label()) == parse_backbone(text)
@@ -35,6 +35,8 @@ def test_a_label_is_read_as_the_same_backbone(text):
         ("hog@8", "holds no block"),
         ("lite0+", "is not a backbone"),
         ("lite0+lite0", "twice"),
+        ("hog/float32", "precision"),
+        ("lite0/float16", "is not a backbone"),
         ("hf", "hf:PLACE"),
         ("hog:photos", "Write  hog"),
         ("onnx:nowhere.onnx", "no such file"),
@@ -49,7 +51,7 @@ def test_a_digest_names_settings_weights_version_and_precision():
     digests = {
         Lite0(precision="float32").digest(),
         Lite0(precision="bfloat16").digest(),
-        Lite0(precision="float32", side=160).digest(),
+        Lite0(precision="float32", side=96).digest(),
         Hog().digest(),
         Hog(cell=6).digest(),
         parse_backbone("lite0+hog").digest(),
@@ -123,3 +125,24 @@ def test_what_is_not_one_finite_vector_per_image_is_refused(output, words):
 
     with pytest.raises(ValueError, match=words):
         compute_block(array_images(2), Broken(), np.arange(2))
+
+
+def test_hog_agrees_with_scikit_image_on_noise():
+    reference = pytest.importorskip("skimage.feature", reason="scikit-image is not installed")
+    images = batch(2, 40)
+    ours = Hog(side=40, cell=5, block=2).load()(images).numpy()
+    theirs = [reference.hog(image, 9, (5, 5), (2, 2), block_norm="L2-Hys", channel_axis=-1) for image in images.numpy()]
+    assert np.abs(ours - np.stack(theirs)).max() < 1e-4
+
+
+def test_a_network_that_rounds_by_the_size_of_its_batch_sees_one_size_only():
+    class Sensitive(Tiny):
+        def load(self):
+            module = torch.nn.Identity()
+            module.forward = lambda images: images.float().mean((1, 2)) + len(images)
+            return module
+
+    images = array_images(40)
+    together = compute_block(images, Sensitive(), np.arange(40))  # a whole batch and eight more
+    alone = np.concatenate([compute_block(images, Sensitive(), np.array([row])) for row in (3, 38)])
+    assert np.array_equal(together[[3, 38]], alone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from mma.data import Images, load
 from mma.data.photos import read_photo
 from mma.features import ArrayImages, PhotoFiles, image_source
-from tests.features.conftest import array_images, noise
+from tests.features.conftest import array_images, noise, waves
 
 ROWS = np.arange(3)
 
@@ -41,9 +42,39 @@ def test_images_that_are_too_small_or_have_odd_channels_are_refused(shape):
         ArrayImages(np.zeros(shape, np.uint8), np.zeros((2, 32), np.uint8))
 
 
-def test_photos_are_decoded_as_the_pool_does_at_another_size(photos):
+def test_photos_look_as_in_the_pool_at_another_size(photos):
+    """Another filter scales them, so they are alike and not equal."""
     expected = [read_photo(photos.root, photos.names[row], 24, grey=False)[0] for row in ROWS]
-    assert np.array_equal(photos.decode(ROWS, 24), np.stack(expected))
+    assert np.abs(photos.decode(ROWS, 24).astype(int) - np.stack(expected)).mean() < 8
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK", "P", "I;16", "1"])
+def test_photos_of_every_mode_look_as_in_the_pool(tmp_path, mode):
+    picture = Image.fromarray(waves(60, 1))
+    made = (
+        Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257)
+        if mode == "I;16"
+        else picture.convert(mode)
+    )
+    made.save(tmp_path / "one.tif")
+    key = np.frombuffer(hashlib.sha256((tmp_path / "one.tif").read_bytes()).digest(), np.uint8)[None]
+    ours = PhotoFiles(tmp_path.resolve(), ["one.tif"], key).decode(np.array([0]), 30)[0]
+    theirs, _ = read_photo(tmp_path.resolve(), "one.tif", 30, grey=False)
+    assert np.abs(ours.astype(int) - theirs).mean() < 8
+
+
+def test_a_photo_is_turned_upright_and_a_large_one_keeps_its_look(tmp_path):
+    Image.fromarray(waves(900, 1)).save(tmp_path / "plain.jpg", quality=95)
+    turned, exif = Image.fromarray(np.rot90(waves(900, 1))), Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
+    turned.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    names = ["plain.jpg", "turned.jpg"]
+    keys = np.stack(
+        [np.frombuffer(hashlib.sha256((tmp_path / name).read_bytes()).digest(), np.uint8) for name in names]
+    )
+    plain, upright = PhotoFiles(tmp_path.resolve(), names, keys).decode(np.arange(2), 32).astype(int)
+    assert np.abs(plain - upright).mean() < 12  # turned the wrong way it would be 70
+    assert np.abs(plain - read_photo(tmp_path.resolve(), "plain.jpg", 32, grey=False)[0]).mean() < 8
 
 
 def test_a_photo_that_changed_is_refused_by_its_hash(photos):

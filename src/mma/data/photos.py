@@ -66,20 +66,36 @@ def read_photo(root: Path, name: str, side: int, *, grey: bool) -> tuple[NDArray
     It is turned upright, put on white where transparent, and squashed to a square: not cropped, because nothing tells us
     that what matters is in the middle. Only the first frame of an animation is read. `root` must be resolved.
     """
+    with _open_photo(root, name) as (image, key):
+        small = _upright(image, 4 * side, "L" if grey else "RGB").resize((side, side), Image.Resampling.LANCZOS)
+        return np.asarray(small, np.uint8).reshape(side, side, -1), key
+
+
+def read_unscaled_photo(root: Path, name: str, enough: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Read one image as `read_photo` does, but leave its size to others: (H, W, 3) uint8, and the sha256 of its file.
+
+    A large JPEG comes smaller than it is, with `enough` pixels on each side.
+    """
+    with _open_photo(root, name) as (image, key):
+        return np.array(_upright(image, enough, "RGB"), np.uint8), key
+
+
+@contextmanager
+def _open_photo(root: Path, name: str) -> Iterator[tuple[Image.Image, NDArray[np.uint8]]]:
     path = root / name
     _check_file(path, root)
     with path.open("rb") as file:
         key = hashlib.file_digest(file, "sha256").digest()  # reads a piece at a time
         with Image.open(file, formats=FORMATS) as image:  # begins at the file's first byte again
-            return _square(image, side, "L" if grey else "RGB"), np.frombuffer(key, np.uint8)
+            yield image, np.frombuffer(key, np.uint8)
 
 
-def _square(image: Image.Image, side: int, mode: str) -> NDArray[np.uint8]:
+def _upright(image: Image.Image, enough: int, mode: str) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
-    image.draft(None, (4 * side, 4 * side))  # a large JPEG is decoded at down to an eighth of its size, much faster
-    small = _flat(ImageOps.exif_transpose(image), mode).resize((side, side), Image.Resampling.LANCZOS)
-    return np.asarray(small, np.uint8).reshape(side, side, -1)
+    image.draft(None, (enough, enough))  # a large JPEG is decoded at down to an eighth of its size, much faster
+    ImageOps.exif_transpose(image, in_place=True)
+    return _flat(image, mode)
 
 
 def _check_file(path: Path, root: Path) -> None:
@@ -103,7 +119,7 @@ def _flat(image: Image.Image, mode: str) -> Image.Image:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)
 
 
 @contextmanager

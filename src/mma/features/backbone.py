@@ -59,6 +59,10 @@ class NetworkBackbone(Backbone):
 
     precision: Precision | None = None  # None: bfloat16 where the processor has it, else float32
 
+    def label(self) -> str:
+        """Return the text that `parse_backbone` reads as this backbone, with the precision if it is set."""
+        return super().label() + (f"/{self.precision}" if self.precision else "")
+
     def resolve(self) -> NetworkBackbone:
         """Fix the precision, because it changes the values a little. bfloat16 runs everywhere, slowly where it is emulated."""
         return self if self.precision else self.model_copy(update={"precision": native_precision()})

@@ -34,7 +34,8 @@ def compute_block(
 
     The bytes of an image do not depend on the images it is computed with.
     """
-    parts = list(compute(source, backbone, rows, views, threads=threads))
+    with quiet_decoders():
+        parts = list(compute(source, backbone, rows, views, threads=threads))
     return np.concatenate(parts) if parts else np.zeros((0, len(views), 0), np.float16)  # (N, views, D)
 
 
@@ -54,13 +55,12 @@ def compute(
     pool = ThreadPoolExecutor(workers, "features", torch.set_num_threads, (1,))
     waiting: deque[Future[NDArray[np.float16]]] = deque()
     try:
-        with quiet_decoders():
-            for start in range(0, len(rows), BATCH):
-                waiting.append(pool.submit(work, rows[start : start + BATCH]))
-                if len(waiting) >= workers + AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
+        for start in range(0, len(rows), BATCH):
+            waiting.append(pool.submit(work, rows[start : start + BATCH]))
+            if len(waiting) >= workers + AHEAD:
                 yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(before)  # threads that start later begin with the number set last

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.cache import data_root
+from mma.data.photos import quiet_decoders
 from mma.features.backbone import Backbone
 from mma.features.compute import PLAIN, compute
 from mma.features.joined import Joined, join, unit
@@ -19,6 +20,7 @@ from mma.features.sources import ImageSource, Rows
 from mma.features.store import FeatureStore, as_strings
 from mma.features.table import parse_backbone
 from mma.features.views import StoredViews
+from mma.text import did_you_mean
 
 BLOCK = 1_024  # rows written at a time, and what a task on a cluster computes
 CHUNK = 16_384  # rows read at a time when all are walked
@@ -116,7 +118,8 @@ def features(
             blocks = _joined_blocks(parts, missing)
         else:
             blocks = _blocks(source, backbone, missing, views, engine, threads)
-        _fill(store, source.keys, missing, blocks, len(stored), progress)
+        with quiet_decoders():
+            _fill(store, source.keys, missing, blocks, len(stored), progress)
         stored = store.keys()
     return Features(store.values(), find_rows(source.keys, stored), source.keys, backbone.digest())
 
@@ -170,6 +173,8 @@ def _fill(
 def _blocks(
     source: ImageSource, backbone: Backbone, missing: Rows, views: StoredViews, engine: Engine, threads: int | None
 ) -> Iterator[NDArray[np.float16]]:
+    if engine not in get_args(Engine):
+        raise ValueError(f"there is no engine '{engine}'.{did_you_mean(engine, get_args(Engine))} Choose local or ray.")
     if engine == "ray":
         from mma.features.on_ray import compute_on_ray
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
+import inspect
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mma.features.backbone import Embedder, NetworkBackbone
 from mma.features.mobilenetv2 import MEAN, STD
+from mma.files import read_json
 
 SIDE = 224
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
@@ -54,7 +55,7 @@ class HuggingFace(NetworkBackbone):
 
     def label(self) -> str:
         """Return the place with its kind."""
-        return f"hf:{self.place}@{self.side}"
+        return f"hf:{self.place}@{self.side}" + (f"/{self.precision}" if self.precision else "")
 
 
 class Tower(nn.Module):
@@ -73,7 +74,7 @@ class Tower(nn.Module):
 
     def any_side(self) -> bool:
         """Return whether the model must be asked to take images of another size than it was trained on."""
-        return "interpolate_pos_encoding" in self.model.forward.__code__.co_varnames
+        return "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters
 
 
 def read_tower(folder: Path) -> nn.Module:
@@ -134,8 +135,7 @@ def _import_transformers() -> Any:
 
 def _preprocessor(folder: Path) -> dict[str, Any]:
     path = folder / "preprocessor_config.json"
-    found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
+    return read_json(path) if path.is_file() else {}
 
 
 def _side(folder: Path) -> int:

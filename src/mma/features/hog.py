@@ -58,8 +58,8 @@ class HogNetwork(nn.Module):
     def histograms(self, x: Tensor) -> Tensor:
         """Sum the length of gradients by direction in each cell. Directions are unsigned: 0 to 180 degrees."""
         down, right = _gradients(x)  # (B, 3, H, W)
-        length = torch.hypot(down, right)
-        length, strongest = length.max(1, keepdim=True)
+        square, strongest = (down * down + right * right).max(1, keepdim=True)  # whole numbers: ties are exact
+        length = square.sqrt()
         down, right = down.gather(1, strongest), right.gather(1, strongest)
         angle = torch.atan2(down, right).remainder(math.pi)
         n = self.settings.orientations

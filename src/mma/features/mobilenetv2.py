@@ -23,7 +23,7 @@ class MobileNetV2(NetworkBackbone):
     """MobileNetV2: 2.2 million parameters, 1280 numbers."""
 
     name: Literal["mobilenetv2"] = "mobilenetv2"
-    side: int = Field(default=224, ge=32, le=1024)
+    side: int = Field(default=160, ge=32, le=1024)
 
     def load(self) -> nn.Module:
         """Return the network with its normalisation folded."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from mma.data import Images
-from mma.data.photos import explain_bad_file, read_photo
+from mma.data.photos import explain_bad_file, read_unscaled_photo
 from mma.features.backbone import SMALLEST
 from mma.text import printable
 
@@ -61,11 +61,8 @@ class ArrayImages:
 
     def decode(self, rows: Rows, side: int) -> NDArray[np.uint8]:
         """Return the images of `rows`, scaled with antialiasing; grey becomes three equal channels."""
-        images = torch.from_numpy(np.asarray(self.pixels[rows])).permute(0, 3, 1, 2)  # (B, C, H, W), channels-last
-        if images.shape[2:] != (side, side):
-            images = F.interpolate(images, (side, side), mode="bicubic", antialias=True, align_corners=False)
-        images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
-        return np.ascontiguousarray(images.permute(0, 2, 3, 1).numpy())
+        images = squash(np.asarray(self.pixels[rows]), side)
+        return images.repeat(3, axis=3) if images.shape[3] == 1 else images
 
     def take(self, rows: Rows) -> ArrayImages:
         """Copy the images of `rows`."""
@@ -84,19 +81,20 @@ class PhotoFiles:
         return len(self.names)
 
     def decode(self, rows: Rows, side: int) -> NDArray[np.uint8]:
-        """Read photos as the pool does, at another size. One that changed, moved or broke is an error that names it."""
+        """Read photos as the pool does, at this size. One that changed, moved or broke is an error that names it."""
         return np.stack([self._read(int(row), side) for row in rows])
 
     def _read(self, row: int, side: int) -> NDArray[np.uint8]:
         name = printable(str(self.root / self.names[row]))
         try:
-            pixels, key = read_photo(self.root, self.names[row], side, grey=False)
+            photo, key = read_unscaled_photo(self.root, self.names[row], 2 * side)
         except Exception as error:  # decoders raise anything at all on broken bytes
             raise ValueError(f"{name} cannot be read any more: {explain_bad_file(error)}. {self._remedy()}") from error
         if not np.array_equal(key, self.keys[row]):
             was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
             raise ValueError(f"{name} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
-        return pixels
+        small: NDArray[np.uint8] = squash(photo[None], side)[0]
+        return small
 
     def take(self, rows: Rows) -> PhotoFiles:
         """Return the photos of `rows`; whoever decodes them needs to reach the same folder."""
@@ -104,6 +102,15 @@ class PhotoFiles:
 
     def _remedy(self) -> str:
         return f"Restore it, or make the data set again:  mma data get folder --from {printable(str(self.root))}"
+
+
+def squash(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Scale images to a square, bicubic with antialiasing. (B, H, W, C) -> (B, side, side, C)"""
+    if images.shape[1:3] == (side, side):
+        return images
+    x = torch.from_numpy(images).permute(0, 3, 1, 2)  # channels-last
+    x = F.interpolate(x, (side, side), mode="bicubic", antialias=True, align_corners=False)
+    return np.ascontiguousarray(x.permute(0, 2, 3, 1).numpy())
 
 
 def image_source(images: Images) -> tuple[ImageSource, str]:

@@ -1,4 +1,4 @@
-"""All backbones, and how they are written: lite0, lite0@160, hf:DIR, onnx:FILE, lite0+hog."""
+"""All backbones, and how they are written: lite0, lite0@96, lite0/float32, hf:DIR, onnx:FILE, lite0+hog."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BACKBONES: dict[str, type[Backbone]] = {
 
 
 def parse_backbone(text: str) -> Backbone:
-    """Read a backbone as people write it. Settings beyond the side are given in code: `Hog(cell=6)`."""
+    """Read a backbone as people write it. Other settings are given in code: `Hog(cell=6)`."""
     parts = [_parse_part(part) for part in text.split("+")]
     if len(parts) == 1:
         return parts[0]
@@ -39,11 +39,13 @@ def parse_backbone(text: str) -> Backbone:
 
 
 def _parse_part(text: str) -> Backbone:
-    match = re.fullmatch(r"(?P<name>[^:@]*)(:(?P<place>.*?))?(@(?P<side>[0-9]+))?", text)
+    match = re.fullmatch(
+        r"(?P<name>[^:@/]*)(:(?P<place>.*?))?(@(?P<side>[0-9]+))?(/(?P<precision>float32|bfloat16))?", text
+    )
     if match is None or not match["name"]:
         raise ValueError(
-            f"'{text}' is not a backbone. Write NAME, NAME@SIDE or KIND:PLACE@SIDE, with + between several: lite0, "
-            "lite0@160+hog, hf:DIR, onnx:FILE."
+            f"'{text}' is not a backbone. Write NAME, NAME@SIDE, NAME@SIDE/PRECISION or KIND:PLACE@SIDE, with + between "
+            "several: lite0, lite0@96+hog, lite0/float32, hf:DIR, onnx:FILE."
         )
     name = match["name"]
     if name not in BACKBONES:
@@ -56,6 +58,8 @@ def _parse_part(text: str) -> Backbone:
     settings: dict[str, object] = {"place": match["place"]} if takes_place else {}
     if match["side"]:
         settings["side"] = int(match["side"])
+    if match["precision"]:
+        settings["precision"] = match["precision"]
     try:
         return kind.model_validate({"name": name, **settings})
     except ValidationError as error:

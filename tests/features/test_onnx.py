@@ -1,0 +1,90 @@
+"""ONNX files as backbones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mma.features import Onnx, compute_block, features, parse_backbone
+from tests.features.conftest import array_images, batch
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'mma-learn[onnx]'")
+
+
+def save(path: Path, shape=("n", 3, 16, 16), output=("n", 3), kind="ReduceMean") -> Path:
+    """Write a network that returns the mean of each channel."""
+    from onnx import TensorProto, helper
+
+    axes = helper.make_tensor("axes", TensorProto.INT64, [2], [2, 3])
+    node = helper.make_node(kind, ["x", "axes"], ["y"], keepdims=int(len(output) == 4))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, output)
+    graph = helper.make_graph([node], "means", [x], [y], [axes])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    Path(tmp_path / "means.onnx.json").write_text(json.dumps({"side": 16, "mean": [10, 20, 30], "std": [2, 4, 8]}))
+    return save(tmp_path / "means.onnx")
+
+
+def test_a_file_is_run_with_the_sidecars_size_and_normalisation(file):
+    backbone = parse_backbone(f"onnx:{file}")
+    assert backbone.side == 16
+    images = batch(5, 16)
+    expected = (images.float().mean((1, 2)) - torch.tensor([10, 20, 30])) / torch.tensor([2, 4, 8])
+    assert torch.allclose(backbone.load()(images), expected, atol=1e-3)
+    assert features(array_images(40), backbone).values.shape == (40, 1, 3)
+
+
+def test_options_stand_above_the_sidecar(file):
+    assert Onnx(place=str(file), std=(1.0, 1.0, 1.0)).std == (1.0, 1.0, 1.0)
+    assert Onnx(place=str(file), std=(1.0, 1.0, 1.0)).mean == (10.0, 20.0, 30.0)
+
+
+def test_the_digest_names_the_file_and_not_its_place(file, tmp_path):
+    before = parse_backbone(f"onnx:{file}").digest()
+    for path in (file, Path(f"{file}.json")):
+        path.rename(path.with_name("moved" + path.name))
+    moved = parse_backbone(f"onnx:{tmp_path / 'movedmeans.onnx'}")
+    assert moved.digest() == before
+    save(tmp_path / "movedmeans.onnx", shape=("m", 3, 16, 16))
+    assert moved.digest() != before
+
+
+@pytest.mark.parametrize(
+    ("shape", "output", "words"),
+    [
+        (("n", 3, 32, 32), ("n", 3), "it takes x"),
+        (("n", 1, 16, 16), ("n", 1), "it takes x"),
+        ((1, 3, 16, 16), (1, 3), "it takes x"),
+        (("n", 3, 16, 16), ("n", 3, 1, 1), "not one vector"),
+    ],
+)
+def test_a_file_that_is_no_backbone_is_explained(file, shape, output, words):
+    save(file, shape, output)
+    with pytest.raises(ValueError, match=words):
+        parse_backbone(f"onnx:{file}").load()
+
+
+def test_a_damaged_file_and_sidecar_are_explained(file):
+    file.write_bytes(b"this is no network")
+    with pytest.raises(ValueError, match="cannot be read as an ONNX file"):
+        parse_backbone(f"onnx:{file}").load()
+    Path(f"{file}.json").write_text('{"sides": 16}')
+    with pytest.raises(ValueError, match="sides"):
+        parse_backbone(f"onnx:{file}")
+
+
+def test_without_onnxruntime_the_extra_is_named(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ValueError, match=r"pip install 'mma-learn\[onnx\]'"):
+        compute_block(array_images(2), parse_backbone(f"onnx:{file}"), np.arange(2))
