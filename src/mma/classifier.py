@@ -223,10 +223,11 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the settings of the network; statistics of a short training forget fast."""
         if callable(self.net):
             return FromFunction(make=self.net)
-        if self.net not in NETS:
+        known = [name for name, kind in NETS.items() if kind.takes == "images"]
+        if self.net not in known:
             raise ValueError(
-                f"net={self.net!r} is no network.{did_you_mean(str(self.net), NETS)} Use one of "
-                f"{', '.join(map(repr, NETS))}, or a function (channels, classes, side) -> nn.Module that makes your own."
+                f"net={self.net!r} is no network.{did_you_mean(str(self.net), known)} Use one of "
+                f"{', '.join(map(repr, known))}, or a function (channels, classes, side) -> nn.Module that makes your own."
             )
         kind = NETS[self.net]
         settings = {"filters": at_least("filters", self.filters, 1), "bn_decay": decay(steps / 50)}

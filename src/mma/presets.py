@@ -7,9 +7,9 @@ from collections.abc import Callable
 from mma.algorithms import AnchoredMixMatch, MixMatch
 from mma.config import Config, Data, Log, Optim
 from mma.growth import Growth
-from mma.nets import Fast, Small, Wrn
+from mma.nets import Fast, Head, Small, Wrn
 from mma.text import did_you_mean
-from mma.views import PixelViews
+from mma.views import FeatureViews, PixelViews
 
 
 def cifar10() -> Config:
@@ -193,6 +193,31 @@ def folder() -> Config:
     )
 
 
+def photos() -> Config:
+    """Photos of your own, on features of a frozen backbone: seconds per round.  mma train photos --data DIR"""
+    return Config(
+        preset="photos",
+        data=Data(name="folder:photos"),
+        views=FeatureViews(backbone="lite0+hog", crops=2),
+        net=Head(),
+        algorithm=MixMatch(weight=10.0, ramp=100),
+        optim=Optim(lr=0.005, weight_decay=0.0, ema_decay=0.99),
+        growth=Growth(
+            start=24,
+            add=24,
+            budget=240,
+            first=300,
+            every=300,
+            final=300,
+            start_set="coverage",
+            refresh_every=1,  # each round starts from a logistic regression on all its labels
+            refresh_final=True,
+        ),
+        query="diff2.aug-kmeans",  # photo folders are full of near-duplicates and unbalanced
+        log=Log(every=300, checkpoint=300, last=1),
+    )
+
+
 def preset(name: str) -> Config:
     """Return the preset called `name`."""
     if name not in PRESETS:
@@ -216,4 +241,5 @@ PRESETS: dict[str, Callable[[], Config]] = {
     "cifar10-lab": cifar10_lab,
     "cifar10-fast": cifar10_fast,
     "folder": folder,
+    "photos": photos,
 }

@@ -32,7 +32,7 @@ def one_after_another(net: nn.Module, batches: list[Tensor]) -> list[Tensor]:
         return logits + [net(other) for other in others]
 
 
-@pytest.mark.parametrize("name", list(NETS))
+@pytest.mark.parametrize("name", ["wrn", "small", "fast"])
 @pytest.mark.parametrize(("side", "groups"), [(8, 3), (8, 2), (16, 3)])
 def test_joined_batches_give_the_logits_gradients_and_statistics_of_separate_forwards(name, side, groups):
     together, apart = twins(name, side)

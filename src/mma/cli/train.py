@@ -28,6 +28,14 @@ Out = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of a new run.")
 ]
+Photos = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="A folder of photos to train on; it is read, never changed."),
+]
+TestPhotos = Annotated[
+    Path | None,
+    typer.Option("--test", metavar="DIR", help="Photos to test on, in the same classes as those of --data."),
+]
 Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N. Default: as before, else cpu.")]
 Threads = Annotated[
@@ -46,6 +54,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")
 
 def train(
     target: Target,
+    data: Photos = None,
+    test: TestPhotos = None,
     out: Out = None,
     settings: Settings = None,
     until: Until = None,
@@ -73,14 +83,15 @@ def train(
     on.check()  # before a folder is made
     if tensorboard:
         require_tensorboard()
+    chosen = with_photos(data, test, settings or [])
     with team() as ranks:
-        run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, settings or []).folder))))
+        run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, chosen).folder))))
         again = f" {command()} train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
-            data = load(ranks.from_first_rank(run.config)["data"]["name"])
-            train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=data, ranks=ranks)
+            images = load(ranks.from_first_rank(run.config)["data"]["name"])
+            train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=images, ranks=ranks)
         if ranks.first:
-            report(run, data, again, as_json=as_json)
+            report(run, images, again, as_json=as_json)
     # Of several processes, one that fails would make torchrun begin again; torchrun has a code of its own.
     if ranks.size == 1:
         raise typer.Exit(exit_code(run, watch.signal))
@@ -101,6 +112,18 @@ def team() -> Iterator[Ranks]:
                 ranks.wait_for_first()
                 raise typer.Exit(1) from None
             raise ValueError(f"rank {ranks.rank}: {error}") from error
+
+
+def with_photos(folder: Path | None, test: Path | None, settings: list[str]) -> list[str]:
+    """Read a folder of photos, if one is given, and return the settings with its name as the data set."""
+    if folder is None:
+        if test is not None:
+            raise ValueError("--test goes with --data: give the folder of photos to train on as well.")
+        return settings
+    from mma.data import get_folder, photo_options
+
+    found = get_folder(folder, photo_options(folder, test))
+    return [f"data.name={found.name}", *settings]
 
 
 def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:

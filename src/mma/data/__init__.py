@@ -3,7 +3,18 @@
 from mma.data.cache import data_root
 from mma.data.folder import FolderOptions
 from mma.data.images import UNKNOWN, BadFile, DataSet, Images
-from mma.data.sources import SOURCES, DataSetInfo, Source, catalogue, get, get_folder, load, names, verify
+from mma.data.sources import (
+    SOURCES,
+    DataSetInfo,
+    Source,
+    catalogue,
+    get,
+    get_folder,
+    load,
+    names,
+    photo_options,
+    verify,
+)
 from mma.data.subsets import START_SETS, nested_order, start_set, subset
 
 __all__ = [
@@ -23,6 +34,7 @@ __all__ = [
     "load",
     "names",
     "nested_order",
+    "photo_options",
     "start_set",
     "subset",
     "verify",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -115,6 +116,13 @@ def get_folder(directory: Path, options: FolderOptions, root: Path | None = None
     check_writable(place(name, root))
     save(read_folder(directory, options), root)
     return open_saved(name, root)
+
+
+def photo_options(directory: Path, test: Path | None = None) -> FolderOptions:
+    """Return the options of a folder that is trained on directly: its name tells folders with the same last part apart."""
+    where = hashlib.sha256(f"{directory.resolve()}\n{test.resolve() if test else ''}".encode()).hexdigest()[:8]
+    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in directory.resolve().name).strip("-") or "photos"
+    return FolderOptions(name=f"{plain}-{where}", test=test)
 
 
 def names(root: Path | None = None) -> list[str]:

@@ -10,7 +10,6 @@ import numpy as np
 
 FOLDS = 5  # of the cross-validation, at most
 FEWEST = 3  # labels of each class that is there, below which nothing is compared
-SURE = 0.02  # of the accuracy: a single part must be better than all together by more
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def choose_parts(x: np.ndarray, y: np.ndarray, parts: Sequence[int], penalty: fl
     """Compare each part of the features, and all together, by cross-validation on the labels.
 
     None when there is one part. All are used while a class has fewer than FEWEST labels, and unless one part alone is
-    clearly better.
+    better.
     """
     if len(parts) < 2:
         return None
@@ -65,11 +64,11 @@ def choose_parts(x: np.ndarray, y: np.ndarray, parts: Sequence[int], penalty: fl
     found["all"] = cross_validate(x, y, penalty)
     best = max(range(len(parts)), key=lambda number: found[str(number)])
     percent = {name: round(100 * value, 2) for name, value in found.items()}
-    if found[str(best)] <= found["all"] + SURE:
-        return Chosen(everything.gate, everything.parts, percent, "no part alone is clearly better than all")
+    if found[str(best)] <= found["all"]:
+        return Chosen(everything.gate, everything.parts, percent, "no part of the features alone is better than all together")
     gate = np.zeros(sum(parts), np.float32)
     gate[slices[best]] = 1.0
-    return Chosen(gate, [best], percent, f"part {best} alone is clearly better than all")
+    return Chosen(gate, [best], percent, f"part {best} of the features alone is better than all together")
 
 
 def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> float:

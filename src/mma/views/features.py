@@ -79,9 +79,9 @@ class VectorViews:
     def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
         """Return one stored view of each image, with some numbers left out."""  # (B, D)
         view = rng.integers(0, self.parts[0].views, len(index))
-        kept = rng.random((len(index), sum(self.shape)), dtype=np.float32) >= self.settings.dropout
+        kept = draw_kept((len(index), sum(self.shape)), self.settings.dropout, rng)
         chosen = self._as_input(index[mine], view[mine])
-        return chosen * torch.from_numpy(kept[mine]).to(chosen) / (1.0 - self.settings.dropout)
+        return chosen.mul_(torch.from_numpy(kept[mine]).to(self.device))
 
     def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
         """Return a weak view of each image with more numbers left out."""  # (B, D)
@@ -89,8 +89,8 @@ class VectorViews:
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Leave more numbers out."""
-        kept = rng.random(tuple(inputs.shape), dtype=np.float32) >= self.settings.strong_dropout
-        return inputs * torch.from_numpy(kept).to(inputs) / (1.0 - self.settings.strong_dropout)
+        kept = draw_kept(tuple(inputs.shape), self.settings.strong_dropout, rng)
+        return inputs * torch.from_numpy(kept).to(inputs)
 
     def of(self, images: Images) -> VectorViews:
         """Return the same views of other images, around the same centres."""
@@ -103,6 +103,16 @@ class VectorViews:
     def _as_input(self, index: np.ndarray, view: np.ndarray) -> Tensor:
         pieces = []
         for part, centre in zip(self.parts, self.centres, strict=True):
-            stored = torch.from_numpy(part.take(index, view).astype(np.float32)).to(self.device)
-            pieces.append(F.normalize(stored - centre))
-        return torch.cat(pieces, 1)
+            stored = torch.from_numpy(part.take(index, view)).to(self.device).float()  # torch converts halves faster
+            pieces.append(F.normalize(stored.sub_(centre)))
+        return torch.cat(pieces, 1) if len(pieces) > 1 else pieces[0]
+
+
+def draw_kept(shape: tuple[int, ...], dropout: float, rng: np.random.Generator) -> np.ndarray:
+    """Return 0 for a share `dropout` of the places, and for the others what keeps the mean.
+
+    One random byte for each place: the share is right to 1/256, and drawing costs a fifth of drawing floats.
+    """
+    threshold = round(256 * dropout)
+    kept = np.frombuffer(rng.bytes(int(np.prod(shape))), np.uint8).reshape(shape) >= threshold
+    return kept.astype(np.float32) * np.float32(256 / (256 - threshold))

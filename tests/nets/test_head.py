@@ -1,0 +1,112 @@
+"""The head for features: where it starts, and which parts of joined features it uses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mma.nets import Head, Network
+from mma.nets.logistic import FEWEST, choose_parts, cross_validate, fit_logistic
+from mma.rng import rng
+
+CLASSES = 3
+
+
+def blobs(per_class: int, parts: tuple[int, ...] = (6, 4), useful: tuple[bool, ...] = (True, True), seed: int = 0):
+    """Features whose useful parts lie around a centre of their class; the others are noise."""
+    draw = np.random.default_rng(seed)
+    y = np.repeat(np.arange(CLASSES), per_class)
+    pieces = []
+    for length, told_apart in zip(parts, useful, strict=True):
+        centres = np.random.default_rng(7).standard_normal((CLASSES, length)) * 2
+        x = draw.standard_normal((len(y), length)) * (1.2 if told_apart else 2.0) + told_apart * centres[y]
+        pieces.append(x / np.linalg.norm(x, axis=1, keepdims=True))
+    return np.concatenate(pieces, 1).astype(np.float32), y
+
+
+def build(settings: Head, parts=(6, 4)):
+    net = settings.build(parts, CLASSES)
+    settings.reset(net, rng(1, "init"))
+    return net
+
+
+@pytest.mark.parametrize("hidden", [0, 5])
+def test_a_head_has_features_and_logits_for_any_batch(hidden):
+    net = build(Head(hidden=hidden))
+    assert isinstance(net, Network)
+    x = torch.randn(7, 10)
+    assert net(x).shape == (7, CLASSES)
+    assert net.features(x).shape == (7, hidden or 10)
+    torch.testing.assert_close(net(x), net.head(net.features(x)))
+
+
+def test_a_head_that_learned_nothing_says_nothing():
+    assert not build(Head())(torch.randn(4, 10)).any()
+
+
+def test_it_starts_from_a_logistic_regression_on_the_labels():
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = blobs(20)
+    net = build(Head(choose=False, penalty=0.01))
+    assert Head(choose=False, penalty=0.01).start_from(net, torch.from_numpy(x), torch.from_numpy(y)) is None
+    expected = LogisticRegression(C=1 / (0.01 * len(y)), max_iter=200).fit(x, y).predict_proba(x)
+    np.testing.assert_allclose(net(torch.from_numpy(x)).softmax(1).detach().numpy(), expected, atol=1e-4)
+
+
+def test_two_classes_of_three_are_fitted_and_the_third_is_unlikely():
+    x, y = blobs(20)
+    some = y < 2
+    weight, bias = fit_logistic(x[some], y[some], CLASSES, 0.01)
+    logits = x[some] @ weight.T + bias
+    assert (logits.argmax(1) == y[some]).mean() > 0.9
+    assert not weight[2].any()
+    assert bias[2] < bias[:2].min()
+
+
+def test_one_class_alone_gives_no_direction():
+    x, y = blobs(5)
+    weight, _ = fit_logistic(x[y == 0], y[y == 0], CLASSES, 0.01)
+    assert not weight.any()
+
+
+@pytest.mark.parametrize(("useful", "chosen"), [((True, False), [0]), ((False, True), [1]), ((True, True), [0, 1])])
+def test_the_parts_that_tell_the_labels_apart_are_chosen(useful, chosen):
+    parts = (6, 300) if useful == (True, False) else (300, 6) if useful == (False, True) else (6, 6)
+    x, y = blobs(12, parts=parts, useful=useful)
+    found = choose_parts(x, y, parts, 0.001)
+    assert found.parts == chosen
+    assert found.gate.sum() == sum(parts[part] for part in chosen)
+    assert set(found.accuracies) == {"0", "1", "all"}
+
+
+def test_few_labels_use_all_parts_and_say_so():
+    x, y = blobs(FEWEST - 1)
+    found = choose_parts(x, y, (6, 4), 0.01)
+    assert found.gate.all()
+    assert "fewer than" in found.why
+
+
+def test_one_part_leaves_nothing_to_choose():
+    x, y = blobs(12, parts=(6,), useful=(True,))
+    assert choose_parts(x, y, (6,), 0.01) is None
+
+
+def test_cross_validation_never_tests_on_what_it_trained_on():
+    """Noise with one number for each row: whoever saw the row knows its label, others are as good as chance."""
+    y = np.arange(60) % 3
+    x = np.eye(60, dtype=np.float32)
+    assert cross_validate(x, y, 1e-4) < 0.6
+    x, y = blobs(20)
+    assert cross_validate(x, y, 0.001) > 0.9
+
+
+def test_parts_that_are_not_chosen_do_not_reach_the_logits():
+    net = build(Head())
+    net.head.weight.data.fill_(1.0)
+    net.gate[6:] = 0.0
+    x = torch.randn(3, 10)
+    changed = x.clone()
+    changed[:, 6:] += 5.0
+    assert torch.equal(net(x), net(changed))
