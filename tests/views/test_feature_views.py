@@ -72,7 +72,7 @@ def test_a_run_on_features_stopped_and_continued_ends_byte_equal(photos, tmp_pat
 
 
 def test_joined_features_write_down_which_parts_were_used(photos, tmp_path, contents):
-    settings = ("views.backbone=hog@32+hog@16", "growth.start=12")
+    settings = ("views.backbone=hog@32+hog@24", "growth.start=12")
     whole, parts = start(tmp_path, "whole", *settings), start(tmp_path, "parts", *settings)
     mma.train(whole, on=ONE)
     mma.train(parts, on=ONE, until=12)
@@ -115,7 +115,7 @@ def test_a_network_for_images_is_refused_and_the_fitting_one_named():
 @pytest.fixture
 def views(photos):
     data = mma.load("folder:shapes")
-    return FeatureViews(backbone="hog@32+hog@16", crops=2, dropout=0.25).open(data, torch.device("cpu"), 10)
+    return FeatureViews(backbone="hog@32+hog@24", crops=2, dropout=0.25).open(data, torch.device("cpu"), 10)
 
 
 def test_each_part_of_a_vector_has_length_one(views):
