@@ -15,7 +15,7 @@ def test_the_python_of_the_page_runs(monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
-        exec(block, names)
+        exec(compile(block, "page", "exec", dont_inherit=True), names)
     assert len(blocks) == 2
     assert names["x"].shape == (3, 324)
     assert parse_backbone("mine").label() == "mine"
