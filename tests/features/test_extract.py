@@ -14,6 +14,7 @@ import pytest
 
 from mma.features import Progress, StoredViews, compute_block, features, image_source, parse_backbone
 from mma.features.extract import open_store
+from mma.features.store import Appender
 from tests.features.conftest import Means, Tiny, array_images
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +152,16 @@ def test_a_backbone_that_changed_without_a_new_version_is_refused(tiny, data_fol
 
     with pytest.raises(ValueError, match="raise its version"):
         features(array_images(9, seed=2), Wider())
+
+
+def test_rows_that_another_process_added_meanwhile_are_not_added_again(tiny):
+    images = array_images(12)
+    store, values = open_store(images, tiny, StoredViews()), compute_block(images, tiny, np.arange(12))
+    one, other = Appender(store, 0), Appender(store, 0)
+    for appender, rows in ((one, [0, 1]), (other, [8, 9]), (one, [2, 3]), (one, [8, 9, 10]), (other, [0, 10, 11])):
+        appender.append(images.keys[rows], values[rows])
+    assert np.array_equal(store.keys(), images.keys[[0, 1, 8, 9, 2, 3, 10, 11]])
+    assert np.array_equal(store.values(), values[[0, 1, 8, 9, 2, 3, 10, 11]])
 
 
 WORKER = """

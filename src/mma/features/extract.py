@@ -17,7 +17,7 @@ from mma.features.backbone import Backbone
 from mma.features.compute import PLAIN, compute
 from mma.features.joined import Joined, join, unit
 from mma.features.sources import ImageSource, Rows
-from mma.features.store import FeatureStore, as_strings
+from mma.features.store import Appender, FeatureStore, as_strings
 from mma.features.table import parse_backbone
 from mma.features.views import StoredViews
 from mma.text import did_you_mean
@@ -119,7 +119,7 @@ def features(
         else:
             blocks = _blocks(source, backbone, missing, views, engine, threads)
         with quiet_decoders():
-            _fill(store, source.keys, missing, blocks, len(stored), progress)
+            _fill(Appender(store, len(stored)), source.keys, missing, blocks, progress)
         stored = store.keys()
     return Features(store.values(), find_rows(source.keys, stored), source.keys, backbone.digest())
 
@@ -149,11 +149,10 @@ def find_rows(keys: NDArray[np.uint8], stored: NDArray[np.uint8]) -> Rows:
 
 
 def _fill(
-    store: FeatureStore,
+    appender: Appender,
     keys: NDArray[np.uint8],
     missing: Rows,
     batches: Iterable[NDArray[np.float16]],
-    known: int,
     progress: Callable[[Progress], None] | None,
 ) -> None:
     """Write batches as they come, in whole blocks, and report."""
@@ -163,7 +162,7 @@ def _fill(
         waiting.append(batch)
         done += len(batch)
         if done - written >= BLOCK or done == len(missing):
-            known = store.append(keys[missing[written:done]], np.concatenate(waiting), known)
+            appender.append(keys[missing[written:done]], np.concatenate(waiting))
             waiting, written = [], done
         if progress is not None:
             passed = time.monotonic() - begin

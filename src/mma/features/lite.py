@@ -54,9 +54,7 @@ class Lite0(Lite):
     """EfficientNet-Lite0: 3.4 million parameters, 1280 numbers."""
 
     name: Literal["lite0"] = "lite0"
-    side: int = Field(
-        default=160, ge=32, le=1024
-    )  # 224 takes twice the time for 1 or 2 points on CIFAR-10, none on signs
+    side: int = Field(default=160, ge=32, le=1024)  # 224 takes twice the time for 1 or 2 points
     file: ClassVar[WeightsFile] = LITE0
 
 

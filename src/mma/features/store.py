@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.images import KEY_BYTES
-from mma.files import explain_write_errors, locked, read_json, write_atomically
+from mma.files import explain_write_errors, read_json, write_atomically
+from mma.files import locked as hold
 
 FORMAT = 1
 PATIENCE = 60.0  # seconds
@@ -37,7 +38,7 @@ class FeatureStore:
         with explain_write_errors(self.folder, "the same command"):
             self.folder.mkdir(parents=True, exist_ok=True)
             if not (self.folder / "meta.json").exists():
-                with self._locked():
+                with self.locked():
                     write_atomically(self.folder / "meta.json", _json({"format": FORMAT, **about}))
         found = read_json(self.folder / "meta.json").get("format")
         if found != FORMAT:
@@ -60,36 +61,24 @@ class FeatureStore:
         width = self.width()
         if width is None:
             return 0
-        return min(_size(self._keys) // KEY_BYTES, _size(self._values) // (2 * width * self.views()))
+        return min(_size(self.keys_file) // KEY_BYTES, _size(self.values_file) // (2 * width * self.views()))
 
     def keys(self, start: int = 0) -> Keys:
         """Read the keys of all rows from `start` on. (M, 32)"""
         count = self.count() - start
         if count <= 0:
             return np.zeros((0, KEY_BYTES), np.uint8)
-        return np.fromfile(self._keys, np.uint8, count * KEY_BYTES, offset=start * KEY_BYTES).reshape(-1, KEY_BYTES)
+        return np.fromfile(self.keys_file, np.uint8, count * KEY_BYTES, offset=start * KEY_BYTES).reshape(-1, KEY_BYTES)
 
     def values(self) -> Values:
         """Map the values of all rows; nothing is read before it is used. (M, views, width)"""
         count, width = self.count(), self.width() or 0
         if not count:
             return np.zeros((0, self.views(), width), np.float16)
-        return np.memmap(self._values, np.float16, "r", shape=(count, self.views(), width))
+        return np.memmap(self.values_file, np.float16, "r", shape=(count, self.views(), width))
 
-    def append(self, keys: Keys, values: Values, known: int) -> int:
-        """Add rows, on disk when this returns, and return how many there are.
-
-        `known` rows were there when the caller chose what to add; what others added since is not added again.
-        """
-        with explain_write_errors(self.folder, "the same command"), self._locked():
-            self._check_width(values.shape[2])
-            count = self._cut_tail()
-            new = ~np.isin(as_strings(keys), as_strings(self.keys(known)))
-            _append(self._values, np.ascontiguousarray(values[new]).tobytes())
-            _append(self._keys, np.ascontiguousarray(keys[new]).tobytes())
-            return count + int(new.sum())
-
-    def _check_width(self, width: int) -> None:
+    def check_width(self, width: int) -> None:
+        """Write down how many numbers a view has, or refuse another number."""
         known = self.width()
         if known is None:
             write_atomically(self.folder / "shape.json", _json({"width": width}))
@@ -99,16 +88,16 @@ class FeatureStore:
                 "changed: raise its version."
             )
 
-    def _cut_tail(self) -> int:
+    def cut_tail(self) -> int:
         """Remove what a kill left unfinished and return how many rows there are."""
         count, width = self.count(), self.width() or 0
-        for path, size in ((self._values, 2 * width * self.views()), (self._keys, KEY_BYTES)):
+        for path, size in ((self.values_file, 2 * width * self.views()), (self.keys_file, KEY_BYTES)):
             if _size(path) > count * size:
                 os.truncate(path, count * size)
         return count
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the lock, after waiting for others: they hold it only while they append."""
         deadline = time.monotonic() + PATIENCE
         busy = (
@@ -117,7 +106,7 @@ class FeatureStore:
         with ExitStack() as stack:
             while True:
                 try:
-                    stack.enter_context(locked(self.folder / "lock", busy))
+                    stack.enter_context(hold(self.folder / "lock", busy))
                     break
                 except ValueError:
                     if time.monotonic() > deadline:
@@ -125,12 +114,34 @@ class FeatureStore:
             yield
 
     @property
-    def _keys(self) -> Path:
+    def keys_file(self) -> Path:
+        """The keys, 32 bytes each."""
         return self.folder / "keys.bin"
 
     @property
-    def _values(self) -> Path:
+    def values_file(self) -> Path:
+        """The values, float16."""
         return self.folder / "values.bin"
+
+
+class Appender:
+    """Adds the rows that one caller chose when there were `known` rows. What others add meanwhile is not added again."""
+
+    def __init__(self, store: FeatureStore, known: int) -> None:
+        self.store, self.known = store, known
+        self.others: set[bytes] = set()  # keys that others added since: any of them may be of a row still to come
+
+    def append(self, keys: Keys, values: Values) -> None:
+        """Add rows; they are on disk when this returns."""
+        store = self.store
+        with explain_write_errors(store.folder, "the same command"), store.locked():
+            store.check_width(values.shape[2])
+            count = store.cut_tail()
+            self.others |= {bytes(key) for key in store.keys(self.known)}
+            new = np.array([bytes(key) not in self.others for key in keys], np.bool_)
+            _append(store.values_file, np.ascontiguousarray(values[new]).tobytes())
+            _append(store.keys_file, np.ascontiguousarray(keys[new]).tobytes())
+            self.known = count + int(new.sum())
 
 
 def as_strings(keys: Keys) -> NDArray[np.bytes_]:
