@@ -12,7 +12,7 @@ from mma.cli import quiet_threads
 
 quiet_threads()  # before torch is loaded, as the `mma` command does
 
-from bench import machine, pool, queries, share, steps  # noqa: E402
+from bench import features, machine, pool, queries, share, steps  # noqa: E402
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 SECTIONS: dict[str, Callable[[int], str]] = {
@@ -20,6 +20,7 @@ SECTIONS: dict[str, Callable[[int], str]] = {
     "share": share.section,
     "queries": queries.section,
     "pool": pool.section,
+    "features": features.section,
 }
 
 

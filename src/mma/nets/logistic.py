@@ -65,7 +65,9 @@ def choose_parts(x: np.ndarray, y: np.ndarray, parts: Sequence[int], penalty: fl
     best = max(range(len(parts)), key=lambda number: found[str(number)])
     percent = {name: round(100 * value, 2) for name, value in found.items()}
     if found[str(best)] <= found["all"]:
-        return Chosen(everything.gate, everything.parts, percent, "no part of the features alone is better than all together")
+        return Chosen(
+            everything.gate, everything.parts, percent, "no part of the features alone is better than all together"
+        )
     gate = np.zeros(sum(parts), np.float32)
     gate[slices[best]] = 1.0
     return Chosen(gate, [best], percent, f"part {best} of the features alone is better than all together")
