@@ -42,13 +42,18 @@ def create_atomically(folder: Path, make: Callable[[Path], object]) -> None:
     sync_folder(folder.parent)
 
 
+def append_bytes(path: Path, data: bytes) -> None:
+    """Append to a file; the bytes are on disk when this returns. A kill may leave a part of them."""
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def append_lines(path: Path, rows: Sequence[Row]) -> None:
     """Append rows of JSON; they are on disk when this returns. A kill may leave a torn last line, which is not a row."""
     data = "".join(json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n" for row in rows)
-    with path.open("ab") as file:
-        file.write(data.encode())
-        file.flush()
-        os.fsync(file.fileno())
+    append_bytes(path, data.encode())
 
 
 def read_lines(path: Path) -> list[Row]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.features import Progress, StoredViews, compute_block, features, image_source, parse_backbone
+from mma.features import FeatureProgress, StoredViews, compute_block, features, image_source, parse_backbone
 from mma.features.extract import open_store
 from mma.features.store import Appender
 from tests.features.conftest import Means, Tiny, array_images
@@ -85,7 +85,7 @@ def test_joined_features_run_no_network_twice(tiny, monkeypatch):
 
 
 def test_progress_ends_at_the_total_with_nothing_left(tiny):
-    seen: list[Progress] = []
+    seen: list[FeatureProgress] = []
     features(array_images(70), tiny, progress=seen.append)
     assert [each.done for each in seen] == [32, 64, 70]
     assert seen[-1].total == 70

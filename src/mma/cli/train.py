@@ -128,6 +128,7 @@ def with_photos(folder: Path | None, test: Path | None, settings: list[str]) -> 
 
 def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
     """Open the run that `target` is, or create a new one from the preset it names."""
+    from mma.cli.terminal import talk
     from mma.config import change, from_json
     from mma.presets import PRESETS, preset
     from mma.run import Run
@@ -150,7 +151,7 @@ def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
                 f"{folder} holds a run with other settings. Choose another --out, or go on:  mma train {folder}"
             )
         return run
-    return new_run(config, folder)
+    return new_run(config, folder, say=talk)
 
 
 def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:

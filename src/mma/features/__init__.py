@@ -2,7 +2,7 @@
 
 from mma.features.backbone import Backbone, Embedder, NetworkBackbone, native_precision
 from mma.features.compute import compute_block
-from mma.features.extract import Centring, Features, Progress, features
+from mma.features.extract import Centring, FeatureProgress, Features, features
 from mma.features.hf import HuggingFace
 from mma.features.hog import Hog
 from mma.features.joined import Joined
@@ -21,6 +21,7 @@ __all__ = [
     "Backbone",
     "Centring",
     "Embedder",
+    "FeatureProgress",
     "Features",
     "Hog",
     "HuggingFace",
@@ -34,7 +35,6 @@ __all__ = [
     "Onnx",
     "PhotoFiles",
     "Probe",
-    "Progress",
     "StoredViews",
     "compute_block",
     "features",

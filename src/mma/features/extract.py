@@ -28,7 +28,7 @@ Engine = Literal["local", "ray"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class FeatureProgress:
     """How far it is. `seconds_left` is an estimate; None before there is one."""
 
     done: int
@@ -96,7 +96,7 @@ def features(
     backbone: Backbone | str,
     views: StoredViews = PLAIN,
     *,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[FeatureProgress], None] | None = None,
     engine: Engine = "local",
     threads: int | None = None,
     root: Path | None = None,
@@ -153,7 +153,7 @@ def _fill(
     keys: NDArray[np.uint8],
     missing: Rows,
     batches: Iterable[NDArray[np.float16]],
-    progress: Callable[[Progress], None] | None,
+    progress: Callable[[FeatureProgress], None] | None,
 ) -> None:
     """Write batches as they come, in whole blocks, and report."""
     begin, done, written = time.monotonic(), 0, 0
@@ -166,7 +166,7 @@ def _fill(
             waiting, written = [], done
         if progress is not None:
             passed = time.monotonic() - begin
-            progress(Progress(done, len(missing), passed / done * (len(missing) - done)))
+            progress(FeatureProgress(done, len(missing), passed / done * (len(missing) - done)))
 
 
 def _blocks(

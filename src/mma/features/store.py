@@ -139,21 +139,14 @@ class Appender:
             count = store.cut_tail()
             self.others |= {bytes(key) for key in store.keys(self.known)}
             new = np.array([bytes(key) not in self.others for key in keys], np.bool_)
-            _append(store.values_file, np.ascontiguousarray(values[new]).tobytes())
-            _append(store.keys_file, np.ascontiguousarray(keys[new]).tobytes())
+            append_bytes(store.values_file, np.ascontiguousarray(values[new]).tobytes())
+            append_bytes(store.keys_file, np.ascontiguousarray(keys[new]).tobytes())
             self.known = count + int(new.sum())
 
 
 def as_strings(keys: Keys) -> NDArray[np.bytes_]:
     """See each key as one string of 32 bytes, which numpy can sort and search. (N,)"""
     return np.ascontiguousarray(keys).view(f"S{KEY_BYTES}")[:, 0]
-
-
-def _append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _size(path: Path) -> int:

@@ -12,18 +12,22 @@ from mma.data import DataSet, load, nested_order
 from mma.rng import rng
 from mma.run import Run, check_vacant
 from mma.training.state import start
+from mma.views.views import Say, keep_quiet
 
 LEAST_CLASSES = 2
 
 
-def new_run(config: Config, folder: Path, data: DataSet | None = None) -> Run:
-    """Make the folder of a new run, after checking that its data, classes, budget and network go together."""
+def new_run(config: Config, folder: Path, data: DataSet | None = None, say: Say = keep_quiet) -> Run:
+    """Make the folder of a new run, after checking that its data, classes, budget and network go together.
+
+    Features that are not stored yet are computed here; `say` hears how far that is.
+    """
     check_vacant(folder)
     data = data or load(config.data.name)
     check_data(config, data)
     split_pool(config, data)
     device = torch.device("cpu")
-    views = config.views.open(data, device, config.growth.steps)
+    views = config.views.open(data, device, config.growth.steps, say)
     start(config, views.shape, len(data.train.classes), device)  # a network that does not fit says so
     return Run.create(folder, config.model_dump(mode="json"))
 

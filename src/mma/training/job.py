@@ -133,6 +133,6 @@ def load_job(run: Run, device: torch.device, watch: Watch, data: DataSet | None 
     pool, held = split_pool(config, data)
     identity = checkpoint.Identity(config.digest(), data.train.digest(), config.views.digest())
     data = replace(data, test=data.train.take(held)) if len(held) else data
-    views = config.views.open(data, device, config.growth.steps)
+    views = config.views.open(data, device, config.growth.steps, watch.say)
     state = start(config, views.shape, len(data.train.classes), device)
     return Job(run, config, data, pool, views, views.of(data.test), state, identity, watch, ranks)

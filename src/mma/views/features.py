@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -13,9 +14,10 @@ from pydantic import Field
 from torch import Tensor
 
 from mma.data import DataSet, Images
-from mma.features import Features, Joined, StoredViews, features, image_source, parse_backbone
-from mma.views.views import ALL, ViewSettings
+from mma.features import FeatureProgress, Features, Joined, StoredViews, features, image_source, parse_backbone
+from mma.views.views import ALL, Say, ViewSettings, keep_quiet
 
+PATIENCE = 4.0  # seconds between two reports
 SCORED = 8_192  # vectors per forward when nothing is trained
 
 
@@ -31,23 +33,40 @@ class FeatureViews(ViewSettings):
     strong_dropout: float = Field(default=0.5, ge=0.0, lt=1.0)  # and a strong one
     strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)
 
-    def open(self, data: DataSet, device: torch.device, steps: int) -> VectorViews:
+    def open(self, data: DataSet, device: torch.device, steps: int, say: Say = keep_quiet) -> VectorViews:
         """Compute what is not stored yet, and centre on the pool's mean."""
-        parts = self.compute(data.train)
+        parts = self.compute(data.train, say)
         centres = tuple(torch.from_numpy(part.centring().mean).to(device) for part in parts)
-        return VectorViews(parts, centres, device, self)
+        return VectorViews(parts, centres, device, self, say)
 
-    def compute(self, images: Images) -> tuple[Features, ...]:
+    def compute(self, images: Images, say: Say) -> tuple[Features, ...]:
         """Return the features of each joined backbone."""
-        source, _ = image_source(images)
+        source, note = image_source(images)
+        if note:
+            say(note)
         views = StoredViews(mirror=self.mirror, crops=self.crops)
         backbone = parse_backbone(self.backbone)
         joined = backbone.parts if isinstance(backbone, Joined) else (backbone,)
-        return tuple(features(source, part, views) for part in joined)
+        return tuple(features(source, part, views, progress=Report(part.label(), say)) for part in joined)
 
     def digest(self) -> str | None:
         """Name the backbone by its weights and settings."""
         return parse_backbone(self.backbone).digest()
+
+
+class Report:
+    """Says every few seconds how far a backbone is."""
+
+    def __init__(self, backbone: str, say: Say) -> None:
+        self.backbone, self.say, self.last = backbone, say, time.monotonic()
+
+    def __call__(self, now: FeatureProgress) -> None:
+        """Say it, if it is time."""
+        if time.monotonic() - self.last < PATIENCE or now.done == now.total:
+            return
+        self.last = time.monotonic()
+        left = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
+        self.say(f"features by {self.backbone}: {now.done:,} of {now.total:,} images{left}")
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,7 @@ class VectorViews:
     centres: tuple[Tensor, ...]  # (D,) each
     device: torch.device
     settings: FeatureViews
+    say: Say = keep_quiet
 
     @property
     def shape(self) -> Sequence[int]:
@@ -94,7 +114,7 @@ class VectorViews:
 
     def of(self, images: Images) -> VectorViews:
         """Return the same views of other images, around the same centres."""
-        return replace(self, parts=self.settings.compute(images))
+        return replace(self, parts=self.settings.compute(images, self.say))
 
     def at(self, step: int) -> VectorViews:
         """Return the same views: they do not change."""

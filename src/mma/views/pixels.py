@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mma.data import DataSet, Images
 from mma.views.distort import distort
-from mma.views.views import ALL, ViewSettings
+from mma.views.views import ALL, Say, ViewSettings, keep_quiet
 
 SCORED = 500  # images per forward when nothing is trained: inference needs no room for gradients
 SCORED_PIXELS = SCORED * 32 * 32  # of all of them: larger images come in smaller batches
@@ -45,7 +45,7 @@ class PixelViews(ViewSettings):
         """Share of the run's steps that are made with smaller images."""
         return self.small_share
 
-    def open(self, data: DataSet, device: torch.device, steps: int) -> Pixels:
+    def open(self, data: DataSet, device: torch.device, steps: int, say: Say = keep_quiet) -> Pixels:
         """Return the views of the pool."""
         return pixel_views(data.train, device, self, steps)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -13,6 +13,11 @@ from mma.data import DataSet, Images
 from mma.settings import Settings
 
 ALL = slice(None)
+Say = Callable[[str], None]
+
+
+def keep_quiet(message: str) -> None:
+    """Say nothing."""
 
 
 class Views(Protocol):
@@ -65,8 +70,8 @@ class ViewSettings(Settings):
         """Share of the run's steps that are made with smaller inputs than the rest."""
         return 0.0
 
-    def open(self, data: DataSet, device: torch.device, steps: int) -> Views:
-        """Return the views of the pool, for a run of `steps` steps."""
+    def open(self, data: DataSet, device: torch.device, steps: int, say: Say = keep_quiet) -> Views:
+        """Return the views of the pool, for a run of `steps` steps. `say` hears how far it is where that takes long."""
         raise NotImplementedError
 
     def digest(self) -> str | None:
