@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.images import KEY_BYTES
-from mma.files import explain_write_errors, read_json, write_atomically
+from mma.files import append_bytes, explain_write_errors, read_json, write_atomically
 from mma.files import locked as hold
 
 FORMAT = 1
