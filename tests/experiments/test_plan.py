@@ -104,7 +104,7 @@ def test_a_run_folder_of_a_newer_format_is_refused(small, tmp_path):
     run = open_or_create(plan(grid, tmp_path).todo[0].task)
     config = {**run.config(), "format": 9}
     (run.folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="run format 9; this mma reads up to"):
+    with pytest.raises(ValueError, match="run format 9, and this mma reads format 2"):
         plan(grid, tmp_path)
 
 
