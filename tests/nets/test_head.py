@@ -83,10 +83,18 @@ def test_the_parts_that_tell_the_labels_apart_are_chosen(useful, chosen):
 
 
 def test_few_labels_use_all_parts_and_say_so():
-    x, y = blobs(FEWEST - 1)
+    x, y = blobs(6)
+    assert len(y) < FEWEST
     found = choose_parts(x, y, (6, 4), 0.01)
     assert found.gate.all()
     assert "fewer than" in found.why
+
+
+def test_a_class_with_one_label_does_not_keep_the_others_from_being_compared():
+    x, y = blobs(12, parts=(6, 60), useful=(True, False))
+    kept = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:1]])
+    found = choose_parts(x[kept], y[kept], (6, 60), 0.001)
+    assert found.parts == [0]
 
 
 def test_one_part_leaves_nothing_to_choose():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 FOLDS = 5  # of the cross-validation, at most
-FEWEST = 3  # labels of each class that is there, below which nothing is compared
+FEWEST = 20  # labels of classes with two or more, below which nothing is compared
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,20 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> 
 def choose_parts(x: np.ndarray, y: np.ndarray, parts: Sequence[int], penalty: float) -> Chosen | None:
     """Compare each part of the features, and all together, by cross-validation on the labels.
 
-    None when there is one part. All are used while a class has fewer than FEWEST labels, and unless one part alone is
-    better.
+    None when there is one part. Classes with a single label are left out. All parts are used while fewer than FEWEST labels
+    are left, and unless one part alone is better.
     """
     if len(parts) < 2:
         return None
     ends = np.cumsum(parts)
     slices = [slice(end - length, end) for end, length in zip(ends, parts, strict=True)]
     everything = Chosen(np.ones(sum(parts), np.float32), list(range(len(parts))), {}, "")
-    counts = np.unique(y, return_counts=True)[1]
-    if len(counts) < 2 or counts.min() < FEWEST:
-        return Chosen(
-            everything.gate, everything.parts, {}, f"some class has fewer than {FEWEST} labels: all parts are used"
-        )
+    present, counts = np.unique(y, return_counts=True)
+    several = np.isin(y, present[counts >= 2])
+    x, y = x[several], y[several]
+    if len(np.unique(y)) < 2 or len(y) < FEWEST:
+        why = f"fewer than {FEWEST} labels to compare parts of the features by: all are used"
+        return Chosen(everything.gate, everything.parts, {}, why)
     found = {str(number): cross_validate(x[:, part], y, penalty) for number, part in enumerate(slices)}
     found["all"] = cross_validate(x, y, penalty)
     best = max(range(len(parts)), key=lambda number: found[str(number)])
