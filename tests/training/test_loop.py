@@ -12,6 +12,7 @@ from mma.algorithms import ALGORITHMS
 from mma.config import from_json
 from mma.nets import winograd
 from mma.run import Run
+from mma.training.checkpoint import Identity
 from mma.training.host import Host, check, describe
 from mma.training.loop import train
 from mma.training.oracle import DECLINED, DatasetLabels
@@ -433,7 +434,7 @@ def test_other_data_is_refused(new_run, digits):
 
 @pytest.mark.parametrize("what", ["torch", "numpy", "scikit-learn", "arithmetic"])
 def test_other_versions_are_refused(new_run, what):
-    run, now = new_run("v"), describe(ONE, "c", "d")
+    run, now = new_run("v"), describe(ONE, Identity("c", "d"))
     check(run, now, inexact=False)
     with pytest.raises(ValueError, match=f"{what} was .* and is 'another'"):
         check(run, now | {what: "another"}, inexact=False)
@@ -653,7 +654,7 @@ def test_going_on_takes_threads_and_compilation_from_the_run(new_run, digits):
     from mma.training.host import check, describe, fill_in
 
     run = new_run("h")
-    check(run, describe(Host("cpu", 3, True), "c", "d") | {"threads": 3}, inexact=False)
+    check(run, describe(Host("cpu", 3, True), Identity("c", "d")) | {"threads": 3}, inexact=False)
     assert fill_in(run, Host()) == Host("cpu", 3, True)
     assert fill_in(run, Host(threads=1)) == Host("cpu", 1, True)
 
