@@ -32,8 +32,7 @@ ABOUT = {
 NEXT = (
     ("mma train digits --set query=diff2.aug-kmeans", "one run, another query"),
     ("mma show digits", "every setting"),
-    ("mma data get folder --from PHOTOS --name mine", "your own photos, then:"),
-    ("mma train folder --set data.name=folder:mine", "train on them"),
+    ("mma train photos --data PHOTOS", "your own photos, a sub-folder per class"),
     ("mma data list", "Fashion-MNIST, CIFAR-10, ..."),
 )
 
