@@ -21,7 +21,7 @@ class Head(Net):
     takes: ClassVar[str] = "features"
     hidden: int = Field(default=0, ge=0)  # units of a hidden layer; 0 = none
     start: Literal["logistic", "zero"] = "logistic"  # a hidden layer always starts at random
-    penalty: float = Field(default=0.0005, gt=0.0)  # of the logistic regression: its L2 weight, per label
+    penalty: float = Field(default=0.0001, gt=0.0)  # of the logistic regression: its L2 weight, per label
     choose: bool = True  # which parts of joined features to use, by cross-validation on the labels
 
     def build(self, shape: Shape, classes: int) -> nn.Module:

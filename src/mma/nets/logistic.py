@@ -59,7 +59,7 @@ def choose_parts(x: np.ndarray, y: np.ndarray, parts: Sequence[int], penalty: fl
     several = np.isin(y, present[counts >= 2])
     x, y = x[several], y[several]
     if len(np.unique(y)) < 2 or len(y) < FEWEST:
-        why = f"fewer than {FEWEST} labels to compare parts of the features by: all are used"
+        why = f"fewer than {FEWEST} labels to compare them by"
         return Chosen(everything.gate, everything.parts, {}, why)
     found = {str(number): cross_validate(x[:, part], y, penalty) for number, part in enumerate(slices)}
     found["all"] = cross_validate(x, y, penalty)
@@ -67,11 +67,11 @@ def choose_parts(x: np.ndarray, y: np.ndarray, parts: Sequence[int], penalty: fl
     percent = {name: round(100 * value, 2) for name, value in found.items()}
     if found[str(best)] <= found["all"]:
         return Chosen(
-            everything.gate, everything.parts, percent, "no part of the features alone is better than all together"
+            everything.gate, everything.parts, percent, "none of them alone is better on the labels, cross-validated"
         )
     gate = np.zeros(sum(parts), np.float32)
     gate[slices[best]] = 1.0
-    return Chosen(gate, [best], percent, f"part {best} of the features alone is better than all together")
+    return Chosen(gate, [best], percent, "alone it is better on the labels, cross-validated")
 
 
 def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> float:

@@ -61,8 +61,9 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
         index, labels = np.array(list(answers)), torch.tensor(list(answers.values()))
         found = start_from_labels(job.state, job.config, job.views.plain(index), labels)
         if found is not None:
-            job.run.append("starts", [{"round": round.index, "step": job.state.step, **found}])
-            job.watch.say(f"step {job.state.step:,}: {found['why']}")
+            used = [job.views.names[part] for part in found["parts"]]
+            job.run.append("starts", [{"round": round.index, "step": job.state.step, "used": used, **found}])
+            job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {found['why']}")
 
 
 def fit(job: Job, round: Round, until: int | None) -> None:

@@ -88,6 +88,11 @@ class VectorViews:
         return tuple(part.width for part in self.parts)
 
     @property
+    def names(self) -> Sequence[str]:
+        """The backbones that are joined."""
+        return self.settings.backbone.split("+")
+
+    @property
     def chunk(self) -> int:
         """As many vectors as fit the processor's cache well."""
         return SCORED

@@ -68,6 +68,11 @@ class Pixels:
         return tuple(self.array.shape[1:])
 
     @property
+    def names(self) -> Sequence[str]:
+        """Nothing: an image has no parts."""
+        return ()
+
+    @property
     def chunk(self) -> int:
         """As many images as fit the processor's cache well."""
         _, height, width, _ = self.array.shape

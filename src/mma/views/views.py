@@ -32,6 +32,10 @@ class Views(Protocol):
         """What the network is built for: (height, width, channels) of an image, or the lengths of its feature parts."""
 
     @property
+    def names(self) -> Sequence[str]:
+        """What the parts of a feature vector are called; nothing for images."""
+
+    @property
     def chunk(self) -> int:
         """How many images to score in one forward."""
 
