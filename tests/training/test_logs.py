@@ -42,6 +42,13 @@ def test_a_log_that_is_older_than_the_state_is_refused(new_run, digits, log, cou
     assert before == {path.name: path.read_bytes() for path in run.folder.glob("*.jsonl")}
 
 
+def test_the_evaluation_of_the_very_step_of_the_state_must_be_there(new_run, digits):
+    run = go(new_run("a"), digits, until=16)
+    drop_last(run, "metrics")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl has no row for step 16"):
+        go(run, digits)
+
+
 def test_going_back_as_the_message_says_ends_byte_equal(new_run, digits, contents):
     whole, run = go(new_run("whole"), digits), go(new_run("a"), digits, until=17)
     drop_last(run, "metrics")
