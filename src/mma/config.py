@@ -13,6 +13,7 @@ from mma.algorithms import ALGORITHMS, Algorithm
 from mma.growth import POLICIES, Growth
 from mma.nets import NETS, Net
 from mma.query import Query
+from mma.run import Run
 from mma.settings import Settings, chosen_from, explain, no_entry
 from mma.text import did_you_mean
 from mma.views import VIEWS, ViewSettings
@@ -132,6 +133,14 @@ def from_json(text: str | dict[str, Any]) -> Config:
         return Config.model_validate_json(json.dumps(data))
     except ValidationError as error:
         raise ValueError(explain(error)) from None
+
+
+def config_of(run: Run) -> Config:
+    """Read the config of a run; one that is damaged is named by its file."""
+    try:
+        return from_json(run.config())
+    except ValueError as error:
+        raise ValueError(f"{run.folder}/config.json: {error}") from None
 
 
 def change(config: Config, settings: Sequence[str]) -> Config:

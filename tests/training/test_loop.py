@@ -545,6 +545,14 @@ def test_a_network_without_embeddings_is_refused_before_it_trains(new_run, digit
         assert run.status() == "done"
 
 
+@pytest.mark.parametrize("text", ['{"format": 2}', '{"format": 2, "data": 3}', '{"format": 2, "data": {"name": []}}'])
+def test_a_config_of_the_wrong_shape_is_a_sentence_that_names_the_file(new_run, text):
+    run = new_run("a")
+    (run.folder / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"a/config\.json: .*data"):
+        train(run, on=ONE)
+
+
 def test_frozen_weights_stay_as_they_came_and_are_named_by_their_hash(new_run, digits, contents, own_nets):
     from mma.training import checkpoint
     from mma.training.job import look_at

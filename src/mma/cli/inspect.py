@@ -35,12 +35,13 @@ def show(
 
 def config_of(name: str, settings: list[str]) -> Config:
     """Return the config of a preset or a run, with some settings changed."""
-    from mma.config import change, from_json
+    from mma.config import change
+    from mma.config import config_of as read
     from mma.presets import PRESETS, preset
     from mma.run import Run
 
     is_run = name not in PRESETS and Path(name).exists()
-    config = from_json(Run.open(Path(name)).config()) if is_run else preset(name)
+    config = read(Run.open(Path(name))) if is_run else preset(name)
     return change(config, settings)
 
 

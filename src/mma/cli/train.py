@@ -73,6 +73,7 @@ def train(
     Exit codes: 0 done, 3 waiting for labels, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
     """
     from mma.cli.live import Live, SignalWatch, require_tensorboard
+    from mma.config import config_of
     from mma.data import load
     from mma.extensions import command
     from mma.run import Run
@@ -88,7 +89,7 @@ def train(
         run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, chosen).folder))))
         again = f" {command()} train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
-            images = load(ranks.from_first_rank(run.config)["data"]["name"])
+            images = load(ranks.from_first_rank(lambda: config_of(run).data.name))
             train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=images, ranks=ranks)
         if ranks.first:
             report(run, images, again, as_json=as_json)
@@ -129,7 +130,7 @@ def with_photos(folder: Path | None, test: Path | None, settings: list[str]) -> 
 def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
     """Open the run that `target` is, or create a new one from the preset it names."""
     from mma.cli.terminal import talk
-    from mma.config import change, from_json
+    from mma.config import change, config_of
     from mma.presets import PRESETS, preset
     from mma.run import Run
     from mma.training.begin import new_run
@@ -146,7 +147,7 @@ def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
     folder = out or Path("runs") / f"{config.preset}-{config.algorithm.name}-{asks}-seed{config.seed}"
     if (folder / "config.json").exists():
         run = Run.open(folder)
-        if from_json(run.config()) != config:
+        if config_of(run) != config:
             raise ValueError(
                 f"{folder} holds a run with other settings. Choose another --out, or go on:  mma train {folder}"
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors.numpy import save
 
-from mma.config import Config, from_json
+from mma.config import Config, config_of, from_json
 from mma.growth import Round
 from mma.run import Run
 from mma.training import checkpoint
@@ -35,7 +35,7 @@ def shared_states(source: Run, config: Config) -> list[int]:
 
     The last step of a run is always evaluated. Where no evaluation was due, the state after it is that of no other budget.
     """
-    old = from_json(source.config())
+    old = config_of(source)
     end, lasts = shared_end(old, config), {old.growth.steps, config.growth.steps}
     stored = [step for step in source.checkpoint_steps() if 0 < step <= end]
     return [step for step in stored if step not in lasts or step % old.log.every == 0]
@@ -43,7 +43,7 @@ def shared_states(source: Run, config: Config) -> list[int]:
 
 def fork(trunk: Run, folder: Path, budget: int) -> int:
     """Make the run with another budget that starts from the latest state the two share. Returns its step."""
-    old = from_json(trunk.config())
+    old = config_of(trunk)
     growth = {**old.growth.model_dump(), "budget": budget}
     new = from_json({**old.model_dump(mode="json"), "growth": growth})
     stored = shared_states(trunk, new)

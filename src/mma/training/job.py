@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from mma.config import Config, from_json
+from mma.config import Config, config_of
 from mma.data import DataSet, load, nested_order
 from mma.growth import Round
 from mma.run import Run
@@ -127,7 +127,7 @@ def look_at(run: Run, data: DataSet | None = None) -> Job:
 
 def load_job(run: Run, device: torch.device, watch: Watch, data: DataSet | None = None, ranks: Ranks = ALONE) -> Job:
     """Put together everything a run needs, before its first step."""
-    config = from_json(run.config())
+    config = config_of(run)
     data = data or load(config.data.name)
     check_data(config, data)
     pool, held = split_pool(config, data)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mma.config import config_of
 from mma.data import DataSet, load
 from mma.growth import Round
 from mma.run import Run
@@ -39,7 +40,7 @@ def train(
     after that step.
     """
     run = ranks.share_folder(run if isinstance(run, Run) else Run.open(Path(run)))
-    data = data or load(run.config()["data"]["name"])
+    data = data or load(config_of(run).data.name)
     oracle = oracle or oracle_for(data.train, run.folder)
     with run.lock():
         job = resume(run, watch or Watch(), on, inexact=inexact, data=data, ranks=ranks)
