@@ -190,16 +190,15 @@ def test_frozen_statistics_may_be_nested():
     assert net[1].track_running_stats
 
 
-def test_training_mode_gives_every_part_its_own_mode_back():
-    net = small_net().eval()
-    net[0].train()
-    with ops.training_mode(net):
-        assert all(m.training for m in net.modules())
-    assert [m.training for m in net] == [True, False, False, False]
-    assert not net.training
-
-
-# --- noise
+def test_a_teacher_takes_the_modes_of_its_student_and_gets_its_own_back():
+    student, teacher = (nn.Sequential(nn.BatchNorm1d(2), nn.Dropout()) for _ in range(2))
+    student.train()
+    student[0].eval()
+    teacher.eval()
+    teacher[1].train()
+    with ops.same_modes(teacher, student):
+        assert [m.training for m in teacher.modules()] == [True, False, True]
+    assert [m.training for m in teacher.modules()] == [False, False, True]
 
 
 def test_noise_follows_from_the_generator_alone():

@@ -673,3 +673,18 @@ def test_the_last_step_is_measured_also_between_evaluations(new_run, digits):
     steps = [row["step"] for row in run.read("metrics")]
     assert steps == [7, 14, 21, 28, 35, 36]
     assert len(steps) == from_json(run.config()).log.evaluations(36)
+
+
+@pytest.mark.parametrize("algorithm", ["mean-teacher", "anchored-mixmatch"])
+def test_a_teacher_that_guesses_keeps_frozen_statistics_in_use(new_run, digits, own_nets, algorithm):
+    """The frozen normalisation has running statistics of its own; those of a batch would be other numbers."""
+    from mma.algorithms.ops import same_modes
+    from mma.training.job import look_at
+
+    run = new_run("a", "net=test-half-frozen", "query=random", f"algorithm={algorithm}")
+    go(run, digits, until=5)
+    state = look_at(run, digits).state
+    with same_modes(state.teacher, state.student):
+        assert state.teacher.training
+        assert not state.teacher.body[2].training
+    assert not state.teacher.training

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from mma.algorithms.algorithm import Algorithm, Batch, Losses
-from mma.algorithms.ops import frozen_statistics, probabilities, ramp, training_mode
+from mma.algorithms.ops import frozen_statistics, probabilities, ramp, same_modes
 
 
 class MeanTeacher(Algorithm):
@@ -31,7 +31,7 @@ class MeanTeacher(Algorithm):
         logits = student(batch.x)  # Original: only the labeled forward moves the BN running statistics.
         first, second = batch.u
         # Original: the teacher has averaged weights but normalises with the statistics of its batch, as the student.
-        with torch.no_grad(), training_mode(teacher), frozen_statistics(teacher):
+        with torch.no_grad(), same_modes(teacher, student), frozen_statistics(teacher):
             target = probabilities(teacher(first))  # (B, classes)
         with frozen_statistics(student):
             p = probabilities(student(second))  # (B, classes)

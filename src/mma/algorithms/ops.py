@@ -148,7 +148,7 @@ def weak_logits(student: nn.Module, teacher: nn.Module, weak: Tensor, guesser: s
     with torch.no_grad():
         if guesser == "student":
             return cast(Tensor, student(weak))
-        with training_mode(teacher), frozen_statistics(teacher):
+        with same_modes(teacher, student), frozen_statistics(teacher):
             return cast(Tensor, teacher(weak))  # (B, classes)
 
 
@@ -173,10 +173,14 @@ def frozen_statistics(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def training_mode(module: nn.Module) -> Iterator[None]:
-    """Put `module` in training mode; afterwards every submodule gets its own mode back."""
+def same_modes(module: nn.Module, other: nn.Module) -> Iterator[None]:
+    """Put each part of `module` in the mode of the same part of `other`; afterwards it gets its own back.
+
+    A student in training has frozen parts in evaluation mode, and its teacher must treat them alike.
+    """
     modes = [(m, m.training) for m in module.modules()]
-    module.train()
+    for m, same in zip(module.modules(), other.modules(), strict=True):
+        m.training = same.training
     try:
         yield
     finally:
