@@ -72,6 +72,8 @@ class HalfFrozenNet(Net):
         weights = torch.linspace(-self.fill, self.fill, net.body[1].weight.numel())
         net.body[1].weight.data.copy_(weights.view_as(net.body[1].weight))
         net.body[1].bias.data.zero_()
+        net.body[2].weight.data.fill_(0.7)
+        net.body[2].running_mean.fill_(0.3)
         for parameter in net.body.parameters():
             parameter.requires_grad_(False)
         return net
