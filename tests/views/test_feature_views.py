@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,14 @@ def test_a_weak_view_is_a_function_of_its_generator_and_leaves_numbers_out(views
     assert 0.1 < left_out < 0.35
     half = views.weak(index, rng(1, "x", 0), np.arange(10, 20))
     assert torch.equal(half, first[10:])
+
+
+def test_weak_views_show_every_stored_view(views):
+    index = np.arange(30)
+    whole = replace(views, settings=views.settings.model_copy(update={"dropout": 0.0}))
+    shown = torch.stack([whole.weak(index, rng(1, "x", k)) for k in range(12)])  # (draws, B, D)
+    assert len(torch.unique(shown[:, 3], dim=0)) == views.parts[0].views == 3
+    assert (shown == whole.plain(index)).all(2).float().mean() == pytest.approx(1 / 3, abs=0.15)
 
 
 def test_a_strong_view_leaves_more_out(views):
