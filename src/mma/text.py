@@ -1,4 +1,4 @@
-"""Names as people see them: safe to show in a terminal, and the one they probably meant."""
+"""Text as people see it: names that are safe to show, the name they probably meant, durations."""
 
 from __future__ import annotations
 
@@ -24,3 +24,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     spelled = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
     return f" Did you mean '{spelled[near[0]]}'?" if near else ""
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in the unit a person would use."""
+    for unit, size in (("years", 31_557_600), ("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

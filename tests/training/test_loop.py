@@ -308,6 +308,19 @@ def test_people_answer_through_a_file_and_give_the_run_that_the_data_sets_labels
     assert logs[0] == logs[1]
 
 
+def test_equal_images_without_names_share_a_question(tmp_path):
+    from mma.data import Images
+    from mma.training.oracle import QuestionFile
+
+    images = Images(np.zeros((3, 2, 2, 1), np.uint8), np.full(3, -1), ("a", "b"))
+    asking = QuestionFile(tmp_path / "questions.csv", images)
+    assert asking.ask([0, 1, 2], 0) == {}
+    lines = asking.path.read_text().splitlines()
+    assert len(lines) == 2
+    asking.path.write_text(f"{lines[0]}\n{lines[1]}b\n")
+    assert asking.ask([0, 1, 2], 0) == {0: 1, 1: 1, 2: 1}
+
+
 def test_a_label_that_is_no_class_is_refused_with_its_line_and_nothing_is_lost(new_run, digits):
     from mma.data import DataSet, Images
 

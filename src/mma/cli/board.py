@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mma.cli.terminal import console, is_terminal
-from mma.experiments.progress import GridProgress, PlainProgress, duration
+from mma.experiments.progress import GridProgress, PlainProgress
 from mma.run import Run
-from mma.text import printable
+from mma.text import duration, printable
 
 if TYPE_CHECKING:
     from mma.experiments.design import GridCell

@@ -7,9 +7,10 @@ import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from mma.cli.terminal import Progress, span, talk, warn
+from mma.cli.terminal import Progress, talk, warn
 from mma.growth import Round
 from mma.run import Run
+from mma.text import duration
 from mma.training.watch import Watch
 
 WARM_UP = 1  # steps before the clock starts: the first one allocates
@@ -83,7 +84,7 @@ class Live(SignalWatch):
     def describe(self, step: int, labels: int) -> str:
         """Return where the run is, in one line."""
         pace = f"{self.speed:.1f} steps/s" if self.speed >= 1 else f"{1 / self.speed:.1f} s/step"
-        left = span((self.end - step) / self.speed)
+        left = duration((self.end - step) / self.speed)
         line = f"step {step:,}/{self.end:,}, {pace}, {left} left, {labels} labels"
         return f"{line}, {self.numbers}" if self.numbers else line
 
@@ -97,7 +98,7 @@ class Live(SignalWatch):
         where = f"{torch.get_num_threads()} threads" if not torch.cuda.is_available() else "this device"
         steps = self.end - self.first_step
         self.say(
-            f"{1 / self.speed:.2g} s per step on {where}: the {steps:,} steps to go take about {span(steps / self.speed)}, "
+            f"{1 / self.speed:.2g} s per step on {where}: the {steps:,} steps to go take about {duration(steps / self.speed)}, "
             f"without evaluations and queries. Ctrl-C stops at any time; go on with {self.again}"
         )
 

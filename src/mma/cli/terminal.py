@@ -127,11 +127,3 @@ def _new_bar() -> Bar:
     from rich.progress import Progress as Bar
 
     return Bar(BarColumn(bar_width=12), TextColumn("{task.fields[text]}", markup=False), console=console())
-
-
-def span(seconds: float) -> str:
-    """Return a duration in the unit a person would use."""
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

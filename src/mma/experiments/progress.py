@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mma.experiments.plan import GridPlan
 from mma.run import Run
-from mma.text import printable
+from mma.text import duration, printable
 
 INTERVAL = 30.0  # seconds between lines about runs under way
 
@@ -118,11 +118,3 @@ def last_evaluation(folder: Path) -> tuple[int, float | None]:
     except (IndexError, ValueError):  # nothing yet, or a row longer than what was read
         return 0, None
     return int(row["step"]), row["accuracy"]
-
-
-def duration(seconds: float) -> str:
-    """Write a duration in the unit a person would use."""
-    for unit, size in (("years", 31_557_600), ("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

@@ -63,14 +63,16 @@ class QuestionFile:
 
     def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
         """Return the answers that are filled in. The file lists what is asked now, with the labels it has so far."""
-        names = {self.name(index): index for index in indices}
+        names = {index: self.name(index) for index in indices}
         labels = self.read()
         table = io.StringIO()
         rows = csv.writer(table, lineterminator="\n")
         rows.writerow(["file_name", "label"])
-        rows.writerows([name, labels.get(name, "")] for name in names)
+        rows.writerows(
+            [name, labels.get(name, "")] for name in dict.fromkeys(names.values())
+        )  # equal images share a row
         write_atomically(self.path, table.getvalue())
-        return {index: self.number(labels[name]) for name, index in names.items() if labels.get(name)}
+        return {index: self.number(labels[name]) for index, name in names.items() if labels.get(name)}
 
     def read(self) -> dict[str, str]:
         """Read what people filled in so far."""
