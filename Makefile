@@ -7,7 +7,7 @@ FASHION := dataset-fashion-mnist
 .PHONY: help demo bench test lint types docs format clean
 
 help:
-	@echo "make demo    compare four ways to spend 60 labels on real digits (under 5 minutes)"
+	@echo "make demo    compare five ways to spend 60 labels on real digits (under 5 minutes)"
 	@echo "make bench   measure speed and memory (under 15 minutes) and write bench/RESULTS.md"
 	@echo "make test    check formatting, types and behaviour"
 	@echo "make docs    write the generated pages anew"
@@ -37,17 +37,24 @@ types: $(READY)
 	@echo "==> mypy: types"
 	@$(BIN)/mypy --no-error-summary
 
-# One test reads Debian's Fashion-MNIST. Fetch it where that is allowed; where not, pytest says that the test was not run.
-.venv/.fashion: $(READY)
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! [ -d /usr/share/datasets/fashion-mnist ]; then \
-	    echo "==> fetching $(FASHION) (once)"; \
-	    export DEBIAN_FRONTEND=noninteractive; \
-	    fetch() { timeout 120 apt-get install -qq -y --no-install-recommends $(FASHION) >/dev/null 2>&1; }; \
-	    fetch || { timeout 120 apt-get update -qq >/dev/null 2>&1 && fetch; } || true; \
-	fi
+# Tests read Debian's Fashion-MNIST, drive its chromium and start its PostgreSQL. Fetch them where that is allowed; where
+# not, pytest says which tests were not run. $(call fetch,PACKAGE,COMMAND THAT WORKS WHEN IT IS THERE)
+define fetch
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! $(2) >/dev/null 2>&1; then \
+    echo "==> fetching $(1) (once)"; \
+    export DEBIAN_FRONTEND=noninteractive; \
+    get() { timeout 300 apt-get install -qq -y --no-install-recommends $(1) >/dev/null 2>&1; }; \
+    get || { timeout 120 apt-get update -qq >/dev/null 2>&1 && get; } || true; \
+fi
+endef
+
+.venv/.fetched: $(READY)
+	@$(call fetch,$(FASHION),[ -d /usr/share/datasets/fashion-mnist ])
+	@$(call fetch,chromium,command -v chromium)
+	@$(call fetch,postgresql,ls /usr/lib/postgresql/*/bin/initdb)
 	@touch $@
 
-test: lint types .venv/.fashion
+test: lint types .venv/.fetched
 	@echo "==> pytest: behaviour, in random order"
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -q
 

@@ -1,4 +1,4 @@
-"""Measure everything and write bench/RESULTS.md:  python -m bench [SECTION ...]  (sections: steps share queries pool)."""
+"""Measure everything and write bench/RESULTS.md:  python -m bench [SECTION ...]  (see SECTIONS)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mma.cli import quiet_threads
 
 quiet_threads()  # before torch is loaded, as the `mma` command does
 
-from bench import features, machine, pool, queries, share, steps  # noqa: E402
+from bench import features, heads, machine, page, pool, predict, project, queries, share, steps  # noqa: E402
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 SECTIONS: dict[str, Callable[[int], str]] = {
@@ -21,6 +21,10 @@ SECTIONS: dict[str, Callable[[int], str]] = {
     "queries": queries.section,
     "pool": pool.section,
     "features": features.section,
+    "heads": heads.section,
+    "project": project.section,
+    "page": page.section,
+    "predict": predict.section,
 }
 
 

@@ -8,8 +8,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,6 +22,7 @@ from torch import Tensor, nn
 from bench.duel import QUIET, ROOT, environment
 from bench.machine import gigabytes
 from bench.pool import Peak
+from bench.timing import seconds
 from mma.data.images import KEY_BYTES, pixel_keys
 from mma.features import DEFAULT, ArrayImages, Backbone, ImageSource, PhotoFiles, features, parse_backbone
 from mma.features.compute import BATCH
@@ -94,13 +93,6 @@ def run_bare(network: nn.Module, images: Tensor, threads: int) -> None:
 
     with ThreadPoolExecutor(threads, "bare", torch.set_num_threads, (1,)) as pool:
         list(pool.map(run, range(0, len(images), BATCH)))
-
-
-def seconds(action: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds an action takes by the clock, and of all processors together."""
-    begin, processor = time.perf_counter(), time.process_time()
-    action()
-    return time.perf_counter() - begin, time.process_time() - processor
 
 
 def memory(rows: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from mma.config import Config, change
-from mma.data import DataSet, load
+from mma.data import DataSet, load_data
 from mma.presets import preset
 from mma.run import Run
 
@@ -36,7 +37,12 @@ TINY = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give Ray a short folder: its sockets lie in it, and the path of a socket has at most 107 characters."""
+    """Let Ctrl-C reach the programs that tests start, and give Ray a short folder.
+
+    A shell starts what runs in its background with SIGINT ignored, and children inherit that. Ray's sockets lie in its folder,
+    and the path of a socket has at most 107 characters.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if len(tempfile.gettempdir()) > 40 and Path("/tmp").is_dir() and "RAY_TMPDIR" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
         os.environ["RAY_TMPDIR"] = folder.name
@@ -70,7 +76,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def digits() -> DataSet:
-    return load("digits")
+    return load_data("digits")
 
 
 @pytest.fixture(scope="session")

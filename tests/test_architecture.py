@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
-    {"rng", "shares", "text", "machine", "files", "extensions"},
+    {"rng", "shares", "interval", "text", "machine", "files", "extensions"},
     {"settings", "paper"},
     {"growth"},
     {"run"},
@@ -28,12 +28,28 @@ ORDER = [
     {"config"},
     {"presets"},
     {"training"},
-    {"classifier", "experiments"},
+    {"classifier", "experiments", "model"},
+    {"project"},
+    {"web"},
     {"cli"},
 ]
 WITHOUT_TORCH = {
-    *("rng", "shares", "text", "machine", "files", "settings", "growth", "paper", "extensions", "run", "data", "query"),
-    *("cost", "buyer", "arrays"),
+    *(
+        "rng",
+        "shares",
+        "interval",
+        "text",
+        "machine",
+        "files",
+        "settings",
+        "growth",
+        "paper",
+        "extensions",
+        "run",
+        "data",
+        "query",
+    ),
+    *("cost", "buyer", "arrays", "web"),
 }
 
 

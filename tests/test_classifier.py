@@ -12,11 +12,13 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 from mma.algorithms import ALGORITHMS, FreeMatch, MixMatch
 from mma.classifier import MixMatchClassifier
+from mma.nets import Head, HeadNet
 from mma.query.strategy import names
 
 GUIDE = Path(__file__).parents[1] / "docs" / "classifier.md"
@@ -126,7 +128,8 @@ def test_labels_that_cannot_be_meant_are_explained(y: Any, says: str) -> None:
     [
         ({"algorithm": "mixmach"}, "Did you mean 'mixmatch'"),
         ({"algorithm": MixMatch(), "weight": 3.0}, "leave weight=None"),
-        ({"net": "resnet"}, "net='resnet' is no network"),
+        ({"net": "resnet"}, "net='resnet' is no network for images"),
+        ({"net": "head"}, "net='head' is for plain rows"),
         ({"steps": 0}, "steps=0 must be a whole number of at least 1"),
         ({"steps": 2.5}, "steps=2.5 must be a whole number"),
         ({"batch": 1}, "batch=1 must be"),
@@ -151,7 +154,8 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], says: str) -> None:
 def test_rows_of_numbers_are_not_distorted_as_if_they_were_images(algorithm: Any) -> None:
     rows = grey().reshape(12, -1)
     with pytest.raises(ValueError, match="learns from distorted images"):
-        quick(algorithm=algorithm).fit(rows, some_labels())
+        quick(algorithm=algorithm, net="small").fit(rows, some_labels())
+    quick(algorithm=algorithm).fit(rows, some_labels())  # a head leaves columns out instead
     quick(algorithm=algorithm, image_shape=grey().shape[1:]).fit(rows, some_labels())
 
 
@@ -208,6 +212,35 @@ def test_columns_of_plain_rows_are_scaled_one_by_one() -> None:
     X, y = np.random.default_rng(0).random((12, 5)), some_labels()
     wide = X * [1, 1e6, 1e-6, 10, 1] + [0, -1e6, 5, 0, 0]
     np.testing.assert_allclose(quick().fit(wide, y).predict_proba(wide), quick().fit(X, y).predict_proba(X), atol=1e-4)
+
+
+def test_plain_rows_start_from_a_logistic_regression_on_the_labels() -> None:
+    X, truth = load_digits(return_X_y=True)
+    X = np.delete(X, np.flatnonzero(X.std(0) == 0), 1)
+    y = np.full(len(truth), -1)
+    y[:150] = truth[:150]
+    rows = MixMatchClassifier(steps=1, lr=1e-9, random_state=0).fit(X, y)
+    scaled = (X - X.mean(0)) / X.std(0) / np.sqrt(X.shape[1])
+    expected = LogisticRegression(C=1 / (150 * Head().penalty), max_iter=200).fit(scaled[:150], truth[:150])
+    assert (rows.predict(X) == expected.predict(scaled)).mean() > 0.98
+    assert isinstance(rows.net_, HeadNet)
+    assert rows.net_.head.temperature != 1.0
+
+
+@pytest.mark.slow
+def test_unlabeled_rows_make_a_head_better_than_the_labels_alone() -> None:
+    X, truth = load_digits(return_X_y=True)
+    found = {name: [] for name in ("mixmatch", "supervised")}
+    for seed in range(3):
+        y = np.full(len(truth), -1)
+        order = np.random.default_rng(seed).permutation(len(truth))
+        for digit in range(10):
+            some = order[truth[order] == digit][:4]
+            y[some] = digit
+        for name, scores in found.items():
+            fitted = MixMatchClassifier(algorithm=name, steps=300, random_state=seed).fit(X, y)
+            scores.append((fitted.transduction_ == truth).mean())
+    assert np.mean(found["mixmatch"]) > np.mean(found["supervised"]) + 0.01, found
 
 
 def test_what_predict_gets_must_look_like_what_fit_saw() -> None:

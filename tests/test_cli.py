@@ -53,7 +53,8 @@ def trained(original, tmp_path) -> Path:
 def test_train_ends_with_a_sentence_and_continuing_a_done_run_says_it_again(trained):
     done = mma("train", "run", cwd=trained)
     assert "run: done." in done.stdout
-    assert "% accuracy with 20 labels (step 36, 500 test images)." in done.stdout
+    assert "% accuracy (95 % interval " in done.stdout
+    assert ") with 20 labels (step 36, 500 test images)." in done.stdout
 
 
 def test_train_json_and_runs_agree(trained):
@@ -291,7 +292,9 @@ def test_training_photos_without_labels_waits_with_code_3(tmp_path):
 
     made = separate("data", "get", "folder", "--from", "photos", "--name", "mine", "--side", 8, "--classes", "cat,dog")
     assert made.returncode == 0, made.stderr
-    done = separate("train", "folder", "--out", "run", *SETTINGS, "--set", "data.name=folder:mine")
+    done = separate(
+        "train", "photos-scratch", "--set", "net=small", "--out", "run", *SETTINGS, "--set", "data.name=folder:mine"
+    )
     assert done.returncode == 3, done.stderr
     assert "waiting for 10 labels. Fill in the column label of run/questions.csv" in done.stdout
 
@@ -354,3 +357,18 @@ def test_flop_counts_a_preset_as_text_and_as_json(capsys):
     assert count(preset("digits")).step == found["step"] * 8  # 32 labeled images instead of 4
     flop("digits")
     assert "FLOP  the whole run" in capsys.readouterr().out
+
+
+def test_every_way_of_the_demo_is_a_run_that_needs_no_network():
+    from mma.cli.demo import ABOUT, METHODS
+    from mma.config import change
+    from mma.presets import preset
+
+    assert list(METHODS) == list(ABOUT)
+    configs = {name: change(preset("digits"), list(settings)) for name, settings in METHODS.items()}
+    assert {config.data.name for config in configs.values()} == {"digits"}
+    assert configs["on features"].views.backbone == "lite0+hog"
+    chosen = ("weight", "ramp", "align")
+    photos = preset("photos")
+    assert all(getattr(configs["on features"].algorithm, name) == getattr(photos.algorithm, name) for name in chosen)
+    assert configs["on features"].optim.lr == photos.optim.lr

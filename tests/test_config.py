@@ -78,6 +78,7 @@ def test_settings_apply_in_order():
         ("optim.ema_decay=1.0", r"optim.ema_decay: .*less than 1"),
         ("growth.start=600", r"growth.start \(600\) is larger than growth.budget"),
         ("growth.start_set=all", r"growth.start_set: .*'uniform'"),
+        ("growth.start_set=query", "the query diff2.aug-direct cannot choose before there is a model"),
         ("algorithm=mixmtach", r"algorithm: there is no 'mixmtach'. Did you mean 'mixmatch'"),
         ("net=resnet", r"net: there is no 'resnet'"),
         ("net={}", r"net: there is no '\{\}'"),

@@ -24,7 +24,9 @@ def test_the_readme_is_read_in_a_minute():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 100
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/classifier.md", "docs/extend.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/classifier.md", "docs/extend.md", "docs/projects.md", "docs/queries.md"]
+)
 def test_the_last_python_of_a_page_runs(name):
     *_, code = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text("utf-8"), re.S)
     command = [sys.executable, "-W", "error", "-c", code]

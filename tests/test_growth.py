@@ -47,3 +47,12 @@ def test_states_next_to_each_budget_are_kept():
 def test_a_start_beyond_the_budget_is_refused():
     with pytest.raises(ValidationError, match=r"growth.start \(600\) is larger"):
         growth(start=600)
+
+
+def test_rounds_can_have_the_sizes_listed():
+    growth = Growth(
+        start=10, add=1, budget=100, first=5, every=7, final=9, policy={"name": "sizes", "labels": [5, 50, 20, 20, 400]}
+    )
+    assert [round.labels for round in growth.rounds()] == [10, 20, 50, 100]
+    assert [round.end for round in growth.rounds()] == [5, 12, 19, 28]
+    assert [round.labels for round in growth.model_copy(update={"budget": 10}).rounds()] == [10]

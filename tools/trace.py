@@ -57,7 +57,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "cifar100-grow100": (*WIDE, "net.filters=32"),
     "svhn": PAPER,
     "svhn-extra": (*PAPER, "data.name=svhn"),
-    "folder": ("data.name=folder:signs", *LAB),
+    "photos-scratch": ("data.name=folder:signs", "optim.warmup=5", "algorithm.ramp=20", *LAB),
 }
 
 

@@ -31,15 +31,15 @@ for image in mma.suggest(run, 5, "diff2.aug-kmeans"):
     print(image["index"], f"{image['score']:.3f}")
 
 # %% Predict
-digits = mma.load("digits").test
-probabilities = mma.predict(run, digits.pixels[:8])  # (8, 10)
-print("predicted", probabilities.argmax(1), "true", digits.labels[:8])
+digits = mma.load_data("digits").test
+found = mma.load(run).predict(digits.pixels[:8])  # found.probs is (8, 10)
+print("predicted", found.labels, "true", digits.labels[:8])
 
 # %% Look at what it learned from
 asked = [row["indices"] for row in run.read("queries")]
 figure, places = plt.subplots(1, 10, figsize=(10, 1.5))
 for place, index in zip(places, asked[-1], strict=False):
-    place.imshow(mma.load("digits").train.pixels[index, :, :, 0], cmap="gray_r")
+    place.imshow(mma.load_data("digits").train.pixels[index, :, :, 0], cmap="gray_r")
     place.axis("off")
 figure.suptitle("the images of its last query")
 figure.savefig(HERE / "asked.png")

@@ -32,7 +32,7 @@ def main(folder: Path = Path("runs/people")) -> str:
     config = mma.change(mma.preset("digits"), ["growth.start=10", "growth.add=5", "growth.budget=15"])
     run = mma.Run.open(folder) if folder.exists() else mma.new_run(config, folder)
     questions, answers = folder.with_suffix(".questions.csv"), folder.with_suffix(".answers.csv")
-    mma.train(run, Files(mma.load("digits").train, questions, answers))
+    mma.train(run, Files(mma.load_data("digits").train, questions, answers))
     return run.status()
 
 

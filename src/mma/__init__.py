@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from mma.config import change as change
     from mma.data import DataSet as DataSet
     from mma.data import Images as Images
-    from mma.data import load as load
+    from mma.data import load_data as load_data
     from mma.experiments import grid as grid
     from mma.experiments.report import report as report
     from mma.extensions import use as use
     from mma.growth import Growth as Growth
+    from mma.model import Model as Model
+    from mma.model import load as load
+    from mma.model import predict_folder as predict_folder
+    from mma.model.exports import export as export
     from mma.nets import Net as Net
     from mma.presets import preset as preset
     from mma.query import Candidates as Candidates
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from mma.training.begin import new_run as new_run
     from mma.training.host import Host as Host
     from mma.training.inspect import evaluate as evaluate
-    from mma.training.inspect import predict as predict
     from mma.training.inspect import suggest as suggest
     from mma.training.loop import train as train
     from mma.training.oracle import DatasetLabels as DatasetLabels
@@ -48,16 +51,19 @@ PUBLIC = {
     "Images": "mma.data",
     "Losses": "mma.algorithms",
     "MixMatchClassifier": "mma.classifier",
+    "Model": "mma.model",
     "Net": "mma.nets",
     "Oracle": "mma.training.oracle",
     "Query": "mma.query",
     "Run": "mma.run",
     "change": "mma.config",
     "evaluate": "mma.training.inspect",
+    "export": "mma.model",
     "grid": "mma.experiments",
-    "load": "mma.data",
+    "load": "mma.model",
+    "load_data": "mma.data",
     "new_run": "mma.training.begin",
-    "predict": "mma.training.inspect",
+    "predict_folder": "mma.model",
     "preset": "mma.presets",
     "report": "mma.experiments.report",
     "suggest": "mma.training.inspect",

@@ -21,6 +21,8 @@ class Frame:
     low: np.ndarray  # the least number seen: one for images, one per column for plain rows
     high: np.ndarray
     bytes: bool  # images of type uint8: not scaled at all
+    mean: np.ndarray  # of each column of plain rows; of all numbers of images
+    std: np.ndarray
 
     @property
     def plain_rows(self) -> bool:
@@ -29,12 +31,15 @@ class Frame:
 
     def pixels(self, X: np.ndarray) -> np.ndarray:
         """Return (N, H, W, C) in 0..255: bytes where the images are bytes, float32 otherwise."""
-        if sample_shape(X) != self.given:
-            raise ValueError(
-                f"these samples have the shape {sample_shape(X)}, but fit saw {self.given}. Bring them into that shape."
-            )
+        check_shape(X, self.given)
         scaled = self._as_bytes(X) if self.bytes else self._scaled(X)
         return np.require(scaled.reshape(len(X), *self.shape), requirements=["C", "W"])
+
+    def vectors(self, X: np.ndarray) -> np.ndarray:
+        """Return plain rows (N, features) with columns of mean 0 and equal spread, about of length one."""
+        spread = np.where(self.std > 0, self.std, 1.0) * np.sqrt(len(self.std))
+        rows: np.ndarray = np.ascontiguousarray((X - self.mean) / spread, np.float32)
+        return rows
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
         span = np.where(self.high > self.low, self.high - self.low, 1.0)
@@ -56,8 +61,10 @@ def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
     given = sample_shape(X)
     shape = image_of(given, image_shape)
     plain_rows = len(given) == 1 and image_shape is None
-    low, high = (np.asarray(f(X, axis=0 if plain_rows else None), np.float64) for f in (np.min, np.max))
-    return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows)
+    axis = 0 if plain_rows else None
+    low, high = (np.asarray(f(X, axis=axis), np.float64) for f in (np.min, np.max))
+    mean, std = (np.asarray(f(X, axis=axis, dtype=np.float64)) for f in (np.mean, np.std))
+    return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows, mean=mean, std=std)
 
 
 def dimensions(X: Any) -> int:
@@ -70,6 +77,14 @@ def sample_shape(X: np.ndarray) -> tuple[int, ...]:
     if X.ndim > 4:
         raise ValueError(f"X has shape {X.shape}. Images are (N, height, width) or (N, height, width, channels).")
     return (*X.shape[1:], 1) if X.ndim == 3 else X.shape[1:]
+
+
+def check_shape(X: np.ndarray, given: tuple[int, ...]) -> None:
+    """Refuse samples of another shape than `fit` saw."""
+    if sample_shape(X) != given:
+        raise ValueError(
+            f"these samples have the shape {sample_shape(X)}, but fit saw {given}. Bring them into that shape."
+        )
 
 
 def image_of(given: tuple[int, ...], image_shape: tuple[int, ...] | None) -> tuple[int, int, int]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -16,25 +15,29 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from torch import nn
 
 from mma.algorithms import ALGORITHMS, Algorithm
-from mma.arrays import at_least, dimensions, encode_labels, frame_of, positive
+from mma.arrays import at_least, check_shape, dimensions, encode_labels, frame_of, positive
 from mma.config import Config, Data, Optim
 from mma.data.images import UNKNOWN
 from mma.growth import Growth, Passive
-from mma.nets import NETS, Net, Network, Shape, without_embeddings
+from mma.nets import NETS, Head, Net, Network, Shape, without_embeddings
 from mma.query import Query
 from mma.rng import rng
 from mma.settings import explain
 from mma.text import did_you_mean
 from mma.training.evaluate import candidates, probabilities
-from mma.training.host import Host
-from mma.training.state import State, start
-from mma.training.step import steps
-from mma.training.stream import Stream
-from mma.views import Pixels, PixelViews
+from mma.training.host import Host, training_threads
+from mma.training.in_memory import on_its_own, own_randomness, train_in_memory
+from mma.training.state import State
+from mma.views import FeatureViews, Pixels, PixelViews, RowViews
 
 LONGEST = 0.999  # decay per step of the teacher's average and BN's statistics, for long runs
 REPORTS = 10  # times that a fit looks at its losses
 GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
+
+ROWS = FeatureViews()  # how much of a plain row its views leave out
+
+
+NETWORK_LR, HEAD_LR = 0.002, 0.05
 
 
 class FromFunction(Net):
@@ -52,18 +55,20 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learn to tell images apart from a few labels and many images without one. `y == -1` marks those.
 
     X holds images, (N, H, W) or (N, H, W, C), or rows, (N, features). Rows are images when `image_shape` says so;
-    otherwise their columns have no neighbours: the network is a dense one, and no view is shifted or mirrored.
-    Images of type uint8 are taken as they are; all other numbers are scaled by the least and greatest seen in `fit`,
-    those of plain rows column by column, and what lies outside later is clipped.
+    otherwise their columns have no neighbours, and no view is shifted or mirrored: a weak view leaves some columns out.
+    Images of type uint8 are taken as they are; all other images are scaled by the least and greatest number seen in `fit`,
+    and what lies outside later is clipped. Columns of plain rows are brought to mean 0 and equal spread.
 
     Parameters
     ----------
     algorithm : a name in `mma.algorithms.ALGORITHMS`, or an algorithm with settings of your own
     net : a name in `mma.nets.NETS`, or a function (channels, classes, side) -> nn.Module; to query, give it features() and head
+        None is "small" for images and "head" for plain rows: a linear model with calibrated probabilities that starts from a
+        logistic regression on the labels
     filters : width of the network at its first scale; a network of your own knows its own
     steps : optimizer steps; the averages and the ramp of the unlabeled weight follow from them
     batch : labeled images per step, and as many unlabeled ones
-    lr : step size of Adam
+    lr : step size of Adam; None is 0.002 for networks and 0.05 for heads
     weight : of the unlabeled term; None is the algorithm's own (25 for MixMatch). Supervised has no such term
     shift : pixels a view may move; None is an eighth of the shorter side. Without effect on plain rows
     mirror : whether a view may be its mirror image. Without effect on plain rows
@@ -86,11 +91,11 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         algorithm: str | Algorithm = "mixmatch",
-        net: str | Callable[[int, int, int], nn.Module] = "small",
+        net: str | Callable[[int, int, int], nn.Module] | None = None,
         filters: int = 32,
         steps: int = 1_000,
         batch: int = 32,
-        lr: float = 0.002,
+        lr: float | None = None,
         weight: float | None = None,
         shift: int | None = None,
         mirror: bool = False,
@@ -122,18 +127,18 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_views()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._config(labels=int((codes != UNKNOWN).sum()))
-        pixels = self._pixels(X, self._shift())
+        views = self._views(X, self._shift())
         with own_randomness(self._seed):
-            self.net_ = self._train(config, pixels, codes)
-        guesses = probabilities(self.net_, pixels, np.arange(len(codes))).argmax(1)
+            self.net_ = self._train(config, views, codes)
+        guesses = self._probabilities(views, len(codes)).argmax(1)
         self.transduction_ = self.classes_[np.where(codes == UNKNOWN, guesses, codes)]
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, in the order of `classes_`. (N, classes)"""
         check_is_fitted(self)
-        pixels = self._pixels(self._samples(X), shift=0)
-        probs = probabilities(self.net_, pixels, np.arange(len(pixels.array))).astype(np.float64)
+        samples = self._samples(X)
+        probs = self._probabilities(self._views(samples, shift=0), len(samples)).astype(np.float64)
         normal: np.ndarray = probs / probs.sum(1, keepdims=True)  # exactly, not only to single precision
         return normal
 
@@ -153,8 +158,10 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         query = Query.parse(strategy)
         if query.needs_probs and not isinstance(self.net_, Network):
             raise ValueError(without_embeddings(self.net_, str(query)))
-        pixels = self._pixels(self._samples(X_pool), self._shift())
-        found = candidates(self.net_, pixels, np.arange(len(pixels.array)), query, self._seed, round=0)
+        samples = self._samples(X_pool)
+        views = self._views(samples, self._shift())
+        with self._threads(views):
+            found = candidates(self.net_, views, np.arange(len(samples)), query, self._seed, round=0)
         return query.select(found, at_least("n", n, 0), rng(self._seed, "select"))
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -175,11 +182,29 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pair = validate_data(self, X, y) if rows else check_X_y(X, y, allow_nd=True, estimator=self)
         return pair
 
-    def _pixels(self, X: np.ndarray, shift: int) -> Pixels:
+    def _views(self, X: np.ndarray, shift: int) -> Pixels | RowViews:
         """Bring samples into the form that training and evaluation read."""
+        device = device_of(self.device)
+        if self._on_rows():
+            check_shape(X, self._frame.given)
+            rows = torch.from_numpy(self._frame.vectors(X)).to(device)
+            return RowViews(rows, ROWS.dropout, ROWS.strong_dropout)
         # `Pixels` also takes floats in 0..255: nothing is rounded to bytes that did not come as bytes.
         array = torch.from_numpy(self._frame.pixels(X))
-        return Pixels(array, device_of(self.device), shift, bool(self.mirror) and not self._frame.plain_rows)
+        return Pixels(array, device, shift, bool(self.mirror) and not self._frame.plain_rows)
+
+    def _on_rows(self) -> bool:
+        """Whether a head looks at the rows themselves."""
+        return self._frame.plain_rows and self.net in (None, "head")
+
+    def _threads(self, views: Pixels | RowViews) -> AbstractContextManager[None]:
+        """Work with as many threads as a run would."""
+        return training_threads(self.net_, views.plain(np.zeros(1, np.int64)), at_least("batch", self.batch, 2))
+
+    def _probabilities(self, views: Pixels | RowViews, count: int) -> np.ndarray:
+        """Return the class probabilities of all samples of the views. (N, classes)"""
+        with self._threads(views):
+            return probabilities(self.net_, views, np.arange(count))
 
     def _shift(self) -> int:
         """Return how far a view may move."""
@@ -194,9 +219,10 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_views(self) -> None:
         """Refuse distortions of what is no picture."""
         name = self.algorithm.name if isinstance(self.algorithm, Algorithm) else str(self.algorithm)
-        if self._frame.plain_rows and name in ALGORITHMS and ALGORITHMS[name].strong:
+        pixels = self._frame.plain_rows and not self._on_rows()
+        if pixels and name in ALGORITHMS and ALGORITHMS[name].strong:
             raise ValueError(
-                f"algorithm={name!r} learns from distorted images, and rows of numbers are none. Use 'mixmatch', or say with "
+                f"algorithm={name!r} learns from distorted images, and rows of numbers are none. Use net='head', or say with "
                 "image_shape how the rows are images."
             )
 
@@ -207,11 +233,11 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             preset="array",
             seed=self._seed,
             data=Data(name="array"),
-            views=PixelViews(shift=self._shift(), mirror=bool(self.mirror)),
+            views=ROWS if self._on_rows() else PixelViews(shift=self._shift(), mirror=bool(self.mirror)),
             net=self._net(steps),
             algorithm=self._algorithm(steps),
             optim=Optim(
-                lr=positive("lr", self.lr),
+                lr=self._lr(),
                 ema_decay=decay(steps / 10),
                 batch=at_least("batch", self.batch, 2),  # batch normalisation needs two
             ),
@@ -219,22 +245,31 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             query="random",
         )
 
+    def _lr(self) -> float:
+        """Return the step size; a head on rows takes larger steps than a network."""
+        default = HEAD_LR if self._on_rows() else NETWORK_LR
+        return default if self.lr is None else positive("lr", self.lr)
+
     def _net(self, steps: int) -> Net:
         """Return the settings of the network; statistics of a short training forget fast."""
+        if self._on_rows():
+            return Head()
         if callable(self.net):
             return FromFunction(make=self.net)
+        name = "small" if self.net is None else self.net
         known = [name for name, kind in NETS.items() if kind.takes == "images"]
-        if self.net not in known:
+        if name not in known:
+            rows = " net='head' is for plain rows." if name == "head" else did_you_mean(str(name), known)
             raise ValueError(
-                f"net={self.net!r} is no network.{did_you_mean(str(self.net), known)} Use one of "
-                f"{', '.join(map(repr, known))}, or a function (channels, classes, side) -> nn.Module that makes your own."
+                f"net={name!r} is no network for images.{rows} Use one of {', '.join(map(repr, known))}, or a function "
+                "(channels, classes, side) -> nn.Module that makes your own."
             )
-        kind = NETS[self.net]
+        kind = NETS[name]
         settings = {"filters": at_least("filters", self.filters, 1), "bn_decay": decay(steps / 50)}
         try:
             return kind.model_validate({name: value for name, value in settings.items() if name in kind.model_fields})
         except ValidationError as error:
-            raise ValueError(f"net={self.net!r}: {explain(error)}.") from None
+            raise ValueError(f"net={name!r}: {explain(error)}.") from None
 
     def _algorithm(self, steps: int) -> Algorithm:
         """Return the algorithm; the ramp of one that came by name fits the steps."""
@@ -254,16 +289,13 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             {name: value for name, value in settings.items() if name in kind.model_fields and value is not None}
         )
 
-    def _train(self, config: Config, pixels: Pixels, codes: np.ndarray) -> nn.Module:
+    def _train(self, config: Config, views: Pixels | RowViews, codes: np.ndarray) -> nn.Module:
         """Train for `steps` steps and return the teacher."""
-        state = start(config, self._frame.shape, len(self.classes_), pixels.device)
         answers = {int(row): int(codes[row]) for row in np.flatnonzero(codes != UNKNOWN)}
-        round, end = config.growth.rounds()[0], config.growth.first
-        stream = Stream(config, pixels, np.arange(len(codes)), answers, round)
+        end, rows = config.growth.first, np.arange(len(codes))
         looks = {end * part // REPORTS for part in range(1, REPORTS + 1)}
-        for _ in steps(state, config, stream, round, end):
-            if state.step in looks:
-                self._look(state, end)
+        after = lambda state: self._look(state, end) if state.step in looks else None  # noqa: E731
+        state, _ = train_in_memory(config, views, answers, len(self.classes_), pool=rows, after=after)
         return on_its_own(state.teacher)
 
     def _look(self, state: State, steps: int) -> None:
@@ -272,7 +304,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not all(np.isfinite(value) for value in means.values()):
             raise ValueError(
                 f"the training diverged before step {state.step}: a loss is not finite. Try a smaller lr (it is "
-                f"{self.lr}), or a smaller weight."
+                f"{self._lr()}), or a smaller weight."
             )
         if self.verbose:
             print(f"step {state.step:,} of {steps:,}", *[f"{name} {float(value):.4f}" for name, value in means.items()])
@@ -286,19 +318,3 @@ def decay(horizon: float) -> float:
 def device_of(name: str) -> torch.device:
     """Return the device called `name`, if it is there."""
     return Host(device=str(name)).check()
-
-
-@contextmanager
-def own_randomness(seed: int) -> Iterator[None]:
-    """Let torch's own generators (dropout, layers being made) start from `seed`, and put them back afterwards."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
-
-
-def on_its_own(net: nn.Module) -> nn.Module:
-    """Return a copy that shares no memory: a pickle of views of one vector would hold that vector once per view."""
-    net = copy.deepcopy(net).eval()
-    for parameter in net.parameters():
-        parameter.data = parameter.data.clone()
-    return net

@@ -102,6 +102,16 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
+    def _query_can_choose_the_start(self) -> Config:
+        query = Query.parse(self.query)
+        if self.growth.start_set == "query" and not (self.views.kind == "features" and query.before_model):
+            raise ValueError(
+                f"growth.start_set=query: the query {query} cannot choose before there is a model that shows images to it. It "
+                "takes views=features and a query such as herding, typiclust or auto; or use growth.start_set=coverage"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _network_takes_the_views(self) -> Config:
         if self.net.takes != self.views.kind:
             fitting = [name for name, net in NETS.items() if net.takes == self.views.kind]

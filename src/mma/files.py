@@ -12,15 +12,23 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
 Row = dict[str, Any]
+POLL = 0.002  # seconds between two tries, where a lock cannot be waited for
 PATIENCE = 1.0  # seconds: whoever only looks at a lock (`is_locked`) holds it for an instant
 
 
-def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut."""
+def write_atomically(path: Path, data: str | bytes, *, private: bool = False) -> None:
+    """Write a file so that it is there whole or not at all, also after a power cut. A private one is its owner's alone."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
+            if private:
+                temporary.chmod(0o600)
             file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
@@ -31,11 +39,30 @@ def write_atomically(path: Path, data: str | bytes) -> None:
     sync_folder(path.parent)
 
 
+@contextmanager
+def open_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write to that is there whole when the context ends, or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        with open_synced(temporary) as file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
 def create_atomically(folder: Path, make: Callable[[Path], object]) -> None:
     """Create a folder whole: `make` fills one beside it, which is then moved there. A kill leaves nothing half made."""
     beside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
-    make(beside)
+    try:
+        make(beside)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
     if folder.exists():
         shutil.rmtree(folder)
     beside.replace(folder)
@@ -150,6 +177,18 @@ def locked(path: Path, busy: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Wait for other processes and threads that hold the lock for a moment each, then hold it. It ends with the process."""
+    if fcntl is None:  # Windows: look again and again
+        with FileLock(path, thread_local=False, poll_interval=POLL):
+            yield
+        return
+    with path.open("ab") as file:  # closing it ends the lock
+        fcntl.flock(file, fcntl.LOCK_EX)  # the system wakes the next one at once
+        yield
 
 
 def is_locked(path: Path) -> bool:

@@ -50,6 +50,18 @@ class Count(Policy):
         return [*range(growth.start, growth.budget, growth.add), growth.budget]
 
 
+class Sizes(Policy):
+    """Rounds of the sizes listed, of any lengths: few labels at first, many later."""
+
+    name: Literal["sizes"] = "sizes"
+    labels: tuple[int, ...] = ()  # in all, after each query
+
+    def sizes(self, growth: Growth) -> list[int]:
+        """Return the start set, the sizes between it and the budget, and the budget."""
+        between = sorted({size for size in self.labels if growth.start < size < growth.budget})
+        return [growth.start, *between, *([growth.budget] if growth.budget > growth.start else [])]
+
+
 class Passive(Policy):
     """The whole budget is drawn at the start: one round, as many steps in all as growing takes."""
 
@@ -117,7 +129,13 @@ class Buyer(Money):
         return self.held_out_labels
 
 
-POLICIES: dict[str, type[Policy]] = {"count": Count, "passive": Passive, "split": Split, "buyer": Buyer}
+POLICIES: dict[str, type[Policy]] = {
+    "count": Count,
+    "sizes": Sizes,
+    "passive": Passive,
+    "split": Split,
+    "buyer": Buyer,
+}
 if TYPE_CHECKING:
     AnyPolicy = Policy
 else:
@@ -134,7 +152,7 @@ class Growth(Settings):
     every: int = Field(gt=0)  # steps between two queries
     final: int = Field(gt=0)  # steps at the full budget
     policy: AnyPolicy = Count()
-    start_set: Literal["uniform", "proportional", "coverage"] = "uniform"
+    start_set: Literal["uniform", "proportional", "coverage", "query"] = "uniform"  # query = chosen by the run's own
     budgets: tuple[int, ...] = ()  # budgets that share this trunk: the states they start from are kept
     # Against lock-in (guesses made early from too few labels that later labels cannot mend). The paper uses none of them.
     ramp_again: bool = False  # the unlabeled weight ramps up again after each growth

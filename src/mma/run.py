@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -46,12 +47,16 @@ class Run:
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any]) -> Run:
-        """Make a new run folder. It is a run from the moment config.json is there, and not before."""
+    def create(
+        cls, folder: Path, config: Mapping[str, Any], logs: Mapping[str, Sequence[Row]] = MappingProxyType({})
+    ) -> Run:
+        """Make a new run folder, perhaps with rows in its logs. It is a run from the moment config.json is there."""
         check_vacant(folder)
         run = cls(folder)
         with run.explain_errors():
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            for log, rows in logs.items():
+                append_lines(run.path(log), rows)
             write_atomically(folder / "config.json", json.dumps({"format": FORMAT, **config}, indent=2) + "\n")
         return run
 
@@ -182,8 +187,12 @@ class Run:
         return "training" if self.read("labels") else "new"
 
     def accuracy(self) -> float | None:
-        """Return the accuracy, in percent, of the model that the run hands out: that of the last evaluation."""
-        rows = self.read("metrics")
+        """Return the accuracy, in percent, of the model that the run hands out: that of its latest stored state.
+
+        None where that state was stored between two evaluations; `mma eval` tests it then.
+        """
+        steps = self.checkpoint_steps()
+        rows = [row for row in self.read("metrics") if steps and row["step"] == steps[-1]]
         return rows[-1].get("accuracy") if rows else None
 
     def median_accuracy(self) -> tuple[float, int] | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import pool, queries
+from bench import heads, pool, queries
 from bench.reference import PlainMixMatch
 from bench.worker import CASES, Case, batch_of, network, plain_network, state_of
 from mma.algorithms import MixMatch
@@ -59,3 +59,10 @@ def test_a_pool_on_disk_is_measured_in_a_process_of_its_own():
     said = pool.section(1, count=5_000)
     assert "5,000 images of 16x16" in said
     assert "GB" in said
+
+
+def test_the_clusters_that_heads_are_timed_on_can_be_told_apart():
+    stored, truth = heads.clusters(400)
+    head = heads.fit_head(heads.open_views(stored), {row: int(truth[row]) for row in range(60)}, heads.CLASSES)
+    guesses = head.probabilities(heads.open_views(stored), heads.np.arange(60, 400)).argmax(1)
+    assert (guesses == truth[60:]).mean() > 0.8

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mma.query import DIVERSITY, UNCERTAINTY, Candidates, Query, names
+from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Labeled, Query, names
 from mma.rng import rng
 
+NOTHING = Labeled()
 every_query = pytest.mark.parametrize("name", names())
+every_strategy = pytest.mark.parametrize("name", STRATEGIES)
 every_measure = pytest.mark.parametrize("measure", UNCERTAINTY)
 
 
@@ -27,10 +29,17 @@ def pool(n=120, classes=10, dim=6, seed=0, dtype=np.float64):
     return Candidates(index, probs.astype(dtype), features.astype(dtype))
 
 
-def check(name, candidates, n, seed=0):
+def some_labeled(seed=1, dim=6):
+    """A labeled set for `pool`, with an image that people could not tell."""
+    known = pool(n=30, dim=dim, seed=seed)
+    labels = np.append(np.arange(29) % 10, -1)
+    return Labeled(known.features, labels)
+
+
+def check(name, candidates, n, seed=0, labeled=NOTHING):
     """What holds for any candidates whatever; returns the selection."""
     query = Query.parse(name)
-    chosen = query.selection(candidates, n, rng(seed, "query"))
+    chosen = query.selection(candidates, n, rng(seed, "query"), labeled)
     wanted = min(n, len(candidates))
     assert chosen.index.shape == chosen.scores.shape == (wanted,)
     assert chosen.index.dtype == np.int64
@@ -38,12 +47,16 @@ def check(name, candidates, n, seed=0):
     assert set(chosen.index.tolist()) <= set(candidates.index.tolist())
     assert np.isfinite(chosen.scores).all()
     assert (np.diff(chosen.scores) <= 0).all(), "the most wanted come first"
-    scores = query.scores(candidates)
-    assert scores.shape == (len(candidates),)
-    assert np.isfinite(scores).all()
-    rows = {index: row for row, index in enumerate(candidates.index.tolist())}
-    np.testing.assert_array_equal(chosen.scores, scores[[rows[index] for index in chosen.index.tolist()]])
-    np.testing.assert_array_equal(query.select(candidates, n, rng(seed, "query")), chosen.index, "repeatable")
+    if query.strategy is None:
+        scores = query.scores(candidates)
+        assert scores.shape == (len(candidates),)
+        assert np.isfinite(scores).all()
+        rows = {index: row for row, index in enumerate(candidates.index.tolist())}
+        np.testing.assert_array_equal(chosen.scores, scores[[rows[index] for index in chosen.index.tolist()]])
+    else:
+        assert chosen.why, "a strategy says why"
+    again = query.select(candidates, n, rng(seed, "query"), labeled)
+    np.testing.assert_array_equal(again, chosen.index, "repeatable")
     return chosen
 
 
@@ -52,6 +65,25 @@ def check(name, candidates, n, seed=0):
 @pytest.mark.parametrize("n", [0, 1, 7, 50, 119, 120, 121, 500])
 def test_exactly_n_distinct_rows_finite_and_repeatable(name, n, dtype):
     check(name, pool(dtype=dtype), n)
+
+
+@every_query
+@pytest.mark.parametrize("n", [0, 1, 7, 120, 121])
+def test_a_labeled_set_is_taken_by_every_query(name, n):
+    check(name, pool(), n, labeled=some_labeled())
+
+
+@every_strategy
+def test_a_labeled_set_of_another_width_is_refused(name):
+    if Query.parse(name).needs_labeled:
+        with pytest.raises(ValueError, match="Compute both with the same network"):
+            Query.parse(name).select(pool(), 5, rng(0), some_labeled(dim=5))
+
+
+@every_strategy
+def test_a_strategy_has_no_scores_of_single_images(name):
+    with pytest.raises(ValueError, match=f"The query {name} scores images only together"):
+        Query.parse(name).scores(pool())
 
 
 @every_query
@@ -76,12 +108,12 @@ def test_one_hot_probabilities(name):
     candidates = pool()
     one_hot = np.eye(10)[np.arange(120) % 10]
     chosen = check(name, Candidates(candidates.index, one_hot, candidates.features), 30)
-    assert (chosen.scores == 0).all()
+    assert (chosen.scores == 0).all() or name in STRATEGIES
 
 
 @every_query
 def test_one_uncertain_image_among_certain_ones_comes_first(name):
-    if not Query.parse(name).needs_probs:
+    if not Query.parse(name).needs_probs or name in STRATEGIES:
         return
     candidates = pool()
     probs = np.eye(10)[np.arange(120) % 10]
@@ -117,7 +149,7 @@ def test_features_with_few_distinct_rows_some_of_them_zero(name):
 def test_a_single_class(name):
     candidates = pool()
     chosen = check(name, Candidates(candidates.index, np.ones((120, 1)), candidates.features), 30)
-    assert (chosen.scores == 0).all()
+    assert (chosen.scores == 0).all() or name in STRATEGIES
 
 
 @every_query
@@ -139,9 +171,12 @@ def test_a_query_runs_on_what_it_says_it_needs(name):
     np.testing.assert_array_equal(query.select(given_, 9, rng(0)), query.select(full, 9, rng(0)))
 
 
-@pytest.mark.parametrize("name", [n for n in names() if Query.parse(n).needs_probs and "kmeans" not in n])
+DRAWN = ("kmeans", "power", "badge")
+
+
+@pytest.mark.parametrize("name", [n for n in names() if Query.parse(n).needs_probs and not n.endswith(DRAWN)])
 def test_the_order_of_the_candidates_does_not_matter(name):
-    # k-means starts from random rows, so its clusters may differ; random picks are rows. All others must not care.
+    # k-means starts from random rows, so its clusters may differ; some picks are drawn at random. All others must not care.
     full = pool()
     shuffle = rng(5).permutation(120)
     shuffled = Candidates(full.index[shuffle], full.probs[shuffle], full.features[shuffle])

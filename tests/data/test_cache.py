@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from mma.data import BadFile, DataSet, Images, data_root, load, verify
+from mma.data import BadFile, DataSet, Images, data_root, load_data, verify
 from mma.data.cache import check_writable, is_ready, open_saved, place, read_meta
 from mma.data.images import no_images
 from mma.data.save import save
@@ -24,7 +24,7 @@ def data():
 
 def test_what_is_saved_is_opened_again_with_everything(data, tmp_path):
     save(data, tmp_path)
-    again = load("folder:mine", tmp_path)
+    again = load_data("folder:mine", tmp_path)
     assert np.array_equal(again.train.pixels, data.train.pixels)
     assert np.array_equal(again.train.labels, data.train.labels)
     assert again.train.names == data.train.names
@@ -37,9 +37,9 @@ def test_what_is_saved_is_opened_again_with_everything(data, tmp_path):
 
 def test_pixels_are_mapped_and_writing_to_them_does_not_reach_the_file(data, tmp_path):
     save(data, tmp_path)
-    pixels = load("folder:mine", tmp_path).train.pixels
+    pixels = load_data("folder:mine", tmp_path).train.pixels
     assert isinstance(pixels, np.memmap)
-    assert isinstance(load("folder:mine", tmp_path).train.keys, np.memmap)
+    assert isinstance(load_data("folder:mine", tmp_path).train.keys, np.memmap)
     assert pixels.flags.writeable
     pixels[:] = 0  # copy-on-write: the file keeps its content
     verify("folder:mine", tmp_path)
@@ -53,10 +53,10 @@ def test_nothing_is_left_beside_a_saved_data_set(data, tmp_path):
 
 def test_a_save_replaces_the_old_content_and_open_arrays_live_on(data, tmp_path):
     save(data, tmp_path)
-    old = load("folder:mine", tmp_path).train
+    old = load_data("folder:mine", tmp_path).train
     other = Images(255 - data.train.pixels, data.train.labels, data.train.classes)
     save(DataSet("folder:mine", other, data.test), tmp_path)
-    assert np.array_equal(load("folder:mine", tmp_path).train.pixels, other.pixels)
+    assert np.array_equal(load_data("folder:mine", tmp_path).train.pixels, other.pixels)
     assert old.computed_digest() == data.train.digest()
 
 
@@ -64,7 +64,7 @@ def test_a_save_replaces_the_old_content_and_open_arrays_live_on(data, tmp_path)
 def test_a_missing_file_is_reported_with_the_command(data, tmp_path, file):
     (save(data, tmp_path) / file).unlink()
     with pytest.raises(ValueError, match=rf"{file} is missing.*mma data get folder --from DIR --name mine"):
-        load("folder:mine", tmp_path)
+        load_data("folder:mine", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -75,27 +75,27 @@ def test_a_cut_file_is_reported_with_the_command(data, tmp_path, file, keep):
     path = save(data, tmp_path) / file
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ValueError, match="Make the data set again:  mma data get folder --from DIR --name mine"):
-        load("folder:mine", tmp_path)
+        load_data("folder:mine", tmp_path)
 
 
 def test_bytes_appended_to_an_array_are_reported(data, tmp_path):
     path = save(data, tmp_path) / "train.npy"
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(ValueError, match="damaged"):
-        load("folder:mine", tmp_path)
+        load_data("folder:mine", tmp_path)
 
 
 def test_an_array_of_objects_is_refused_unread(data, tmp_path):
     path = save(data, tmp_path) / "train-labels.npy"
     np.save(path, np.array([print] * 10, dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="damaged"):
-        load("folder:mine", tmp_path)
+        load_data("folder:mine", tmp_path)
 
 
 def test_an_array_of_another_shape_is_refused(data, tmp_path):
     np.save(save(data, tmp_path) / "train.npy", np.zeros((10, 3, 4, 4), np.uint8))
     with pytest.raises(ValueError, match=r"train.npy holds uint8 \(10, 3, 4, 4\), not uint8 \(10, 4, 4, 3\)"):
-        load("folder:mine", tmp_path)
+        load_data("folder:mine", tmp_path)
 
 
 @pytest.mark.parametrize("file", ["train.npy", "train-labels.npy", "train-keys.npy"])
@@ -124,14 +124,14 @@ def test_meta_that_does_not_fit_the_schema_is_refused(data, tmp_path, change, me
     path = save(data, tmp_path) / "meta.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=message):
-        load("folder:mine", tmp_path)
+        load_data("folder:mine", tmp_path)
 
 
 def test_a_folder_without_meta_is_not_a_data_set(data, tmp_path):
     (save(data, tmp_path) / "meta.json").unlink()
     assert not is_ready("folder:mine", tmp_path)
     with pytest.raises(ValueError, match="is not here yet"):
-        load("folder:mine", tmp_path)
+        load_data("folder:mine", tmp_path)
 
 
 CRASH = """
@@ -169,7 +169,7 @@ def test_a_build_that_dies_leaves_no_data_set_and_is_cleared_next_time(data, tmp
 def test_a_build_that_dies_leaves_the_old_data_set_as_it_was(data, tmp_path):
     save(data, tmp_path)
     subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), "4"], check=False)
-    assert load("folder:mine", tmp_path).train.computed_digest() == data.train.digest()
+    assert load_data("folder:mine", tmp_path).train.computed_digest() == data.train.digest()
 
 
 def test_a_build_that_is_still_running_is_left_alone(data, tmp_path):
@@ -200,7 +200,7 @@ def test_a_root_that_cannot_be_written_is_an_error_with_the_way_out(data, tmp_pa
 @pytest.mark.parametrize("name", ["folder:../x", "folder:", "folder:a/b", "folder:.hidden", "folder:a\nb", "folder:-x"])
 def test_names_that_lead_out_of_the_cache_are_refused(name, tmp_path):
     with pytest.raises(ValueError, match="cannot be the name of a data set"):
-        load(name, tmp_path)
+        load_data(name, tmp_path)
 
 
 def test_the_root_is_chosen_by_the_environment(monkeypatch, tmp_path):

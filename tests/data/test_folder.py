@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mma.data import FolderOptions, get_folder, load
+from mma.data import FolderOptions, get_folder, load_data
 from mma.data.folder import read_folder
 
 SIGNS = Path(__file__).parents[2].parent / "shared" / "data" / "signs"
@@ -215,7 +215,7 @@ def test_impossible_options_are_refused_before_any_work(photo_folder, monkeypatc
 def test_a_folder_is_saved_with_its_names_notes_and_quarantine(photo_folder, tmp_path):
     (photo_folder / "cat" / "bad.png").write_bytes(b"x")
     made = get_folder(photo_folder, FolderOptions(name="mine", side=8), tmp_path / "root")
-    again = load("folder:mine", tmp_path / "root")
+    again = load_data("folder:mine", tmp_path / "root")
     assert again.train.names == made.train.names
     assert list(reasons(again)) == ["cat/bad.png"]
     assert again.train.digest() == again.train.computed_digest()

@@ -4,12 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.data import SOURCES, Images, Source, catalogue, get, load, originals
+from mma.data import SOURCES, Images, Source, catalogue, get, load_data, originals
 from mma.data.images import no_images
 
 
 def test_digits_need_nothing_and_are_split_by_class():
-    data = load("digits")
+    data = load_data("digits")
     assert data.train.pixels.shape == (1_297, 8, 8, 1)
     assert data.test.pixels.shape == (500, 8, 8, 1)
     assert (data.train.pixels.min(), data.train.pixels.max()) == (0, 255)
@@ -18,8 +18,8 @@ def test_digits_need_nothing_and_are_split_by_class():
 
 
 def test_digits_are_the_same_every_time():
-    assert load("digits").train.digest() == "1bcbcde6f6a343c1690320fcc041703ab267eaf186e5d4074bd77ce10f1ec773"
-    assert load("digits").test.digest() == "1726655f87f20fe130a3d76bed7141a6129be47efeb62d4984736f5e28f225d0"
+    assert load_data("digits").train.digest() == "1bcbcde6f6a343c1690320fcc041703ab267eaf186e5d4074bd77ce10f1ec773"
+    assert load_data("digits").test.digest() == "1726655f87f20fe130a3d76bed7141a6129be47efeb62d4984736f5e28f225d0"
 
 
 # names
@@ -28,14 +28,14 @@ def test_digits_are_the_same_every_time():
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_data_set_that_is_not_here_is_an_error_with_the_command(name, tmp_path):
     with pytest.raises(ValueError, match=f"mma data get {name}"):
-        load(name, tmp_path)
+        load_data(name, tmp_path)
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest_one(tmp_path):
     with pytest.raises(ValueError, match=r"no data set 'cifr10'\. Did you mean 'cifar10'\?"):
-        load("cifr10", tmp_path)
+        load_data("cifr10", tmp_path)
     with pytest.raises(ValueError, match="folder:NAME"):
-        load("folder", tmp_path)
+        load_data("folder", tmp_path)
 
 
 def test_the_catalogue_lists_every_source_with_its_numbers(tmp_path):
@@ -67,7 +67,7 @@ def test_an_own_source_is_one_entry_of_the_table(tmp_path, monkeypatch):
     monkeypatch.setitem(SOURCES, "mine", Source("squares", 3, 0, (2, 2, 1), 1, mirror=True, read=read))
     (tmp_path / "pixels.raw").write_bytes(bytes(12))
     assert get("mine", tmp_path, directory=tmp_path).notes == ()
-    assert load("mine", tmp_path).train.pixels.shape == (3, 2, 2, 1)
+    assert load_data("mine", tmp_path).train.pixels.shape == (3, 2, 2, 1)
     shutil.rmtree(tmp_path / "mine")
     with pytest.raises(ValueError, match=r"mine has no download.*mma data get mine --from DIR"):
         get("mine", tmp_path)

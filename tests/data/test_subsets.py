@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from mma.data import START_SETS, Images, load, nested_order, start_set, subset
+from mma.data import START_SETS, Images, load_data, nested_order, start_set, subset
 from mma.shares import shares
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return load("digits").train
+    return load_data("digits").train
 
 
 def everything(images):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from mma.data import load
+from mma.data import load_data
 from mma.query import Query
 from mma.run import Run
 from mma.training.host import Host
@@ -110,5 +110,5 @@ def main(folder: str, mode: str, seed: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    DATA = load("digits")
+    DATA = load_data("digits")
     main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

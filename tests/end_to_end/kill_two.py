@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from mma.data import load
+from mma.data import load_data
 from mma.run import Run
 from mma.training.host import Host
 from mma.training.loop import train
@@ -101,5 +101,5 @@ def main(run: Run, draw: random.Random, kills: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    DATA = load("digits")
+    DATA = load_data("digits")
     main(Run.open(Path(sys.argv[1])), random.Random(int(sys.argv[2])), int(sys.argv[3]))

@@ -124,7 +124,7 @@ import mma, sys
 from pathlib import Path
 sys.path.insert(0, r"{EXAMPLES}")
 import own_oracle
-images = mma.load("digits").train
+images = mma.load_data("digits").train
 folder = Path("runs/people")
 answers = folder.with_suffix(".answers.csv")
 preset = mma.preset("digits")

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mma.config import change
+from mma.data import DataSet
+from mma.run import Run
+from mma.training.begin import new_run as begin
 from mma.training.host import Host
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 
 LONGER = ("growth.first=60", "growth.every=40", "growth.final=240", "log.every=10", "log.checkpoint=6")
+FEW = ("data.total=60", "data.validation=20")  # images, since each costs a network that is not small
+SHORTER = ("growth.first=4", "growth.every=3", "growth.final=5", "log.every=2", "log.checkpoint=3")
 KILL = Path(__file__).with_name("kill.py")
 
 
@@ -32,12 +39,28 @@ KILL = Path(__file__).with_name("kill.py")
     ],
 )
 def test_a_run_killed_again_and_again_ends_byte_equal(new_run, digits, contents, settings, mode):
-    whole, run = new_run("whole", *LONGER, *settings), new_run("killed", *LONGER, *settings)
+    kill_and_compare(
+        new_run("whole", *LONGER, *settings), new_run("killed", *LONGER, *settings), mode, digits, contents
+    )
+
+
+def test_a_fine_tuned_run_killed_again_and_again_ends_byte_equal(tmp_path, tiny, digits, contents):
+    config = change(
+        tiny(*SHORTER), ["net=lite0", "net.side=32", "net.frozen=8", "optim.batch=4", "query=diff2-kmeans", *FEW]
+    )
+    whole, run = (begin(config, tmp_path / name, digits) for name in ("whole", "killed"))
+    kill_and_compare(whole, run, "points", digits, contents, least=5)
+
+
+def kill_and_compare(
+    whole: Run, run: Run, mode: str, digits: DataSet, contents: Callable[[Run], dict[str, bytes]], *, least: int = 10
+) -> None:
+    """Train one run without interruption and the other under kills; both folders must be the same."""
     train(whole, DatasetLabels(digits.train), on=Host(threads=1), data=digits)
     command = [sys.executable, str(KILL), str(run.folder), mode, "7"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 10, "too few kills: make the run longer"
+    assert int(done.stdout) >= least, "too few kills: make the run longer"
     print(f"{done.stdout.strip()} kills")
     assert run.status() == "done"
     assert contents(run) == contents(whole)

@@ -141,7 +141,9 @@ def evil_photos(tmp_path_factory) -> Path:
 def test_class_names_reach_nobody_raw(evil_photos, settings):
     env = {"MMA_DATA": str(evil_photos / "data")}
     changed = [*settings, "--set", "data.name=folder:evil", "--set", "growth.start=2", "--set", "growth.first=4"]
-    shown = terminal(MAIN, "train", "folder", "--out", "run", *changed, cwd=evil_photos, **env)
+    shown = terminal(
+        MAIN, "train", "photos-scratch", "--set", "net=small", "--out", "run", *changed, cwd=evil_photos, **env
+    )
     assert "no label yet for" in shown
     for raw in ("\x1b]0;title", "\x1b[31mred", "two\nlines", "two\r\nlines"):
         assert raw not in shown

@@ -80,7 +80,12 @@ def test_methods_know_from_their_config_whether_they_grow_and_what_they_see():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_is_a_valid_grid_at_every_scale(name):
     for scale in EXPERIMENTS[name]:
-        grid = from_experiment(name, scale, seeds="2")
+        try:
+            grid = from_experiment(name, scale, seeds="2")
+        except ValueError as error:  # how many images there are is known for public data sets alone
+            if "is not here" not in str(error):
+                raise
+            pytest.skip(f"an experiment on data that is made from other data: {error}")
         assert len(grid.cells()) % 2 == 0
         assert len({cell.place for cell in grid.cells()}) == len(grid.cells())
 
@@ -128,7 +133,7 @@ def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path):
     ("make", "message"),
     [
         (lambda: from_experiment("cifar1O"), "Did you mean 'cifar10'"),
-        (lambda: from_experiment("folder"), "is a preset: give it axes"),
+        (lambda: from_experiment("photos"), "is a preset: give it axes"),
         (lambda: from_experiment("digits", "paper"), "no --scale paper"),
         (lambda: from_experiment("digits", methods="mixmatch"), "Did you mean 'MixMatch'"),
         (lambda: from_experiment("digits", budgets="sixty"), "whole numbers"),

@@ -24,6 +24,7 @@ from mma.experiments.report import write as report
 from mma.experiments.report.collect import collect, describe, from_grid
 from mma.experiments.report.results import Results
 from mma.experiments.report.rows import Result
+from mma.experiments.report.statistics import Difference
 from mma.run import Run
 
 NOT_COMPARED = {"about.json", "README.md", "grid.json"}
@@ -151,7 +152,23 @@ def test_every_plot_is_there_as_png_svg_and_pdf_without_dates(finished, tmp_path
 def test_whiskers_are_the_95_percent_interval_of_the_mean(finished):
     values = [90.0, 91.0, 93.0]
     low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-    assert plots.whiskers([values, [90.0]]).tolist() == [pytest.approx((high - low) / 2), 0.0]
+    half = pytest.approx((high - low) / 2)
+    assert plots.whiskers([values, [90.0]]).tolist() == [[half, 0.0], [half, 0.0]]
+
+
+def test_no_interval_reaches_above_a_hundred_percent():
+    reach = plots.whiskers([[98.0, 99.0], [1.0, 3.0]])
+    assert reach[1, 0] == pytest.approx(1.5)
+    assert reach[0, 1] == pytest.approx(2.0)
+    assert plots.view([60.0, 99.9])[1] <= 100.5
+
+
+def test_the_interval_of_two_seeds_does_not_stretch_the_plot_of_differences():
+    rows = [Difference("a", "random", 10, 10, n, mean, mean - half, mean + half, 1.0, 1.0)
+            for n, mean, half in ((10, 2.0, 1.0), (10, 3.0, 1.5), (2, 4.0, 130.0))]  # fmt: skip
+    low, high = plots.view_of_differences(rows)
+    assert -5 < low < 0
+    assert 4 < high < 10
 
 
 def test_numbers_on_an_axis_do_not_overlap():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mma.experiments.report import statistics
+from mma.experiments.report import savings, statistics
 from mma.experiments.report.results import Results
 from mma.experiments.report.rows import Result, RoundEnd
 
@@ -143,3 +143,34 @@ def test_rounds_worse_than_random_are_counted_per_seed():
     rows += rounds("max-direct", [(1, 10, 40), (1, 20, 59), (1, 30, 71)])
     (counted,) = statistics.rounds_worse(Results(found.runs, tuple(rows)))
     assert (counted.worse, counted.compared, counted.last_worse) == (1, 2, 0)
+
+
+def curves_of(**accuracies):
+    """Results of methods with one seed per curve over 10, 20 and 40 labels."""
+    rows = [
+        Result(method, budget, 1_000, seed, "done", accuracy, 1, 100, budget)
+        for method, curves in accuracies.items()
+        for seed, curve in enumerate(curves)
+        for budget, accuracy in zip((10, 20, 40), curve, strict=True)
+    ]
+    return Results(tuple(rows))
+
+
+def test_labels_saved_are_read_from_each_seeds_own_curve():
+    found = curves_of(random=[(50, 60, 80), (40, 70, 80)], auto=[(60, 80, 90), (60, 80, 90)])
+    (row,) = savings.labels_saved(found, "random", 20)
+    assert (row.method, row.n) == ("auto", 2)
+    reached = 10 * 2**0.5  # seed 1: 70 lies half way, in log labels, between 10 and 20
+    assert row.mean == pytest.approx(((20 - 10) + (20 - reached)) / 2)
+
+
+def test_a_curve_that_never_gets_there_counts_as_the_largest_budget():
+    found = curves_of(random=[(50, 95, 96)], auto=[(60, 80, 90)])
+    assert savings.labels_saved(found, "random", 20)[0].mean == 20 - 40
+
+
+def test_areas_are_compared_seed_by_seed():
+    found = curves_of(random=[(50, 60, 80), (40, 70, 80)], auto=[(60, 70, 90), (50, 80, 90)])
+    (row,) = savings.area_differences(found, "random")
+    assert row.mean == pytest.approx(10)
+    assert row.low == pytest.approx(10)

@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.features import FeatureProgress, StoredViews, compute_block, features, image_source, parse_backbone
+from mma.features import (
+    FeatureProgress,
+    Features,
+    StoredViews,
+    compute_block,
+    extract,
+    features,
+    image_source,
+    parse_backbone,
+)
 from mma.features.extract import open_store
 from mma.features.store import Appender
 from tests.features.conftest import Means, Tiny, array_images
@@ -113,6 +122,14 @@ def test_centring_gives_vectors_of_length_one_around_the_mean_of_the_pool(tiny):
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0, abs=1e-5)
     expected = (plain[0] - plain.mean(axis=0)) / np.linalg.norm(plain[0] - plain.mean(axis=0))
     assert vectors[0] == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_mean_of_a_large_pool_is_taken_over_images_spread_evenly(monkeypatch):
+    stored = np.arange(1_000, dtype=np.float16).reshape(-1, 1, 1)
+    found = Features(stored, np.arange(1_000), np.zeros((1_000, 32), np.uint8), "digest")
+    assert found.centring().mean == pytest.approx(499.5)
+    monkeypatch.setattr(extract, "AVERAGED", 100)
+    assert found.centring().mean == pytest.approx(495.0)  # 0, 10, 20, ...
 
 
 @pytest.mark.parametrize("tail", [b"", b"x", b"x" * 24 * 5])

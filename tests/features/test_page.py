@@ -16,7 +16,7 @@ def test_the_python_of_the_page_runs(monkeypatch):
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, "page", "exec", dont_inherit=True), names)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert names["x"].shape == (3, 324)
     assert parse_backbone("mine").label() == "mine"
 

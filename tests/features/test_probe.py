@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mma.data import load
+from mma.data import load_data
 from mma.features import image_source, parse_backbone, probe
 from mma.features.probe import nearest_mean_accuracy
 from tests.features.conftest import Tiny
@@ -23,7 +23,7 @@ class Ruined(Tiny):
 
 @pytest.fixture
 def some_digits():
-    images = load("digits").train.take(np.arange(200))
+    images = load_data("digits").train.take(np.arange(200))
     return image_source(images)[0], images.labels
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mma.data import Images, load
+from mma.data import Images, load_data
 from mma.data.photos import read_photo
 from mma.features import ArrayImages, PhotoFiles, image_source
 from tests.features.conftest import array_images, noise, waves
@@ -89,6 +89,13 @@ def test_a_photo_that_is_gone_or_broken_is_named(photos):
         photos.decode(ROWS, 24)
 
 
+def test_a_photo_of_a_few_pixels_is_named(tmp_path):
+    Image.new("RGB", (9, 7)).save(tmp_path / "speck.png")
+    key = np.frombuffer(hashlib.sha256((tmp_path / "speck.png").read_bytes()).digest(), np.uint8)[None]
+    with pytest.raises(ValueError, match=r"speck.png has 9 x 7 pixels, and backbones need 8 x 8 at least"):
+        PhotoFiles(tmp_path, ["speck.png"], key).decode(np.array([0]), 32)
+
+
 def test_a_link_that_leads_out_of_the_folder_is_refused(photos, tmp_path):
     (tmp_path / "photos-private").mkdir()
     inside, outside = photos.root / photos.names[0], tmp_path / "photos-private" / "secret.png"
@@ -109,7 +116,7 @@ def test_a_saved_folder_knows_where_its_photos_are(folder_data, tmp_path):
 
 def test_where_the_photos_are_gone_the_stored_pixels_are_used_and_said_so(folder_data, tmp_path):
     shutil.rmtree(tmp_path / "photos")
-    source, note = image_source(load("folder:mine").train)
+    source, note = image_source(load_data("folder:mine").train)
     assert isinstance(source, ArrayImages)
     assert "32 x 32 pixels" in note
     assert source.content != PhotoFiles.content  # so that their features are not taken for those of the photos

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mma.nets import Head, Network
-from mma.nets.logistic import FEWEST, choose_parts, cross_validate, fit_logistic
+from mma.nets.logistic import FEWEST, choose_parts, cross_validate, deal, find_temperature, fit_logistic
 from mma.rng import rng
 
 CLASSES = 3
@@ -51,7 +51,7 @@ def test_it_starts_from_a_logistic_regression_on_the_labels():
 
     x, y = blobs(20)
     net = build(Head(choose=False, penalty=0.01))
-    assert Head(choose=False, penalty=0.01).start_from(net, torch.from_numpy(x), torch.from_numpy(y)) is None
+    Head(choose=False, penalty=0.01).start_from(net, torch.from_numpy(x), torch.from_numpy(y))
     expected = LogisticRegression(C=1 / (0.01 * len(y)), max_iter=200).fit(x, y).predict_proba(x)
     np.testing.assert_allclose(net(torch.from_numpy(x)).softmax(1).detach().numpy(), expected, atol=1e-4)
 
@@ -99,16 +99,69 @@ def test_a_class_with_one_label_does_not_keep_the_others_from_being_compared():
 
 def test_one_part_leaves_nothing_to_choose():
     x, y = blobs(12, parts=(6,), useful=(True,))
-    assert choose_parts(x, y, (6,), 0.01) is None
+    found = choose_parts(x, y, (6,), 0.01)
+    assert (found.parts, found.gate.all(), list(found.accuracies)) == ([0], True, ["0"])
 
 
 def test_cross_validation_never_tests_on_what_it_trained_on():
     """Noise with one number for each row: whoever saw the row knows its label, others are as good as chance."""
     y = np.arange(60) % 3
     x = np.eye(60, dtype=np.float32)
-    assert cross_validate(x, y, 1e-4) < 0.6
+    assert share_right(x, y, 1e-4) < 0.6
     x, y = blobs(20)
-    assert cross_validate(x, y, 0.001) > 0.9
+    assert share_right(x, y, 0.001) > 0.9
+
+
+def share_right(x, y, penalty):
+    return (cross_validate(x, y, penalty).argmax(1) == y).mean()
+
+
+@pytest.mark.parametrize("true", [0.4, 1.0, 2.5])
+def test_the_temperature_that_made_the_labels_is_found(true):
+    draw = np.random.default_rng(3)
+    logits = 2 * draw.standard_normal((4_000, CLASSES))
+    y = (logits / true + draw.gumbel(size=logits.shape)).argmax(1)
+    assert find_temperature(logits, y) == pytest.approx(true, rel=0.08)
+
+
+def test_a_few_labels_hardly_move_the_temperature():
+    logits, y = np.array([[3.0, 0.0, 0.0]] * 3), np.array([0, 0, 1])
+    assert find_temperature(logits, y) == pytest.approx(1.0, abs=0.2)
+    assert find_temperature(np.repeat(logits, 1_000, 0), np.repeat(y, 1_000)) > 2.0
+
+
+def test_logits_are_calibrated_when_the_head_is_used_and_not_while_it_is_trained():
+    net, x = build(Head()), torch.randn(4, 10)
+    net.head.weight.data.normal_()
+    net.head.temperature.fill_(2.0)
+    torch.testing.assert_close(net.eval()(x) * 2.0, net.train()(x))
+    assert torch.equal(net.eval()(x), net.head(net.features(x)))
+
+
+def test_folds_have_their_part_of_every_class():
+    y = np.array([2, 0, 0, 1, 2, 0, 1, 2, 1])
+    fold = deal(y, 3)
+    assert all(sorted(y[fold == number].tolist()) == [0, 1, 2] for number in range(3))
+
+
+def test_a_head_can_start_with_parts_that_were_chosen_elsewhere():
+    x, y = blobs(12, parts=(6, 60), useful=(True, False))
+    chosen, other = build(Head(), (6, 60)), build(Head(), (6, 60))
+    found = Head().start_from(chosen, torch.from_numpy(x), torch.from_numpy(y))
+    assert found["parts"] == [0]
+    Head().start_with(other, torch.from_numpy(x), torch.from_numpy(y), chosen.gate)
+    assert all(
+        torch.equal(a, b) for a, b in zip(chosen.state_dict().values(), other.state_dict().values(), strict=True)
+    )
+
+
+def test_a_new_round_forgets_gate_and_temperature():
+    net = build(Head())
+    net.head.temperature.fill_(3.0)
+    net.gate.zero_()
+    Head().reset(net, rng(1, "again"))
+    assert net.head.temperature == 1.0
+    assert net.gate.all()
 
 
 def test_parts_that_are_not_chosen_do_not_reach_the_logits():

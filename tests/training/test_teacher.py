@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from mma.config import from_json
+from mma.model import load
 from mma.query import Query
 from mma.rng import rng
 from mma.run import Run
 from mma.training.ask import look
 from mma.training.evaluate import candidates, probabilities
 from mma.training.host import Host
-from mma.training.inspect import evaluate, predict, suggest
+from mma.training.inspect import evaluate, suggest
 from mma.training.job import look_at
 from mma.training.loop import train
 from mma.training.state import refresh, start
@@ -47,7 +48,7 @@ def test_the_accuracy_of_a_run_is_that_of_its_teacher(run, digits):
 
 def test_queries_look_at_the_teacher(run, digits):
     job, query = look_at(run, digits), Query.parse("diff2-kmeans")
-    found = look(job, job.pool, query, 3)
+    found, _ = look(job, job.pool, query, 3)
     teacher, student = (
         candidates(net.eval(), job.views, job.pool, query, 1, 3) for net in (job.state.teacher, job.state.student)
     )
@@ -58,12 +59,8 @@ def test_queries_look_at_the_teacher(run, digits):
 
 def test_predictions_are_those_of_the_teacher(run, digits):
     job = look_at(run, digits)
-    np.testing.assert_array_equal(predict(run, digits.test.pixels), answers(job.state.teacher, job))
-
-
-def test_images_of_another_size_are_refused_by_predict(run):
-    with pytest.raises(ValueError, match=r"shape \(8, 8, 1\).*these have shape \(9, 9, 1\)"):
-        predict(run, np.zeros((2, 9, 9, 1), np.uint8))
+    found = load(run).predict(digits.test.pixels)
+    np.testing.assert_allclose(found.probs, answers(job.state.teacher, job), atol=1e-5)
 
 
 def test_suggestions_are_unlabeled_and_named_by_their_key(run, digits):
@@ -79,6 +76,10 @@ def test_the_median_is_no_mean(new_run):
     row = {"round": 2, "labels": 20, "loss": {}}
     run.append("metrics", [{**row, "step": step, "accuracy": a} for step, a in ((28, 10.0), (32, 90.0), (36, 95.0))])
     assert run.median_accuracy() == (90.0, 3)
+    assert run.accuracy() is None  # nothing is stored that could be handed out
+    run.store(32, lambda: b"")
+    assert run.accuracy() == 90.0
+    run.store(36, lambda: b"")
     assert run.accuracy() == 95.0
 
 

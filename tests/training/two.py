@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mma.data import load
+from mma.data import load_data
 from mma.extensions import use
 from mma.query import Query
 from mma.run import Run
@@ -26,7 +26,7 @@ from mma.training.oracle import DatasetLabels
 from mma.training.ranks import ALONE, Elsewhere, Ranks, joined
 from mma.training.watch import Watch
 
-DATA = load("digits")
+DATA = load_data("digits")
 use(str(Path(__file__).with_name("own_nets.py")))
 
 
@@ -69,7 +69,7 @@ def refusal(folder: Path, name: str, ranks: Ranks, **options) -> list[str]:
 def scored_alike(run: Run, ranks: Ranks) -> list[bool]:
     """Return for several queries, and for the test set, whether sharing the work changes any bit."""
     job, found = look_at(run, DATA), []
-    for name in ("diff2.aug-kmeans", "max-infoD", "entropy-direct"):
+    for name in ("diff2.aug-kmeans", "max-infoD", "entropy-direct", "herding"):
         query, net = Query.parse(name), job.state.teacher
         alone = candidates(net, job.views, job.pool, query, 1, 2)
         shared = candidates(net, job.views, job.pool, query, 1, 2, ranks)

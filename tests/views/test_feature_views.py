@@ -115,7 +115,7 @@ def test_a_network_for_images_is_refused_and_the_fitting_one_named():
 
 @pytest.fixture
 def views(photos):
-    data = mma.load("folder:shapes")
+    data = mma.load_data("folder:shapes")
     return FeatureViews(backbone="hog@32+hog@24", crops=2, dropout=0.25).open(data, torch.device("cpu"), 10)
 
 
@@ -123,7 +123,7 @@ def test_each_part_of_a_vector_has_length_one(views):
     x = views.plain(np.arange(5))
     assert x.shape == (5, sum(views.shape))
     for piece in x.split(list(views.shape), 1):
-        torch.testing.assert_close(piece.norm(dim=1), torch.ones(5))
+        torch.testing.assert_close(piece.norm(dim=1), torch.ones(5), atol=5e-4, rtol=0.0)  # kept as float16
 
 
 def test_a_weak_view_is_a_function_of_its_generator_and_leaves_numbers_out(views):

@@ -86,10 +86,19 @@ def prepare(
 
 def commands() -> typer.Typer:
     """Return the app with every command on it."""
-    from mma.cli import cost, data, demo, grid, inspect, report, train
+    from mma.cli import cost, data, demo, grid, inspect, model, people, report, review, start, train, work
 
     if not app.registered_commands:
         for function, name in (
+            (start.start, "start"),
+            (start.label, "label"),
+            (people.ask, "ask"),
+            (people.tell, "tell"),
+            (people.doctor, "doctor"),
+            (work.work, "work"),
+            (work.status, "status"),
+            (work.simulate, "simulate"),
+            (review.review, "review"),
             (demo.demo, "demo"),
             (train.train, "train"),
             (train.fork, "fork"),
@@ -97,12 +106,15 @@ def commands() -> typer.Typer:
             (inspect.flop, "flop"),
             (inspect.evaluate, "eval"),
             (inspect.query, "query"),
+            (model.predict, "predict"),
+            (model.export, "export"),
             (inspect.runs, "runs"),
             (grid.grid, "grid"),
             (report.report, "report"),
             (cost.cost, "cost"),
         ):
             app.command(name)(function)
+        app.add_typer(people.app, name="labels", cls=Commands, help="Labels of a project, in and out.")
         app.add_typer(data.app, name="data", cls=Commands, help="Get image data, and see what is there.")
     return app
 

@@ -14,7 +14,7 @@ from mma.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mma.cost import Answer, CostTable, Exchange, ImagesNeeded, Interval, Mix, Next, Prices
+    from mma.cost import Analysis, CostTable, Exchange, ImagesNeeded, Interval, Mix, Next, Prices
 
 WIDE = 10_000  # columns, where the output is not a terminal
 
@@ -107,7 +107,7 @@ def _place(text: str | None) -> tuple[int, int] | None:
     return labels, total
 
 
-def _show(answer: Answer) -> None:
+def _show(answer: Analysis) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -125,7 +125,7 @@ def _show(answer: Answer) -> None:
         _show_next(console, answer.next)
 
 
-def _show_target(console: Console, found: Exchange, answer: Answer) -> None:
+def _show_target(console: Console, found: Exchange, answer: Analysis) -> None:
     from rich.table import Table
 
     shown = Table(title=f"To reach {found.target:g} %", title_justify="left", box=None, padding=(0, 1, 0, 0))
@@ -164,7 +164,7 @@ def _interval(interval: Interval | None, style: str) -> str:
     return f"{low} to {high}"
 
 
-def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Answer) -> None:
+def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Analysis) -> None:
     more = " more" if answer.next is not None else ""  # from a starting point only what is still to be paid counts
     for k, mix in enumerate(mixes):
         start = "[bold]cheapest[/]" if k == 0 else "then    "

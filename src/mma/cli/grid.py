@@ -34,6 +34,12 @@ Axes = Annotated[
         "--axis", metavar="PATH=VALUES", help="Vary a setting of a preset: query=random,max-direct seed=1..5."
     ),
 ]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        "--features", metavar="BACKBONE", help="A table of the paper on features of this backbone: lite0, hog."
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="The grid's folder. Default: grids/EXPERIMENT-SCALE.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan, with time and disk on this machine, and stop.")
@@ -57,6 +63,7 @@ def grid(
     budgets: Budgets = None,
     axes: Axes = None,
     settings: Settings = None,
+    features: Backbone = None,
     out: Out = None,
     dry_run: DryRun = False,
     engine: EngineName = "local",
@@ -79,7 +86,7 @@ def grid(
     check_engine(engine)
     new, folder = find_or_open(
         target, out, scale=scale, seeds=seeds, methods=methods, budgets=budgets,
-        axes=read_axes(axes or []), settings=settings or [],
+        axes=read_axes(axes or []), settings=settings or [], features=features,
     )  # fmt: skip
     training = TrainingOptions(device, threads, inexact)
     options = EngineOptions(training, workers, ray_address, ray_cpus, ray_gpus, ray_retries)

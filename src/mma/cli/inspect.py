@@ -10,6 +10,7 @@ import typer
 
 from mma.cli.terminal import print_table, talk
 from mma.cli.train import Json, Settings
+from mma.interval import describe_accuracy
 from mma.text import printable
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def evaluate(folder: RunFolder, as_json: Json = False) -> None:
         print(json.dumps(found))
         return
     at = f"step {found['step']:,}, {found['images']:,} test images"
-    print(printable(f"{folder}: {found['accuracy']:.2f} % accuracy ({at})"))
+    print(printable(f"{folder}: {describe_accuracy(found['accuracy'], found['images'])} ({at})"))
     for name, value in found["per_class"].items():
         print(f"  {value:6.2f} %  {printable(name)}")
 
@@ -91,16 +92,18 @@ def query(
     strategy: Annotated[str | None, typer.Option("--strategy", help="Default: the run's own.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print which unlabeled images the run's latest model would ask about, and their scores."""
+    """Print which unlabeled images the run's latest model would ask about, their scores, and why it is these."""
     from mma.run import Run
-    from mma.training.inspect import suggest
+    from mma.training.inspect import suggest_with_reason
 
     run = Run.open(folder)
-    picks = suggest(run, n, strategy)
+    picks, why = suggest_with_reason(run, n, strategy)
     if as_json:
-        chosen = strategy or run.config()["query"]
-        print(json.dumps({"run": str(folder), "step": run.checkpoint_steps()[-1], "strategy": chosen, "picks": picks}))
+        about = {"run": str(folder), "step": run.checkpoint_steps()[-1], "strategy": strategy or run.config()["query"]}
+        print(json.dumps({**about, "why": why, "picks": picks}))
         return
+    if why:
+        talk(why)
     named = "name" in picks[0]
     print("index\tscore" + ("\tname" if named else ""))
     for pick in picks:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mma.interval import describe_accuracy
 from mma.text import printable
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ TestPhotos = Annotated[
     Path | None,
     typer.Option("--test", metavar="DIR", help="Photos to test on, in the same classes as those of --data."),
 ]
+LabelsFrom = Annotated[
+    Path | None,
+    typer.Option("--labels-from", metavar="RUN", help="Start a new run with the labels that another run has."),
+]
 Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N. Default: as before, else cpu.")]
 Threads = Annotated[
@@ -56,6 +61,7 @@ def train(
     target: Target,
     data: Photos = None,
     test: TestPhotos = None,
+    labels_from: LabelsFrom = None,
     out: Out = None,
     settings: Settings = None,
     until: Until = None,
@@ -74,7 +80,7 @@ def train(
     """
     from mma.cli.live import Live, SignalWatch, require_tensorboard
     from mma.config import config_of
-    from mma.data import load
+    from mma.data import load_data
     from mma.extensions import command
     from mma.run import Run
     from mma.training.host import Host
@@ -84,12 +90,16 @@ def train(
     on.check()  # before a folder is made
     if tensorboard:
         require_tensorboard()
-    chosen = with_photos(data, test, settings or [])
+    target = suitable_preset(target, labels_from, settings or [])
+    given = (
+        ["growth.start=1", "growth.budget=1"] if labels_from else []
+    )  # those of the other run, unless settings say more
+    chosen = with_photos(target, data, test, [*given, *(settings or [])])
     with team() as ranks:
-        run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, chosen).folder))))
+        run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, chosen, labels_from).folder))))
         again = f" {command()} train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
         with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
-            images = load(ranks.from_first_rank(lambda: config_of(run).data.name))
+            images = load_data(ranks.from_first_rank(lambda: config_of(run).data.name))
             train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=images, ranks=ranks)
         if ranks.first:
             report(run, images, again, as_json=as_json)
@@ -115,34 +125,53 @@ def team() -> Iterator[Ranks]:
             raise ValueError(f"rank {ranks.rank}: {error}") from error
 
 
-def with_photos(folder: Path | None, test: Path | None, settings: list[str]) -> list[str]:
+def suitable_preset(target: str, labels_from: Path | None, settings: list[str]) -> str:
+    """Return the preset that the labels of another run favour, where the user leaves the choice to us."""
+    if target != "photos-deep" or labels_from is None or any(setting.startswith("net=") for setting in settings):
+        return target
+    from mma.cli.terminal import talk
+    from mma.run import Run
+    from mma.training.given import choose_deep_preset
+
+    chosen, why = choose_deep_preset(Run.open(labels_from))
+    talk(f"{chosen}: {why}.")
+    return chosen
+
+
+def with_photos(target: str, folder: Path | None, test: Path | None, settings: list[str]) -> list[str]:
     """Read a folder of photos, if one is given, and return the settings with its name as the data set."""
     if folder is None:
         if test is not None:
             raise ValueError("--test goes with --data: give the folder of photos to train on as well.")
         return settings
+    from mma.config import change
     from mma.data import get_folder, photo_options
+    from mma.presets import preset
 
-    found = get_folder(folder, photo_options(folder, test))
+    side = change(preset(target), settings).net.photo_side()
+    found = get_folder(folder, photo_options(folder, test, side))
     return [f"data.name={found.name}", *settings]
 
 
-def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
+def open_or_create(target: str, out: Path | None, settings: list[str], labels_from: Path | None = None) -> Run:
     """Open the run that `target` is, or create a new one from the preset it names."""
     from mma.cli.terminal import talk
     from mma.config import change, config_of
     from mma.presets import PRESETS, preset
     from mma.run import Run
     from mma.training.begin import new_run
+    from mma.training.given import with_labels_of
 
     if target not in PRESETS and Path(target).exists():
         run = Run.open(Path(target))
-        if settings or out:
+        if settings or out or labels_from:
             raise ValueError(
                 f"{target} is a run, and a run keeps its settings. Start a new one:  mma train PRESET --set ..."
             )
         return run
+    source = None if labels_from is None else Run.open(labels_from)
     config = change(preset(target), settings)
+    config = config if source is None else with_labels_of(config, source)
     asks = config.query if config.growth.policy.name == "count" else config.growth.policy.name
     folder = out or Path("runs") / f"{config.preset}-{config.algorithm.name}-{asks}-seed{config.seed}"
     if (folder / "config.json").exists():
@@ -152,7 +181,7 @@ def open_or_create(target: str, out: Path | None, settings: list[str]) -> Run:
                 f"{folder} holds a run with other settings. Choose another --out, or go on:  mma train {folder}"
             )
         return run
-    return new_run(config, folder, say=talk)
+    return new_run(config, folder, say=talk, labels_from=source)
 
 
 def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:
@@ -184,7 +213,7 @@ def result(summary: Row, images: int) -> str:
     if summary["accuracy"] is None:
         return f"{labels} labels; there is no test set to measure accuracy on."
     at = f"step {summary['step']:,}, {images:,} test images"
-    return f"{summary['accuracy']:.2f} % accuracy with {labels} labels ({at})."
+    return f"{describe_accuracy(summary['accuracy'], images)} with {labels} labels ({at})."
 
 
 def count_test_images(run: Run, data: DataSet) -> int:

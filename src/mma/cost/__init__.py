@@ -1,7 +1,7 @@
 """What is a label worth? Interpolation, exchange rates, advice and forecasts. numpy only; never imports torch."""
 
 from mma.cost.advice import Mix, Prices, cheapest
-from mma.cost.answer import Answer, as_json, ask
+from mma.cost.answer import Analysis, as_json, ask
 from mma.cost.columns import ALREADY, NEVER, first_reach, isotonic, totals_needed
 from mma.cost.exchange import Exchange, ImagesNeeded, Interval, Ratio, Status, default_targets, exchange
 from mma.cost.sources import open_table, paper_sources
@@ -12,7 +12,7 @@ from mma.cost.table import CellMean, CostTable, table_from_cells, table_from_run
 __all__ = [
     "ALREADY",
     "NEVER",
-    "Answer",
+    "Analysis",
     "CellMean",
     "CostTable",
     "Exchange",

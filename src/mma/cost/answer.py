@@ -17,7 +17,7 @@ SMOOTH = "isotonic: each column is replaced by the closest one that never falls,
 
 
 @dataclass(frozen=True)
-class Answer:
+class Analysis:
     """The analysis of one table."""
 
     source: str
@@ -40,12 +40,12 @@ def ask(
     smooth: bool = False,
     draws: int = DRAWS,
     seed: int = 0,
-) -> Answer:
+) -> Analysis:
     """Return exchange rates for each target; with prices the cheapest mixes; with a starting point the next step."""
     if at is not None and prices is None:
         raise ValueError("What to buy next depends on prices: give --label-price and --image-price along with --at.")
     chosen = list(targets) or default_targets(table)
-    return Answer(
+    return Analysis(
         source=table.name,
         rule=SMOOTH if smooth else RAW,
         level=LEVEL,

@@ -140,6 +140,7 @@ class DataSet:
     verified: bool = True
     notes: tuple[str, ...] = ()
     quarantine: tuple[BadFile, ...] = ()
+    strangers: bool = False  # a pool image without a label is of no class: who is asked about it cannot tell
 
 
 def no_images(shape: tuple[int, int, int], classes: tuple[str, ...]) -> Images:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from mma.text import printable
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MAX_BYTES = 64 << 20
 MAX_PIXELS = 80_000_000  # below Pillow's own limit, so that ours is the one that speaks
+ORIENTATION = 0x0112  # the EXIF tag; from 5 on, width and height change places
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
@@ -61,14 +63,9 @@ def decode_all(root: Path, names: Sequence[str], side: int, *, grey: bool) -> Ph
 
 
 def read_photo(root: Path, name: str, side: int, *, grey: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Read one image as (side, side, 1 or 3) uint8, and the sha256 of its file.
-
-    It is turned upright, put on white where transparent, and squashed to a square: not cropped, because nothing tells us
-    that what matters is in the middle. Only the first frame of an animation is read. `root` must be resolved.
-    """
-    with _open_photo(root, name) as (image, key):
-        small = _upright(image, 4 * side, "L" if grey else "RGB").resize((side, side), Image.Resampling.LANCZOS)
-        return np.asarray(small, np.uint8).reshape(side, side, -1), key
+    """Read one image as (side, side, 1 or 3) uint8, and the sha256 of its file. `root` must be resolved."""
+    with open_photo(root, name) as (image, key):
+        return squash_photo(image, (side, side), grey=grey), key
 
 
 def read_unscaled_photo(root: Path, name: str, enough: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -76,33 +73,77 @@ def read_unscaled_photo(root: Path, name: str, enough: int) -> tuple[NDArray[np.
 
     A large JPEG comes smaller than it is, with `enough` pixels on each side.
     """
-    with _open_photo(root, name) as (image, key):
-        return np.array(_upright(image, enough, "RGB"), np.uint8), key
+    with open_photo(root, name) as (image, key):
+        return unscaled_photo(image, enough), key
+
+
+def squash_photo(image: Image.Image, size: tuple[int, int], *, grey: bool) -> NDArray[np.uint8]:
+    """Return an opened image at a size (width, height), as networks on pixels see it: (height, width, 1 or 3) uint8.
+
+    It is turned upright, put on white where transparent, and squashed: not cropped, because nothing tells us that what
+    matters is in the middle. Only the first frame of an animation is read.
+    """
+    whole = _upright(image, 4 * max(size), "L" if grey else "RGB")
+    # One direction after the other: Pillow would choose the order by itself, and not the same one in every version.
+    small = whole.resize((size[0], whole.height), Image.Resampling.LANCZOS).resize(size, Image.Resampling.LANCZOS)
+    return np.asarray(small, np.uint8).reshape(size[1], size[0], -1)
+
+
+def unscaled_photo(image: Image.Image, enough: int) -> NDArray[np.uint8]:
+    """Return an opened image upright and in colours, (H, W, 3) uint8; a large JPEG with `enough` pixels on each side."""
+    return np.array(_upright(image, enough, "RGB"), np.uint8)
+
+
+def read_small_photo(root: Path, name: str, enough: int) -> tuple[Image.Image, tuple[int, int], str]:
+    """Decode one image small and grey, to look at it rather than to train on it.
+
+    Return it with the width and height of the whole image, upright, and the sha256 of its file.
+    """
+    with open_photo(root, name) as (image, key):
+        _check_pixels(image)
+        width, height = image.size
+        turned = image.getexif().get(ORIENTATION, 1) >= 5
+        image.draft("L", (enough, enough))  # a JPEG's colours need not be decoded
+        return _upright(image, enough, "L"), (height, width) if turned else (width, height), key.tobytes().hex()
 
 
 @contextmanager
-def _open_photo(root: Path, name: str) -> Iterator[tuple[Image.Image, NDArray[np.uint8]]]:
+def open_photo(root: Path, name: str) -> Iterator[tuple[Image.Image, NDArray[np.uint8]]]:
+    """Open one image below `root`, which must be resolved, and hash its file. Nothing is decoded yet."""
     path = root / name
-    _check_file(path, root)
+    check_file(path, root)
     with path.open("rb") as file:
         key = hashlib.file_digest(file, "sha256").digest()  # reads a piece at a time
         with Image.open(file, formats=FORMATS) as image:  # begins at the file's first byte again
             yield image, np.frombuffer(key, np.uint8)
 
 
+def reduce_photo(image: Image.Image, enough: int) -> tuple[int, int]:
+    """Let a large JPEG be decoded at down to an eighth of its size, much faster, and return the size it will have.
+
+    An image with too many pixels is refused. Nothing is decoded yet.
+    """
+    _check_pixels(image)
+    image.draft(None, (enough, enough))
+    return image.size
+
+
 def _upright(image: Image.Image, enough: int, mode: str) -> Image.Image:
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
-    image.draft(None, (enough, enough))  # a large JPEG is decoded at down to an eighth of its size, much faster
+    reduce_photo(image, enough)
     ImageOps.exif_transpose(image, in_place=True)
     return _flat(image, mode)
 
 
-def _check_file(path: Path, root: Path) -> None:
+def _check_pixels(image: Image.Image) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
+
+
+def check_file(path: Path, root: Path) -> None:
     """Refuse what must not even be opened: anything outside the folder, pipes, devices, files of absurd length."""
-    if not path.resolve(strict=True).is_relative_to(root):
+    if not os.path.realpath(path, strict=True).startswith(os.path.join(root, "")):
         raise ValueError("it is a link that leads out of the folder")
-    about = path.stat()
+    about = os.stat(path)
     if not stat.S_ISREG(about.st_mode):
         raise ValueError("it is not a regular file")
     if about.st_size == 0:

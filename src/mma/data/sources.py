@@ -21,6 +21,7 @@ from mma.data.cache import (
 )
 from mma.data.download import fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder
+from mma.data.hard import is_hard, make_hard, parse_hard
 from mma.data.images import DataSet, Images
 from mma.data.originals import Original
 from mma.data.save import save
@@ -54,9 +55,12 @@ class Source:
     download_folder: str = ""  # shared with another source; the source's own name if empty
 
 
-def load(name: str, root: Path | None = None) -> DataSet:
+def load_data(name: str, root: Path | None = None) -> DataSet:
     """Open a data set by its name: "digits", "cifar10", "folder:NAME". Only digits needs no  mma data get  before."""
     check_known(name)
+    if is_hard(name):
+        kind, base = parse_hard(name)
+        return make_hard(load_data(base, root), kind)
     if name == DIGITS:
         return _digits()
     if not is_ready(name, root):
@@ -65,8 +69,8 @@ def load(name: str, root: Path | None = None) -> DataSet:
 
 
 def verify(name: str, root: Path | None = None) -> DataSet:
-    """Open a data set as `load` does, after every byte of it was read and compared with its digest."""
-    data = load(name, root)
+    """Open a data set as `load_data` does, after every byte of it was read and compared with its digest."""
+    data = load_data(name, root)
     if name != DIGITS:
         check_saved(data, root)
     return data
@@ -75,7 +79,7 @@ def verify(name: str, root: Path | None = None) -> DataSet:
 def get(
     name: str, root: Path | None = None, *, directory: Path | None = None, accept_hash_mismatch: bool = False
 ) -> DataSet:
-    """Make a published data set, from `directory` or the official download, and return it as `load` does.
+    """Make a published data set, from `directory` or the official download, and return it as `load_data` does.
 
     What is ready is not made again, unless a directory is given.
     """
@@ -111,22 +115,27 @@ def _notes(source: Source, train: Images, test: Images, *, official: bool) -> tu
 
 
 def get_folder(directory: Path, options: FolderOptions, root: Path | None = None) -> DataSet:
-    """Make a data set out of a directory of images, and return it as `load` does."""
+    """Make a data set out of a directory of images, and return it as `load_data` does."""
     name = folder_name(directory, options)
     check_writable(place(name, root))
     save(read_folder(directory, options), root)
     return open_saved(name, root)
 
 
-def photo_options(directory: Path, test: Path | None = None) -> FolderOptions:
-    """Return the options of a folder that is trained on directly: its name tells folders with the same last part apart."""
+def photo_options(directory: Path, test: Path | None = None, side: int | None = None) -> FolderOptions:
+    """Return the options of a folder that is trained on directly: its name tells folders with the same last part apart.
+
+    `side` is for networks that look at pixels; the same folder with another side is another data set.
+    """
     where = hashlib.sha256(f"{directory.resolve()}\n{test.resolve() if test else ''}".encode()).hexdigest()[:8]
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in directory.resolve().name).strip("-") or "photos"
-    return FolderOptions(name=f"{plain}-{where}", test=test)
+    if side is None:
+        return FolderOptions(name=f"{plain}-{where}", test=test)
+    return FolderOptions(name=f"{plain}-{where}-{side}px", test=test, side=side)
 
 
 def names(root: Path | None = None) -> list[str]:
-    """List the data sets `load` knows: the published ones and the folders that were read."""
+    """List the data sets `load_data` knows: the published ones and the folders that were read."""
     return [DIGITS, *SOURCES, *saved_folders(root)]
 
 
@@ -176,8 +185,10 @@ def _describe_saved(name: str, root: Path | None) -> DataSetInfo:
 
 def check_known(name: str) -> None:
     """Refuse a name that no data set has, with the nearest one that does."""
+    if is_hard(name):
+        return check_known(parse_hard(name)[1])
     if name in (DIGITS, *SOURCES) or name.startswith(f"{FOLDER}:"):
-        return
+        return None
     own = " A folder of images has a name of its own: folder:NAME."
     hint = own if name == FOLDER else did_you_mean(name, [DIGITS, *SOURCES, FOLDER])
     raise ValueError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")

@@ -19,6 +19,7 @@ def grid(
     seeds: int | str | Iterable[int] | None = None,
     budgets: int | str | Iterable[int] | None = None,
     scale: str | None = None,
+    features: str | None = None,
     out: str | Path | None = None,
     workers: int | None = None,
     engine: str = "local",
@@ -40,7 +41,8 @@ def grid(
         print(found.table(), found.statistics())
         found.plot("curves.svg", "learning-curves")
 
-    `settings` change all runs. A run that fails stops no other; its row has the status "failed" and a note.
+    `features` names a backbone: the paper's table on its features. `settings` change all runs. A run that fails stops no
+    other; its row has the status "failed" and a note.
     """
     from mma.experiments.engines import EngineOptions
     from mma.experiments.engines.worker import TrainingOptions
@@ -50,7 +52,7 @@ def grid(
 
     new, folder = find_or_open(
         target, None if out is None else Path(out),
-        scale=scale, seeds=seeds, methods=methods, budgets=budgets, axes=axes, settings=settings,
+        scale=scale, seeds=seeds, methods=methods, budgets=budgets, axes=axes, settings=settings, features=features,
     )  # fmt: skip
     training = TrainingOptions(device, threads, inexact)
     options = EngineOptions(training, workers or cores(), ray_address, ray_cpus, ray_gpus, ray_retries)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
+from mma.data.hard import HARD
 from mma.experiments.methods import (
     MIXMATCH,
     Experiment,
@@ -16,6 +18,7 @@ from mma.experiments.methods import (
     spending,
     split,
 )
+from mma.experiments.on_features import low_budget
 from mma.query.uncertainty import UNCERTAINTY
 
 Scale = Literal["paper", "lab"]
@@ -209,6 +212,15 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600"),
             purchases=5,
         ),
+    },
+    "low-budget-digits": {"lab": lambda: low_budget("digits", "hog", 10, 1_000)},
+    "low-budget-signs": {"lab": lambda: low_budget("folder:signs", "hog", 12, 2_000)},
+    "low-budget-fashion-mnist": {"lab": lambda: low_budget("fashion-mnist", "hog", 10, 10_000)},
+    "low-budget-cifar10": {"lab": lambda: low_budget("cifar10", "lite0", 10, 10_000)},
+    **{
+        f"hard-{name}-{kind}": {"lab": partial(low_budget, f"hard:{kind}:{name}", "hog", 10, total)}
+        for name, total in (("digits", None), ("fashion-mnist", 10_000))
+        for kind in HARD
     },
     "lock-in-digits": {"lab": lambda: lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},
     "lock-in-fashion-mnist": {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from mma.config import Config, change, from_json
-from mma.data.sources import DataSetInfo, catalogue
+from mma.data.hard import is_hard, parse_hard
+from mma.data.sources import DataSetInfo, catalogue, load_data
 from mma.experiments.axes import (
     BUDGET,
     SEED,
@@ -23,6 +25,8 @@ from mma.experiments.axes import (
 from mma.experiments.catalogue import EXPERIMENTS, experiment
 from mma.experiments.design import Grid, GridCell, Request
 from mma.experiments.methods import Experiment, Method
+from mma.experiments.on_features import SCALE, on_features
+from mma.features import parse_backbone
 from mma.presets import PRESETS, preset
 from mma.text import did_you_mean, printable
 
@@ -37,12 +41,19 @@ def from_experiment(
     methods: Values | None = None,
     budgets: Values | None = None,
     settings: SettingValues = (),
+    features: str | None = None,
 ) -> Grid:
-    """Return the grid of an experiment, or a part of it."""
+    """Return the grid of an experiment, or a part of it; with `features`, of the paper's table on features of that backbone."""
     if name not in EXPERIMENTS:
         raise ValueError(unknown_experiment(name))
+    if features is not None and (scale is not None or "paper" not in EXPERIMENTS[name]):
+        raise ValueError(
+            f"--features runs a table of the paper on features, so it takes no --scale. Tables: {', '.join(paper_tables())}."
+        )
     known, found = experiment(name, scale)
-    return from_definition(name, known, found, seeds=seeds, methods=methods, budgets=budgets, settings=settings)
+    return from_definition(
+        name, known, found, seeds=seeds, methods=methods, budgets=budgets, settings=settings, features=features
+    )
 
 
 def from_definition(
@@ -54,9 +65,14 @@ def from_definition(
     methods: Values | None = None,
     budgets: Values | None = None,
     settings: SettingValues = (),
+    features: str | None = None,
 ) -> Grid:
     """Return the grid of an experiment, from the catalogue or defined elsewhere."""
-    base = change(preset(found.preset), [*found.settings, *settings_of(settings)])
+    base = preset(found.preset)
+    if features is not None:
+        largest = max(budget for budget in found.budgets if budget not in found.only)
+        scale, base = SCALE, on_features(base, parse_backbone(features).label(), largest)
+    base = change(base, [*found.settings, *settings_of(settings)])
     request = Request(
         methods=select_methods(methods, found.methods, name),
         totals=found.totals,
@@ -164,6 +180,9 @@ def budgets_kept(grid: Grid, cell: GridCell) -> list[int]:
 
 def data_set(name: str) -> DataSetInfo:
     """Return what is known of a data set, whether it is here or not."""
+    if is_hard(name):
+        hard = load_data(name).train
+        return replace(data_set(parse_hard(name)[1]), name=name, pool=len(hard))
     for entry in catalogue():
         if entry.name == name:
             return entry
@@ -187,15 +206,25 @@ def find(
     budgets: Values | None = None,
     axes: Mapping[str, Values] | None = None,
     settings: SettingValues = (),
+    features: str | None = None,
 ) -> Grid:
     """Return the grid of an experiment, or of a preset with axes or named methods."""
     named = methods if isinstance(methods, Mapping) else None
     if named is None and not axes:
-        return from_experiment(target, scale, seeds=seeds, methods=methods, budgets=budgets, settings=settings)
-    options = {"--scale": scale, "--methods": methods if named is None else None, "--budgets": budgets}
+        return from_experiment(
+            target, scale, seeds=seeds, methods=methods, budgets=budgets, settings=settings, features=features
+        )
+    options = {
+        "--scale": scale, "--methods": methods if named is None else None, "--budgets": budgets, "--features": features
+    }  # fmt: skip
     for option in (name for name, value in options.items() if value is not None):
         raise ValueError(f"{option} belongs to an experiment's own table; with --axis every axis is yours.")
     return from_axes(target, axes or {}, settings, seeds, named)
+
+
+def paper_tables() -> list[str]:
+    """Return the experiments that are tables of the paper."""
+    return [name for name, scales in EXPERIMENTS.items() if "paper" in scales]
 
 
 def default_folder(grid: Grid) -> Path:

@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from mma.query.diversity import DIVERSITY
 from mma.settings import Settings
 
 PASSIVE = "growth.policy=passive"
+PAPER_PICKS = ("direct", "kmeans", "infoD")  # the diversifications of the paper
 
 
 class Method(Settings):
@@ -64,8 +64,7 @@ def baselines() -> dict[str, Method]:
 
 def queries(*measures: str) -> tuple[str, ...]:
     """Return the queries of some uncertainty measures, in the order of the paper's appendix."""
-    picks = tuple(DIVERSITY)
-    return tuple(f"{measure}{aug}-{pick}" for measure in measures for pick in picks for aug in (".aug", ""))
+    return tuple(f"{measure}{aug}-{pick}" for measure in measures for pick in PAPER_PICKS for aug in (".aug", ""))
 
 
 def lock_in(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mma.data import load
+from mma.data import load_data
 from mma.experiments import folder as grids
 from mma.experiments import make
 from mma.experiments.axes import SettingValues, Values
@@ -30,14 +30,22 @@ def find_or_open(
     budgets: Values | None = None,
     axes: Mapping[str, Values] | None = None,
     settings: SettingValues = (),
+    features: str | None = None,
 ) -> tuple[Grid, Path]:
     """Return the grid that the options describe, or the one in the folder `target`, and its folder. Nothing is written."""
     if axes or isinstance(methods, Mapping) or target in EXPERIMENTS or not Path(target).is_dir():
         grid = make.find(
-            target, scale=scale, seeds=seeds, methods=methods, budgets=budgets, axes=axes, settings=settings
+            target,
+            scale=scale,
+            seeds=seeds,
+            methods=methods,
+            budgets=budgets,
+            axes=axes,
+            settings=settings,
+            features=features,
         )
         return grid, out or make.default_folder(grid)
-    if any(option is not None for option in (scale, seeds, methods, budgets, out)) or settings:
+    if any(option is not None for option in (scale, seeds, methods, budgets, out, features)) or settings:
         raise ValueError(
             f"{target} is a grid, and a grid goes on as it is. Add to it with the command that made it and --out {target}."
         )
@@ -60,7 +68,7 @@ def train_missing(
     new: Grid, folder: Path, engine: str, options: EngineOptions, progress: GridProgress, command: str = ""
 ) -> None:
     """Train every run of the request that is not done. The folder is locked meanwhile."""
-    load(new.base["data"]["name"])  # says how to get the data, before a hundred runs fail to find it
+    load_data(new.base["data"]["name"])  # says how to get the data, before a hundred runs fail to find it
     with grids.locked(folder):
         merged = grids.adopt(folder, new)
         if command:

@@ -23,7 +23,8 @@ from mma.features.views import StoredViews
 from mma.text import did_you_mean
 
 BLOCK = 1_024  # rows written at a time, and what a task on a cluster computes
-CHUNK = 16_384  # rows read at a time when all are walked
+CHUNK = 16_384  # rows read at a time when many are walked
+AVERAGED = 131_072  # images that the mean is taken over, at most
 Engine = Literal["local", "ray"]
 
 
@@ -84,11 +85,12 @@ class Features:
         return np.asarray(self.stored[self.rows[index], view])
 
     def centring(self) -> Centring:
-        """Return the mean over the plain images, a chunk at a time."""
-        total = np.zeros(self.width, np.float64)
-        for start in range(0, len(self), CHUNK):
-            total += self.take(np.arange(start, min(start + CHUNK, len(self)))).sum(axis=0, dtype=np.float64)
-        return Centring((total / max(len(self), 1)).astype(np.float32))
+        """Return the mean over the plain images, at most AVERAGED of them, spread evenly."""
+        total, count = np.zeros(self.width, np.float64), min(len(self), AVERAGED)
+        for start in range(0, count, CHUNK):
+            rows = np.arange(start, min(start + CHUNK, count)) * len(self) // count
+            total += self.take(rows).sum(axis=0, dtype=np.float64)
+        return Centring((total / max(count, 1)).astype(np.float32))
 
 
 def features(

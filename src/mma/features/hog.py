@@ -47,10 +47,9 @@ class HogNetwork(nn.Module):
         """Return the blocks of each image, row by row."""  # (B, side, side, 3) -> (B, blocks * block^2 * orientations)
         cells = self.histograms(images.permute(0, 3, 1, 2).float())  # (B, orientations, cells, cells)
         b = self.settings.block
-        blocks = (
-            cells.unfold(2, b, 1).unfold(3, b, 1).permute(0, 2, 3, 4, 5, 1)
-        )  # (B, rows, columns, b, b, orientations)
-        x = blocks.flatten(3)
+        n = self.settings.side // self.settings.cell - b + 1  # blocks in a row
+        shifted = [cells[:, :, i : i + n, j : j + n] for i in range(b) for j in range(b)]  # unlike unfold, ONNX has it
+        x = torch.stack(shifted, 2).permute(0, 3, 4, 2, 1).flatten(3)  # (B, rows, columns, b * b * orientations)
         x = (x / (x.square().sum(3, keepdim=True) + EPS**2).sqrt()).clamp(max=CLIP)
         x = x / (x.square().sum(3, keepdim=True) + EPS**2).sqrt()
         return x.flatten(1)
@@ -61,6 +60,7 @@ class HogNetwork(nn.Module):
         square, strongest = (down * down + right * right).max(1, keepdim=True)  # whole numbers: ties are exact
         length = square.sqrt()
         down, right = down.gather(1, strongest), right.gather(1, strongest)
+        right = torch.where(square == 0, 1.0, right)  # no gradient, no direction: elsewhere than here that may be NaN
         angle = torch.atan2(down, right).remainder(math.pi)
         n = self.settings.orientations
         bins = (angle * (n / math.pi)).long().clamp(max=n - 1)  # rounding may reach the end of the range

@@ -93,6 +93,12 @@ class PhotoFiles:
         if not np.array_equal(key, self.keys[row]):
             was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
             raise ValueError(f"{name} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
+        if min(photo.shape[:2]) < SMALLEST:
+            height, width = photo.shape[:2]
+            raise ValueError(
+                f"{name} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take it out of "
+                f"the folder and make the data set again:  mma data get folder --from {printable(str(self.root))}"
+            )
         small: NDArray[np.uint8] = squash(photo[None], side)[0]
         return small
 

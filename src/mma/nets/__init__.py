@@ -7,6 +7,7 @@ from mma.nets.head import Head, HeadNet
 from mma.nets.init import initialise
 from mma.nets.network import GroupedNetwork, Net, Network, Shape, without_embeddings
 from mma.nets.small import Small, SmallNet
+from mma.nets.tuned import Tuned, TunedLite0, TunedLite1, TunedLite2, TunedMobileNetV2, TunedNet
 from mma.nets.wrn import SameConv2d, WideResNet, Wrn
 
 __all__ = [
@@ -22,10 +23,25 @@ __all__ = [
     "Shape",
     "Small",
     "SmallNet",
+    "Tuned",
+    "TunedLite0",
+    "TunedLite1",
+    "TunedLite2",
+    "TunedMobileNetV2",
+    "TunedNet",
     "WideResNet",
     "Wrn",
     "initialise",
     "without_embeddings",
 ]
 
-NETS: dict[str, type[Net]] = {"wrn": Wrn, "small": Small, "fast": Fast, "head": Head}
+NETS: dict[str, type[Net]] = {
+    "wrn": Wrn,
+    "small": Small,
+    "fast": Fast,
+    "head": Head,
+    "lite0": TunedLite0,
+    "lite1": TunedLite1,
+    "lite2": TunedLite2,
+    "mobilenetv2": TunedMobileNetV2,
+}

@@ -1,4 +1,4 @@
-"""A head for stored features: one dense layer, or two. A round takes a second."""
+"""A head for stored features: one dense layer, or two. A round takes less than a second."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from mma.nets.logistic import choose_parts, fit_logistic
-from mma.nets.network import Net, Shape
+from mma.nets.logistic import choose_parts, everything, fit_logistic, thread_pools
+from mma.nets.network import GroupedNetwork, Net, Shape
 
 
 class Head(Net):
@@ -21,8 +21,9 @@ class Head(Net):
     takes: ClassVar[str] = "features"
     hidden: int = Field(default=0, ge=0)  # units of a hidden layer; 0 = none
     start: Literal["logistic", "zero"] = "logistic"  # a hidden layer always starts at random
-    penalty: float = Field(default=0.0001, gt=0.0)  # of the logistic regression: its L2 weight, per label
+    penalty: float = Field(default=0.00001, gt=0.0)  # of the logistic regression: its L2 weight, per label
     choose: bool = True  # which parts of joined features to use, by cross-validation on the labels
+    folds: int = Field(default=3, ge=0)  # heads trained without a part of the labels, to find the temperature; 0 = none
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Return the head for feature vectors whose parts have these lengths."""
@@ -33,6 +34,7 @@ class Head(Net):
         super().reset(module, rng)
         assert isinstance(module, HeadNet)
         module.gate.fill_(1.0)
+        module.head.temperature.fill_(1.0)
         if not self.hidden:
             nn.init.zeros_(module.head.weight)
 
@@ -40,20 +42,42 @@ class Head(Net):
         """Choose the parts of the features that tell the labels apart best, and start from a logistic regression."""
         assert isinstance(module, HeadNet)
         features, labels = x.cpu().numpy(), y.cpu().numpy()
-        found = choose_parts(features, labels, module.parts, self.penalty) if self.choose else None
-        with torch.no_grad():
-            if found is not None:
-                module.gate.copy_(torch.from_numpy(found.gate))
-            if self.start == "logistic" and not self.hidden:
-                weight, bias = fit_logistic(
-                    features * module.gate.cpu().numpy(), labels, len(module.head.bias), self.penalty
-                )
-                module.head.weight.copy_(torch.from_numpy(weight))
-                module.head.bias.copy_(torch.from_numpy(bias))
-        return None if found is None else {"parts": found.parts, "accuracies": found.accuracies, "why": found.why}
+        found = everything(module.parts, {}, "nothing was compared: net.choose=false")
+        with thread_pools().limit(limits=1):  # one thread: the same numbers on every machine
+            if self.choose:
+                found = choose_parts(features, labels, module.parts, self.penalty)
+        self.start_with(module, x, y, torch.from_numpy(found.gate))
+        return {"parts": found.parts, "accuracies": found.accuracies, "why": found.why}
+
+    @torch.no_grad()
+    def start_with(self, module: HeadNet, x: Tensor, y: Tensor, gate: Tensor) -> None:
+        """Use some of the features, and start from a logistic regression on them."""
+        module.gate.copy_(gate)
+        if self.start != "logistic" or self.hidden:
+            return
+        features = (x.cpu() * gate.cpu()).numpy()
+        with thread_pools().limit(limits=1):
+            weight, bias = fit_logistic(features, y.cpu().numpy(), len(module.head.bias), self.penalty)
+        module.head.weight.copy_(torch.from_numpy(weight))
+        module.head.bias.copy_(torch.from_numpy(bias))
 
 
-class HeadNet(nn.Module):
+class Calibrated(nn.Linear):
+    """A dense layer whose logits are divided by a temperature when it is used, and not while it is trained."""
+
+    temperature: Tensor
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__(inputs, classes)
+        self.register_buffer("temperature", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""  # (B, inputs) -> (B, classes)
+        logits = super().forward(x)
+        return logits if self.training else logits / self.temperature
+
+
+class HeadNet(GroupedNetwork):
     """features() lets the chosen parts through; the embedding is what the last dense layer sees."""
 
     gate: Tensor
@@ -63,7 +87,7 @@ class HeadNet(nn.Module):
         self.parts, width = tuple(shape), sum(shape)
         self.register_buffer("gate", torch.ones(width))  # 1 for the numbers that are used, 0 for the others
         self.hidden = nn.Linear(width, hidden) if hidden else None
-        self.head = nn.Linear(hidden or width, classes)
+        self.head = Calibrated(hidden or width, classes)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the numbers the last layer sees."""  # (B, D) -> (B, D) or (B, hidden)
@@ -71,6 +95,11 @@ class HeadNet(nn.Module):
         return x if self.hidden is None else F.relu(self.hidden(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""  # (B, classes)
+        """Return the logits; calibrated in evaluation mode."""  # (B, classes)
         logits: Tensor = self.head(self.features(x))
+        return logits
+
+    def joined(self, x: Tensor, groups: int) -> Tensor:
+        """Return the logits of several batches at once: nothing here mixes the images of a batch."""
+        logits: Tensor = self(x)
         return logits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -35,6 +35,14 @@ class Net(Settings):
     def start_from(self, module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any] | None:
         """Start from the labeled images, after each `reset`; return what to write down about it. Most networks do not."""
         return None
+
+    def photo_side(self) -> int | None:
+        """Return the side, in pixels, at which a folder of photos is best stored for this network; None = the usual one."""
+        return None
+
+    def rates(self, module: nn.Module) -> Mapping[str, float]:
+        """Return factors of the learning rate and of the decay by parameter name; those that are not named have 1."""
+        return {}
 
 
 @runtime_checkable

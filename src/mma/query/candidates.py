@@ -36,6 +36,49 @@ class Candidates:
         return len(self.index)
 
 
+@dataclass(frozen=True, eq=False)
+class Labeled:
+    """The images that have a label, as the query sees them: embeddings from the same network as those of the candidates.
+
+    `labels` holds class numbers, -1 for an image that people could not tell. Without it all labels are unknown.
+    """
+
+    features: Floats | None = None  # (L, D); None = none
+    labels: Ints | None = None  # (L,)
+
+    def __post_init__(self) -> None:
+        count = 0 if self.features is None else len(self.features)
+        labels = np.full(count, -1) if self.labels is None else np.asarray(self.labels)
+        if labels.shape != (count,) or (count and labels.dtype.kind not in "iu"):
+            raise ValueError(
+                f"The labeled set has labels of shape {labels.shape} and type {labels.dtype}, but {count} embeddings. "
+                "Pass one whole number for each: its class, or -1."
+            )
+        object.__setattr__(self, "labels", labels.astype(np.int64, copy=False))
+        if self.features is not None:
+            object.__setattr__(self, "features", _check_features(self.features, count, "labeled set's"))
+
+    def __len__(self) -> int:
+        return 0 if self.features is None else len(self.features)
+
+    @property
+    def classes(self) -> Ints:
+        """The labels (L,), -1 where unknown."""
+        assert self.labels is not None  # set when it was made
+        return self.labels
+
+    def features_like(self, features: Floats) -> Floats:
+        """Return the embeddings (L, D), as wide as those of the candidates; without any, an empty matrix."""
+        if self.features is None or not len(self.features):
+            return np.zeros((0, features.shape[1]), np.float32)
+        if self.features.shape[1] != features.shape[1]:
+            raise ValueError(
+                f"The labeled set's embeddings have {self.features.shape[1]} numbers and the candidates' "
+                f"{features.shape[1]}. Compute both with the same network."
+            )
+        return self.features
+
+
 def _check_index(index: Ints) -> Ints:
     index = np.asarray(index)
     if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
@@ -66,24 +109,25 @@ def _check_probs(probs: Floats, n: int) -> Floats:
     return probs
 
 
-def _check_features(features: Floats, n: int) -> Floats:
+def _check_features(features: Floats, n: int, whose: str = "candidates'") -> Floats:
     with np.errstate(over="ignore"):  # a float64 too large for float32 becomes inf and is refused below
-        features = _matrix(features, "features", n).astype(np.float32, copy=False)
+        features = _matrix(features, "features", n, whose).astype(np.float32, copy=False)
     # The extremes carry any NaN or infinity with them, without a mask as large as the pool.
     if features.size and not np.isfinite([features.min(), features.max()]).all():
         raise ValueError(
-            "The candidates' features hold NaN, an infinity, or numbers beyond float32: distances between images mean "
-            "nothing then. The network that made them has probably diverged; take its last good checkpoint."
+            f"The {whose} features hold NaN, an infinity, or numbers beyond float32: "
+            "distances between images mean nothing then. The network that made them has probably diverged; take its last good "
+            "checkpoint."
         )
     return features
 
 
-def _matrix(values: Floats, name: str, n: int) -> Floats:
+def _matrix(values: Floats, name: str, n: int, whose: str = "candidates'") -> Floats:
     values = np.asarray(values)
     if values.ndim != 2 or len(values) != n or values.shape[1] == 0:
         wide = "classes" if name == "probs" else "D"
         raise ValueError(
-            f"The candidates' {name} have shape {values.shape}, but with {n} indices they must be ({n}, {wide}): "
-            "one row per image, in the order of the index."
+            f"The {whose} {name} have shape {values.shape}, but with {n} indices they "
+            f"must be ({n}, {wide}): one row per image, in the order of the index."
         )
     return values if values.dtype.kind == "f" else values.astype(np.float64)

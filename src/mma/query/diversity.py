@@ -69,6 +69,17 @@ def most_uncertain(scores: Floats, features: Floats, n: int, rng: Generator) -> 
     return _order(scores, rng)[:n]
 
 
+def by_chance(scores: Floats, features: Floats, n: int, rng: Generator) -> Ints:
+    """Draw n rows without replacement, in proportion to their scores (power acquisition, arXiv:2106.12059, beta = 1).
+
+    The largest of log score + Gumbel noise are such a draw. Rows that score zero come last. Cost: one sort.
+    """
+    with np.errstate(divide="ignore"):
+        noisy = np.log(scores) + rng.gumbel(size=len(scores))
+    drawn = _order(noisy, rng)[:n]
+    return drawn[np.argsort(-scores[drawn], kind="stable")]
+
+
 def most_uncertain_per_cluster(scores: Floats, features: Floats, n: int, rng: Generator) -> Ints:
     """Return the most uncertain rows of each of 20 clusters of the embeddings, in proportion to the clusters' sizes."""
     order = _order(scores, rng)
@@ -144,4 +155,5 @@ DIVERSITY: dict[str, Diversity] = {
     "direct": Diversity(),
     "kmeans": Diversity(pick=most_uncertain_per_cluster, needs_features=True),
     "infoD": Diversity(reweigh=information_density, needs_features=True),
+    "power": Diversity(pick=by_chance),
 }

@@ -1,4 +1,4 @@
-"""A query by its name in the paper: `diff2.aug-kmeans`, `max-infoD`, `random`."""
+"""A query by its name: the paper's `diff2.aug-kmeans`, `max-infoD`, `random`; and whole strategies such as `herding`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from mma.query.candidates import Candidates, Floats, Ints
+from mma.query.candidates import Candidates, Floats, Ints, Labeled
 from mma.query.diversity import DIVERSITY
+from mma.query.strategies import STRATEGIES
 from mma.query.uncertainty import UNCERTAINTY
 from mma.rng import rng as seeded
 from mma.text import did_you_mean, printable
 
 AUG_VIEWS = 2  # Paper: "We choose K = 2 to stay consistent with the setting of MixMatch"
 RANDOM = "random"
+NOTHING = Labeled()
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,20 +26,30 @@ class Selection:
 
     index: Ints  # (n,) taken from candidates.index
     scores: Floats  # (n,)
+    why: str = ""  # one sentence, where the query decides how it asks
 
 
 @dataclass(frozen=True)
 class Query:
-    """Uncertainty x diversification. `uncertainty=None` is `random`: every image scores the same, ties are shuffled.
+    """Uncertainty x diversification, or a whole `strategy`. `Query(None)` is `random`: all scores are equal, ties are shuffled.
 
-    The names are the keys of the tables UNCERTAINTY and DIVERSITY, which may get new entries at any time.
+    The names are the keys of the tables UNCERTAINTY, DIVERSITY and STRATEGIES, which may get new entries at any time.
     """
 
     uncertainty: str | None
     aug: bool = False
     diversity: str = "direct"
+    strategy: str | None = None
 
     def __post_init__(self) -> None:
+        if self.strategy is not None:
+            if self.strategy not in STRATEGIES or (self.uncertainty, self.aug, self.diversity) != (
+                None,
+                False,
+                "direct",
+            ):
+                raise ValueError(_unknown(self.strategy))
+            return
         known = self.uncertainty is None or self.uncertainty in UNCERTAINTY
         if not known or self.diversity not in DIVERSITY:
             raise ValueError(_unknown(str(self)))
@@ -56,6 +68,8 @@ class Query:
         raise ValueError(_unknown(name))
 
     def __str__(self) -> str:
+        if self.strategy is not None:
+            return self.strategy
         if self.uncertainty is None and not self.aug and self.diversity == "direct":
             return RANDOM
         return f"{self.uncertainty}{'.aug' if self.aug else ''}-{self.diversity}"
@@ -68,20 +82,37 @@ class Query:
     @property
     def needs_probs(self) -> bool:
         """Whether the candidates must come with probabilities."""
-        return self.uncertainty is not None
+        return STRATEGIES[self.strategy].needs_probs if self.strategy else self.uncertainty is not None
+
+    @property
+    def needs_labeled(self) -> bool:
+        """Whether the embeddings of the labeled images matter to it."""
+        return self.strategy is not None and STRATEGIES[self.strategy].needs_labeled
 
     @property
     def needs_features(self) -> bool:
         """Whether the candidates must come with embeddings."""
-        return DIVERSITY[self.diversity].needs_features
+        return STRATEGIES[self.strategy].needs_features if self.strategy else DIVERSITY[self.diversity].needs_features
+
+    @property
+    def before_model(self) -> bool:
+        """Whether it can choose by embeddings alone, before there is a model."""
+        return self.strategy is not None and (STRATEGIES[self.strategy].before_model or not self.needs_probs)
 
     @property
     def looks(self) -> int:
         """Forward passes per image that may be asked about."""
-        return self.views + (self.aug and self.needs_features) if self.needs_probs else 0
+        return self.views + (self.aug and self.needs_features) if self.needs_probs else int(self.needs_features)
 
     def scores(self, candidates: Candidates) -> Floats:
-        """Return the scores (N,) that selection goes by: a larger one is asked sooner. All 0 for `random`."""
+        """Return the scores (N,) that selection goes by: a larger one is asked sooner. All 0 for `random`.
+
+        A whole strategy has none: what an image is worth to it depends on the others it picks.
+        """
+        if self.strategy is not None:
+            raise ValueError(
+                f"The query {self} scores images only together. Call selection(...): it returns the scores."
+            )
         if self.uncertainty is None:
             return np.zeros(len(candidates))
         uncertainty = UNCERTAINTY[self.uncertainty](self._require("probs", candidates.probs))
@@ -90,30 +121,38 @@ class Query:
         self._check_scores(f"The diversification '{self.diversity}'", scores, candidates)
         return scores
 
-    def select(self, candidates: Candidates, n: int, rng: Generator | int) -> Ints:
+    def select(self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled = NOTHING) -> Ints:
         """Return the n images to ask about, highest score first; all of them when there are no more than n.
 
-        `rng` is a seed or a numpy generator; it breaks ties and starts k-means.
+        `rng` is a seed or a numpy generator; it breaks ties and starts k-means. `labeled` are the images that have a label.
         """
-        return self.selection(candidates, n, rng).index
+        return self.selection(candidates, n, rng, labeled).index
 
-    def selection(self, candidates: Candidates, n: int, rng: Generator | int) -> Selection:
-        """Return what `select` returns, with the scores."""
+    def selection(self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled = NOTHING) -> Selection:
+        """Return what `select` returns, with the scores and the reason."""
         if n < 0:
             raise ValueError(f"A query for {n} images makes no sense. Ask for 0 or more.")
+        n, generator = min(n, len(candidates)), as_generator(rng)
+        if self.strategy is not None:
+            return self._by_strategy(self.strategy, candidates, labeled, n, generator)
         scores = self.scores(candidates)
-        n = min(n, len(candidates))
-        rows = np.asarray(DIVERSITY[self.diversity].pick(scores, self._features(candidates), n, as_generator(rng)))
-        if (
-            rows.shape != (n,)
-            or len(set(rows.tolist())) != n
-            or (n and not 0 <= rows.min() <= rows.max() < len(scores))
-        ):
-            raise ValueError(
-                f"The diversification '{self.diversity}' must pick {n} different rows below {len(scores)}, but returned "
-                f"{rows.tolist()[:5]}{'...' if rows.size > 5 else ''} of shape {rows.shape}."
-            )
+        rows = np.asarray(DIVERSITY[self.diversity].pick(scores, self._features(candidates), n, generator))
+        _check_rows(f"The diversification '{self.diversity}'", rows, n, len(scores))
         return Selection(candidates.index[rows], scores[rows])
+
+    def _by_strategy(self, name: str, candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Selection:
+        if self.needs_probs and not STRATEGIES[name].before_model:
+            self._require("probs", candidates.probs)
+        if self.needs_features:
+            self._require("features", candidates.features)
+        if n == 0:
+            return Selection(candidates.index[:0], np.zeros(0), "nothing was asked for")
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
+
+        with threadpool_limits(1):  # sums of several threads differ in the last digit, and with them the choice
+            picks = STRATEGIES[name].pick(candidates, labeled, n, rng)
+        _check_rows(f"The strategy '{name}'", picks.rows, n, len(candidates))
+        return Selection(candidates.index[picks.rows], picks.scores.astype(np.float64), picks.why)
 
     def _check_scores(self, who: str, scores: Floats, candidates: Candidates) -> None:
         if np.shape(scores) != (len(candidates),) or not np.isfinite(scores).all():
@@ -135,6 +174,14 @@ class Query:
         return values
 
 
+def _check_rows(who: str, rows: Ints, n: int, count: int) -> None:
+    if rows.shape != (n,) or len(set(rows.tolist())) != n or (n and not 0 <= rows.min() <= rows.max() < count):
+        raise ValueError(
+            f"{who} must pick {n} different rows below {count}, but returned "
+            f"{rows.tolist()[:5]}{'...' if rows.size > 5 else ''} of shape {rows.shape}."
+        )
+
+
 def as_generator(rng: Generator | int) -> Generator:
     """Return a generator for a seed; a generator is returned as it is."""
     if isinstance(rng, Generator):
@@ -154,6 +201,7 @@ def _every_query() -> Iterator[Query]:
         for aug in (False, True):
             yield from (Query(uncertainty, aug, diversity) for diversity in list(DIVERSITY))
     yield Query(None)
+    yield from (Query(None, strategy=name) for name in list(STRATEGIES))
 
 
 def _unknown(name: str) -> str:
@@ -166,7 +214,7 @@ def _unknown(name: str) -> str:
     short = f"{name}-direct"
     hint = f" Did you mean '{short}'?" if short in names() else did_you_mean(name, names())
     return (
-        f"No query '{printable(name)}'.{hint} A query is 'random' or one of {', '.join(UNCERTAINTY)}, then .aug or "
-        f"nothing, then one of -{', -'.join(DIVERSITY)}: for example 'diff2.aug-kmeans'. One from "
-        "your own code needs  mma --use MODULE"
+        f"No query '{printable(name)}'.{hint} A query is 'random', one of {', '.join(STRATEGIES)}, or one of "
+        f"{', '.join(UNCERTAINTY)}, then .aug or nothing, then one of -{', -'.join(DIVERSITY)}: for example "
+        "'diff2.aug-kmeans'. One from your own code needs  mma --use MODULE"
     )

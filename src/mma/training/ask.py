@@ -9,13 +9,15 @@ import numpy as np
 from mma.data import Images, start_set
 from mma.files import Row
 from mma.growth import Round
-from mma.query import Candidates, Query, Selection
+from mma.query import Candidates, Labeled, Query, Selection
 from mma.rng import rng
 from mma.run import HELD_OUT
 from mma.training.buying import buy, labels_bought
-from mma.training.evaluate import candidates
+from mma.training.evaluate import batches, candidates, embeddings
 from mma.training.job import Job
 from mma.training.oracle import DECLINED, Oracle, Selective
+
+COVERED = 40_000  # images that a start set on features is chosen from; they fit into memory, however long the vectors
 
 
 def grow(job: Job, round: Round, oracle: Oracle) -> bool:
@@ -113,15 +115,15 @@ def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
     attempt = sum(row["round"] == round.index for row in job.run.read("queries"))
     if round.index == 0 and attempt == 0:
         how = job.config.growth.start_set
-        write_query(job, round, f"start-{how}", lambda: pick_by_seed(job, free, count, how))
+        write_query(job, round, f"start-{how}", lambda: pick_start(job, free, count, how))
     elif round.index == 0 or job.config.query == "random":
         # Random picks go on in the order of a passive draw: at the budget both have the same labels, so that they
         # differ by growing alone.
         write_query(job, round, "random", lambda: pick_by_seed(job, free, count, "uniform"))
     else:
         query, draw = Query.parse(job.config.query), rng(job.config.seed, "select", round.index, attempt)
-        found = look(job, free, query, round.index)  # all processes share this work
-        write_query(job, round, str(query), lambda: query.selection(found, count, draw))
+        found, labeled = look(job, free, query, round.index)  # all processes share this work
+        write_query(job, round, str(query), lambda: query.selection(found, count, draw, labeled))
 
 
 def draw_held_out(job: Job, round: Round, free: np.ndarray, count: int) -> None:
@@ -150,9 +152,24 @@ def write_query(job: Job, round: Round, strategy: str, pick: Callable[[], Select
             "keys": [job.data.train.key(int(i)) for i in picked.index],
             "scores": [float(f"{float(score):.6g}") for score in picked.scores],  # keeps the file readable
         }
-        return [row]
+        return [{**row, "why": picked.why} if picked.why else row]
 
     job.run.append("queries", rows)
+
+
+def pick_start(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
+    """Pick the first images to label. Stored features show better than pixels what lies apart, so coverage goes by them."""
+    if how == "query" or (how == "coverage" and job.config.views.kind == "features"):
+        return pick_by_features(job, free, count, Query.parse(job.config.query if how == "query" else "herding"))
+    return pick_by_seed(job, free, count, how)
+
+
+def pick_by_features(job: Job, free: np.ndarray, count: int, query: Query) -> Selection:
+    """Pick by stored features, before there is a model."""
+    draw, most = rng(job.config.seed, "coverage"), max(COVERED, 2 * count)
+    shown = np.sort(draw.choice(free, most, replace=False)) if len(free) > most else free
+    features = np.concatenate([job.views.plain(part).cpu().numpy() for part in batches(job.views, shown)])
+    return query.selection(Candidates(shown, features=features), count, draw)
 
 
 def pick_by_seed(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
@@ -160,8 +177,17 @@ def pick_by_seed(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
     return Selection(start_set(job.data.train, free, count, job.config.seed, how), np.zeros(count))
 
 
-def look(job: Job, free: np.ndarray, query: Query, round: int) -> Candidates:
-    """Let the teacher look at the images that may be asked about."""
+def look(job: Job, free: np.ndarray, query: Query, round: int) -> tuple[Candidates, Labeled]:
+    """Let the teacher look at the images that may be asked about, and at those that were, if the query wants to know them."""
     job.state.teacher.eval()
     views = job.views.at(job.state.step - 1)  # of the size it was trained with
-    return candidates(job.state.teacher, views, free, query, job.config.seed, round, job.ranks)
+    found = candidates(job.state.teacher, views, free, query, job.config.seed, round, job.ranks)
+    held = job.run.held_out()
+    asked = {index: label for index, label in job.run.answers().items() if index not in held}
+    if not query.needs_labeled or not asked:
+        return found, Labeled()
+    index = np.fromiter(asked, np.int64, len(asked))
+    features = embeddings(job.state.teacher, views, index, job.ranks)
+    return found, Labeled() if features is None else Labeled(
+        features, np.fromiter(asked.values(), np.int64, len(asked))
+    )

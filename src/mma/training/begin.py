@@ -8,28 +8,39 @@ import numpy as np
 import torch
 
 from mma.config import Config
-from mma.data import DataSet, load, nested_order
+from mma.data import DataSet, load_data, nested_order
 from mma.rng import rng
 from mma.run import Run, check_vacant
+from mma.training.given import given_logs, with_labels_of
 from mma.training.state import start
 from mma.views.views import Say, keep_quiet
 
 LEAST_CLASSES = 2
 
 
-def new_run(config: Config, folder: Path, data: DataSet | None = None, say: Say = keep_quiet) -> Run:
+def new_run(
+    config: Config,
+    folder: Path,
+    data: DataSet | None = None,
+    say: Say = keep_quiet,
+    *,
+    labels_from: Run | None = None,
+) -> Run:
     """Make the folder of a new run, after checking that its data, classes, budget and network go together.
 
-    Features that are not stored yet are computed here; `say` hears how far that is.
+    Features that are not stored yet are computed here; `say` hears how far that is. The labels of another run,
+    `labels_from`, become its start set.
     """
+    config = config if labels_from is None else with_labels_of(config, labels_from)
     check_vacant(folder)
-    data = data or load(config.data.name)
+    data = data or load_data(config.data.name)
     check_data(config, data)
     split_pool(config, data)
     device = torch.device("cpu")
     views = config.views.open(data, device, config.growth.steps, say)
     start(config, views.shape, len(data.train.classes), device)  # a network that does not fit says so
-    return Run.create(folder, config.model_dump(mode="json"))
+    logs = {} if labels_from is None else given_logs(labels_from, data.train)
+    return Run.create(folder, config.model_dump(mode="json"), logs)
 
 
 def check_data(config: Config, data: DataSet) -> None:

@@ -60,7 +60,7 @@ def candidates(
     Processes share the work, and the first of them has what was found.
     """
     if not query.needs_probs:
-        return Candidates(index)
+        return Candidates(index, features=embeddings(net, views, index, ranks) if query.needs_features else None)
     mine = ranks.portion(list(enumerate(batches(views, index))))
     count = sum(len(part) for _, part in mine)
     probs, features = Rows(count), Rows(count)
@@ -73,6 +73,16 @@ def candidates(
         logits = [net(views.weak(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
         probs.add(torch.stack([view.softmax(1) for view in logits]).mean(0))
     return Candidates(index, ranks.gather(probs.array), ranks.gather(features.array) if query.needs_features else None)
+
+
+@torch.inference_mode()
+def embeddings(net: nn.Module, views: Views, index: np.ndarray, ranks: Ranks = ALONE) -> np.ndarray | None:
+    """Return the embeddings (N, D) of plain images (at least one). Processes share the work; the first has the result."""
+    mine = ranks.portion(batches(views, index))
+    found = Rows(sum(len(part) for part in mine))
+    for part in mine:
+        found.add(net.features(views.plain(part)))  # type: ignore[operator]
+    return ranks.gather(found.array)
 
 
 class Rows:

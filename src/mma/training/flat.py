@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,15 @@ class Flat:
         for name, shape in self.shapes.items():
             yield name, in_shape(vector[begin : begin + math.prod(shape)], shape)
             begin += math.prod(shape)
+
+    def spread(self, factors: Mapping[str, float]) -> Tensor | None:
+        """Return a vector of this layout that holds each parameter's factor, 1 where none is given; None without any."""
+        if not factors:
+            return None
+        vector = torch.ones_like(self.vector)
+        for name, part in self.views(vector):
+            part.fill_(factors.get(name, 1.0))
+        return vector
 
     def convolution_kernels(self, vector: Tensor) -> Iterator[Tensor]:
         """Cut the kernels of convolutions out of such a vector, as they lie there: (outputs, height, width, inputs)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -87,6 +89,17 @@ def suitable_threads(net: nn.Module, example: Tensor, batch: int) -> int:
     It follows from the network and its images alone, so that every machine with as many cores chooses alike.
     """
     return 1 if batch * forward_flop(net, example) < SMALL_FORWARD else cores()
+
+
+@contextmanager
+def training_threads(net: nn.Module, example: Tensor, batch: int) -> Iterator[None]:
+    """Train with as many threads as a run would, and put the caller's number back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(suitable_threads(net, example, batch))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def fill_in(run: Run, asked: Host) -> Host:

@@ -1,4 +1,4 @@
-"""Look at a trained run: test its model, predict with it, ask what it would label next. Nothing is changed."""
+"""Look at a trained run: test its model, ask what it would label next. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mma.data import Images
+from mma.interval import exact_interval
 from mma.query import Query
 from mma.rng import rng
 from mma.run import Run
 from mma.training.ask import free_images, look
-from mma.training.evaluate import percent_correct, probabilities
+from mma.training.evaluate import correct, percent_correct, probabilities
 from mma.training.job import Job, look_at
 
 
@@ -35,26 +35,18 @@ def evaluate(run: Run | Path | str) -> dict[str, Any]:
         for k, name in enumerate(job.data.test.classes)
         if (truth == k).any()
     }
+    low, high = (round(100 * end, 6) for end in exact_interval(correct(probs, truth), len(known)))
     found = {"step": job.state.step, "images": len(known), "accuracy": percent_correct(probs, truth)}
-    return {"run": str(job.run.folder), **found, "per_class": per_class}
-
-
-def predict(run: Run | Path | str, pixels: np.ndarray) -> np.ndarray:
-    """Return the class probabilities of images of the run's own size. (N, H, W, C) uint8 -> (N, classes)"""
-    job = open_run(run)
-    pixels = np.asarray(pixels)
-    if pixels.shape[1:] != job.data.train.shape:
-        raise ValueError(
-            f"the run was trained on images of shape {job.data.train.shape} (height, width, channels); these have shape "
-            f"{pixels.shape[1:]}."
-        )
-    images = Images(pixels, np.full(len(pixels), -1), job.data.train.classes)
-    views = job.views.of(images).at(job.state.step - 1)
-    return probabilities(job.state.teacher, views, np.arange(len(images)))
+    return {"run": str(job.run.folder), **found, "low": low, "high": high, "per_class": per_class}
 
 
 def suggest(run: Run | Path | str, n: int, strategy: str | None = None) -> list[dict[str, Any]]:
     """Return the n unlabeled images that a run's latest model would ask about: index, key, score, and name if it has one."""
+    return suggest_with_reason(run, n, strategy)[0]
+
+
+def suggest_with_reason(run: Run | Path | str, n: int, strategy: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """Return what `suggest` returns, and why it is these; the reason is empty for a query that only ranks by its score."""
     job = open_run(run)
     query = Query.parse(strategy or job.config.query)
     free = free_images(job)
@@ -62,10 +54,10 @@ def suggest(run: Run | Path | str, n: int, strategy: str | None = None) -> list[
         raise ValueError(
             f"every image of {job.data.name} has a label or was asked about, so there is nothing to choose from."
         )
-    found = look(job, free, query, job.state.step)
-    picked = query.selection(found, n, rng(job.config.seed, "look", job.state.step))
+    found, labeled = look(job, free, query, job.state.step)
+    picked = query.selection(found, n, rng(job.config.seed, "look", job.state.step), labeled)
     images = job.data.train
-    return [
+    picks = [
         {
             "index": int(i),
             "key": images.key(int(i)),
@@ -74,3 +66,4 @@ def suggest(run: Run | Path | str, n: int, strategy: str | None = None) -> list[
         }
         for i, score in zip(picked.index, picked.scores, strict=True)
     ]
+    return picks, picked.why

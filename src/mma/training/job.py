@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mma.config import Config, config_of
-from mma.data import DataSet, load, nested_order
+from mma.data import DataSet, load_data, nested_order
 from mma.growth import Round
 from mma.run import Run
 from mma.training import checkpoint, host
@@ -79,11 +79,20 @@ class Job:
         self.ranks.require_same(lambda: {"the state": checkpoint.digest_of(self.state)})
 
 
-def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, data: DataSet | None, ranks: Ranks = ALONE) -> Job:
+def resume(
+    run: Run,
+    watch: Watch,
+    on: Host,
+    *,
+    inexact: bool,
+    data: DataSet | None,
+    views: Views | None = None,
+    ranks: Ranks = ALONE,
+) -> Job:
     """Load a run as of its latest stored state, and cut its logs back to that. The caller holds the lock."""
     on = host.fill_in(run, on)
     device = on.prepare(ranks.local)
-    job = load_job(run, device, watch, data, ranks)
+    job = load_job(run, device, watch, data, views, ranks)
     if on.threads is None and device.type == "cpu":
         batch = job.config.optim.batch // ranks.size
         torch.set_num_threads(host.suitable_threads(job.state.teacher, job.views.plain(np.zeros(1, np.int64)), batch))
@@ -125,14 +134,21 @@ def look_at(run: Run, data: DataSet | None = None) -> Job:
     return job
 
 
-def load_job(run: Run, device: torch.device, watch: Watch, data: DataSet | None = None, ranks: Ranks = ALONE) -> Job:
+def load_job(
+    run: Run,
+    device: torch.device,
+    watch: Watch,
+    data: DataSet | None = None,
+    views: Views | None = None,
+    ranks: Ranks = ALONE,
+) -> Job:
     """Put together everything a run needs, before its first step."""
     config = config_of(run)
-    data = data or load(config.data.name)
+    data = data or load_data(config.data.name)
     check_data(config, data)
     pool, held = split_pool(config, data)
     identity = checkpoint.Identity(config.digest(), data.train.digest(), config.views.digest())
     data = replace(data, test=data.train.take(held)) if len(held) else data
-    views = config.views.open(data, device, config.growth.steps, watch.say)
+    views = views or config.views.open(data, device, config.growth.steps, watch.say)
     state = start(config, views.shape, len(data.train.classes), device)
     return Job(run, config, data, pool, views, views.of(data.test), state, identity, watch, ranks)

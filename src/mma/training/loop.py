@@ -8,10 +8,12 @@ import numpy as np
 import torch
 
 from mma.config import config_of
-from mma.data import DataSet, load
+from mma.data import DataSet, load_data
 from mma.growth import Round
+from mma.nets import HeadNet
 from mma.run import Run
 from mma.training.ask import grow, labels_to_train
+from mma.training.calibrate import calibrate
 from mma.training.host import Host
 from mma.training.job import Job, resume
 from mma.training.oracle import Oracle, oracle_for
@@ -21,6 +23,7 @@ from mma.training.state import refresh, start_from_labels
 from mma.training.step import steps
 from mma.training.stream import Stream
 from mma.training.watch import Watch
+from mma.views import Views
 
 
 def train(
@@ -32,18 +35,19 @@ def train(
     on: Host = Host(),
     inexact: bool = False,
     data: DataSet | None = None,
+    views: Views | None = None,
     ranks: Ranks = ALONE,
 ) -> None:
     """Train `run` to its end from wherever its folder says it is. Safe to call again at any time.
 
     Without an oracle the data set's own labels answer, or people through questions.csv where it has none. `until` stops
-    after that step.
+    after that step. `data` and `views` of its pool may be handed over by who has opened them already.
     """
     run = ranks.share_folder(run if isinstance(run, Run) else Run.open(Path(run)))
-    data = data or load(config_of(run).data.name)
-    oracle = oracle or oracle_for(data.train, run.folder)
+    data = data or load_data(config_of(run).data.name)
+    oracle = oracle or oracle_for(data, run.folder)
     with run.lock():
-        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, ranks=ranks)
+        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, views=views, ranks=ranks)
         for round in job.rounds:
             if job.state.step >= round.end:
                 continue
@@ -63,8 +67,13 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
         found = start_from_labels(job.state, job.config, job.views.plain(index), labels)
         if found is not None:
             used = [job.views.names[part] for part in found["parts"]]
-            job.run.append("starts", [{"round": round.index, "step": job.state.step, "used": used, **found}])
-            job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {found['why']}")
+            row = {"round": round.index, "step": job.state.step, "used": used, **found}
+            if isinstance(job.state.student, HeadNet):
+                pool, length = job.pool_at(round.index), round.end - round.begin
+                row["temperature"] = calibrate(job.state.student, job.config, job.views, answers, pool, length)
+            job.run.append("starts", [row])
+            if len(job.views.names) > 1:
+                job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {found['why']}")
 
 
 def fit(job: Job, round: Round, until: int | None) -> None:

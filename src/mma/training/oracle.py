@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from mma.data import Images
+from mma.data import DataSet, Images
 from mma.data.label_csv import read_labels
 from mma.files import write_atomically
 
@@ -37,17 +37,23 @@ class Selective(Protocol):
 
 
 class DatasetLabels:
-    """Answers from the data set's own labels: for experiments. Asked only about images whose label is known, if any is."""
+    """Answers from the data set's own labels: for experiments. Asked only about images whose label is known, if any is.
 
-    def __init__(self, images: Images) -> None:
+    Where images without a label are `strangers`, of no class, it is asked about them too, and cannot tell.
+    """
+
+    def __init__(self, images: Images, *, strangers: bool = False) -> None:
         self.labels: np.ndarray = images.labels
+        self.strangers = strangers
 
     def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
         """Return the labels that are known."""
-        return {int(i): int(self.labels[i]) for i in indices if self.labels[i] >= 0}
+        return {int(i): int(self.labels[i]) for i in indices if self.labels[i] >= 0 or self.strangers}
 
     def answerable(self, indices: np.ndarray) -> np.ndarray:
-        """Return the images with a known label."""
+        """Return the images with a known label, and strangers."""
+        if self.strangers:
+            return indices
         known: np.ndarray = indices[self.labels[indices] >= 0]
         return known
 
@@ -90,6 +96,8 @@ class QuestionFile:
         return DECLINED if label == CANNOT_TELL else self.images.classes.index(label)
 
 
-def oracle_for(images: Images, folder: Path) -> Oracle:
+def oracle_for(data: DataSet, folder: Path) -> Oracle:
     """Return who answers when nobody says: the data set's own labels, or people where it has none."""
-    return DatasetLabels(images) if (images.labels >= 0).any() else QuestionFile(folder / QUESTIONS, images)
+    if (data.train.labels >= 0).any():
+        return DatasetLabels(data.train, strangers=data.strangers)
+    return QuestionFile(folder / QUESTIONS, data.train)

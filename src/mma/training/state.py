@@ -36,6 +36,7 @@ class State:
     memory: dict[str, Tensor] = field(default_factory=dict)  # what the algorithm remembers of earlier steps
     blank: dict[str, Tensor] = field(default_factory=dict)  # and what it remembers before the first one
     frozen: frozenset[str] = frozenset()  # names of the modules that are not trained
+    rates: Tensor | None = None  # what each weight's learning rate is multiplied by; None = nothing
 
     @property
     def device(self) -> torch.device:
@@ -83,6 +84,7 @@ def start(config: Config, shape: Shape, classes: int, device: torch.device) -> S
     check_embeddings(student, config)
     config.net.reset(student, rng(config.seed, "init"))
     state = assemble(student, device)
+    state.rates = state.weights.spread(config.net.rates(student))
     state.blank = {name: t.to(device) for name, t in config.algorithm.memory(classes).items()}
     state.forget()
     return state
@@ -113,7 +115,9 @@ def train_mode(student: nn.Module, frozen: set[str]) -> None:
     """Put the student in training mode; frozen modules stay in evaluation mode, so that their statistics stay too."""
     student.train()
     for name, module in student.named_modules():
-        if name in frozen:
+        if name in frozen and any(parameter.requires_grad for parameter in module.parameters()):
+            module.training = False  # only itself: something inside it is trained
+        elif name in frozen:
             module.eval()
 
 

@@ -34,11 +34,20 @@ def steps(
     while state.step < end and not stop():
         step, age = state.step, state.step - round.origin
         noise = rng(config.seed, "loss", step, *ranks.path)
-        # For a user's own network: dropout.
-        torch.manual_seed(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)))
+        seed_torch(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)), state.device)
         optim = at_step(config.optim, step, age, last)
         ramp = step - round.ramp_from
         yield training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
+
+
+def seed_torch(seed: int, device: torch.device) -> None:
+    """Seed torch's own generators, for a user's network with dropout.
+
+    `torch.manual_seed` does the same for every kind of device, and takes longer than a step of a small head.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
 
 
 def training_step(
@@ -54,7 +63,8 @@ def training_step(
 ) -> Losses:
     """Fit one batch. `age`: steps since the weights were drawn; `ramp`: steps since the unlabeled weight began to rise."""
     half = optim.precision == "bfloat16"
-    with torch.autocast(state.device.type, torch.bfloat16, enabled=half):
+    # No cache: a kernel that was cast for a guess has no gradient, and the forward to train would find it there.
+    with torch.autocast(state.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
         losses = algorithm.loss(state.student, state.teacher, replace(batch, memory=state.memory), ramp, rng)
         total = torch.stack(list(losses.terms.values())).sum()
     assert state.weights.gradient is not None

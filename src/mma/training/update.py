@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -31,7 +32,8 @@ def adam(state: State, gradient: Tensor, lr: float, updates: int, begin: int) ->
     gradient, square = gradient[begin:], state.moment2[begin:]
     square.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
     corrected = lr * math.sqrt(1.0 - BETA2**updates) / (1.0 - BETA1**updates)
-    state.weights.vector[begin:].addcdiv_(state.moment1[begin:], square.sqrt().add_(EPSILON), value=-corrected)
+    moment = state.moment1[begin:] if state.rates is None else state.moment1[begin:] * state.rates[begin:]
+    state.weights.vector[begin:].addcdiv_(moment, square.sqrt().add_(EPSILON), value=-corrected)
 
 
 def muon(state: State, gradient: Tensor, lr: float) -> int:
@@ -41,12 +43,14 @@ def muon(state: State, gradient: Tensor, lr: float) -> int:
     """
     layout = state.weights
     ahead = state.moment1.lerp(gradient, 1.0 - BETA1)  # Nesterov's momentum
-    for kernel, direction in zip(
-        layout.convolution_kernels(layout.vector), layout.convolution_kernels(ahead), strict=True
-    ):
+    rates = repeat(None) if state.rates is None else layout.convolution_kernels(state.rates)
+    kernels = layout.convolution_kernels(layout.vector)
+    for kernel, direction, rate in zip(kernels, layout.convolution_kernels(ahead), rates, strict=False):
         rows = direction.flatten(1)  # (outputs, height x width x inputs)
+        turned = orthogonal(rows).view_as(kernel)
+        turned = turned if rate is None else turned * rate
         initial_norm = math.sqrt(2 * kernel.shape[-1])  # see nets/init.py
-        kernel.sub_(orthogonal(rows).view_as(kernel), alpha=lr * initial_norm / math.sqrt(min(rows.shape)))
+        kernel.sub_(turned, alpha=lr * initial_norm / math.sqrt(min(rows.shape)))
     return layout.convolutions
 
 
@@ -72,4 +76,6 @@ def orthogonal(matrix: Tensor) -> Tensor:
 @torch.no_grad()
 def decay(state: State, amount: float) -> None:
     """Shrink the kernels (not biases, not BN), apart from the gradient."""
-    state.weights.vector[: state.weights.kernels].mul_(1.0 - amount)
+    kernels = state.weights.kernels
+    kept = 1.0 - amount if state.rates is None else 1.0 - amount * state.rates[:kernels]
+    state.weights.vector[:kernels].mul_(kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mma.views.features import FeatureViews, VectorViews
 from mma.views.pixels import Pixels, PixelViews, pixel_views
+from mma.views.rows import RowViews
 from mma.views.views import ALL, Views, ViewSettings
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "FeatureViews",
     "PixelViews",
     "Pixels",
+    "RowViews",
     "VectorViews",
     "ViewSettings",
     "Views",

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
 from mma.data import DataSet, Images
-from mma.features import FeatureProgress, Features, Joined, StoredViews, features, image_source, parse_backbone
+from mma.features import (
+    FeatureProgress,
+    Features,
+    ImageSource,
+    Joined,
+    StoredViews,
+    features,
+    image_source,
+    parse_backbone,
+)
+from mma.views.projection import Projection, find_projection, project
 from mma.views.views import ALL, Say, ViewSettings, keep_quiet
 
 PATIENCE = 4.0  # seconds between two reports
+READY = 2_000_000_000  # bytes of vectors that are kept in memory
 SCORED = 8_192  # vectors per forward when nothing is trained
 
 
@@ -29,22 +40,26 @@ class FeatureViews(ViewSettings):
     backbone: str = "lite0+hog"  # see docs/features.md; joined by +
     mirror: bool = False  # one stored view is the mirror image
     crops: int = Field(default=2, ge=0)  # stored views that are crops
+    width: int = Field(default=256, ge=0)  # numbers kept of each backbone: along its principal directions; 0 = all
     dropout: float = Field(default=0.2, ge=0.0, lt=1.0)  # share of the numbers that a weak view leaves out
     strong_dropout: float = Field(default=0.5, ge=0.0, lt=1.0)  # and a strong one
     strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)
 
     def open(self, data: DataSet, device: torch.device, steps: int, say: Say = keep_quiet) -> VectorViews:
         """Compute what is not stored yet, and centre on the pool's mean."""
-        parts = self.compute(data.train, say)
-        centres = tuple(torch.from_numpy(part.centring().mean).to(device) for part in parts)
-        return VectorViews(parts, centres, device, self, say)
-
-    def compute(self, images: Images, say: Say) -> tuple[Features, ...]:
-        """Return the features of each joined backbone."""
-        source, note = image_source(images)
+        source, note = image_source(data.train)
         if note:
             say(note)
-        views = StoredViews(mirror=self.mirror, crops=self.crops)
+        return self.open_source(source, device, say)
+
+    def open_source(self, source: ImageSource, device: torch.device, say: Say = keep_quiet) -> VectorViews:
+        """Return the views of a pool that need not be a data set: photos by their keys, say."""
+        parts = self.compute(source, StoredViews(mirror=self.mirror, crops=self.crops), say)
+        projections = tuple(find_projection(part, self.width) for part in parts)
+        return VectorViews(parts, projections, device, self, say)
+
+    def compute(self, source: ImageSource, views: StoredViews, say: Say) -> tuple[Features, ...]:
+        """Return the features of each joined backbone."""
         backbone = parse_backbone(self.backbone)
         joined = backbone.parts if isinstance(backbone, Joined) else (backbone,)
         return tuple(features(source, part, views, progress=Report(part.label(), say)) for part in joined)
@@ -71,21 +86,30 @@ class Report:
 
 @dataclass(frozen=True)
 class VectorViews:
-    """Stored vectors of one or several backbones, each centred on the pool's mean and scaled to length one.
+    """Stored vectors of one or several backbones, each centred on the pool's mean, scaled to length one and projected.
 
-    So none of the joined parts drowns the others.
+    So none of the joined parts drowns the others. They are kept in memory, ready, up to READY bytes.
     """
 
     parts: tuple[Features, ...]
-    centres: tuple[Tensor, ...]  # (D,) each
+    projections: tuple[Projection, ...]
     device: torch.device
     settings: FeatureViews
     say: Say = keep_quiet
 
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
     @property
     def shape(self) -> Sequence[int]:
         """The lengths of the joined parts."""
-        return tuple(part.width for part in self.parts)
+        return tuple(projection.width for projection in self.projections)
+
+    @cached_property
+    def ready(self) -> Tensor | None:
+        """All vectors; None where they take too much memory, so that each batch is made ready when it is needed."""
+        size = 2 * len(self) * self.parts[0].views * sum(self.shape)
+        return project(self.parts, self.projections).to(self.device) if size <= READY else None
 
     @property
     def names(self) -> Sequence[str]:
@@ -118,19 +142,39 @@ class VectorViews:
         return inputs * torch.from_numpy(kept).to(inputs)
 
     def of(self, images: Images) -> VectorViews:
-        """Return the same views of other images, around the same centres."""
-        return replace(self, parts=self.settings.compute(images, self.say))
+        """Return views of other images with the same projections: of the images themselves, as a test set needs them."""
+        source, note = image_source(images)
+        if note:
+            self.say(note)
+        return self.of_source(source)
+
+    def of_source(self, source: ImageSource) -> VectorViews:
+        """Return views of other images that need not be a data set."""
+        plain = self.settings.model_copy(update={"mirror": False, "crops": 0})
+        return VectorViews(
+            plain.compute(source, StoredViews(), self.say), self.projections, self.device, plain, self.say
+        )
+
+    def unproject(self, weight: Tensor) -> Tensor:
+        """Turn the weights of a dense layer on these views into those on all numbers of the backbones.
+
+        With `weight` of a head, its logits are  sum over parts of  weight @ unit(stored - mean)  plus the bias: nothing of the
+        projection is left but the means.
+        """  # (classes, d) -> (classes, D)
+        pieces = zip(torch.split(weight, list(self.shape), 1), self.projections, strict=True)
+        return torch.cat([piece if part.basis is None else piece @ part.basis.T for piece, part in pieces], 1)
 
     def at(self, step: int) -> VectorViews:
         """Return the same views: they do not change."""
         return self
 
     def _as_input(self, index: np.ndarray, view: np.ndarray) -> Tensor:
-        pieces = []
-        for part, centre in zip(self.parts, self.centres, strict=True):
-            stored = torch.from_numpy(part.take(index, view)).to(self.device).float()  # torch converts halves faster
-            pieces.append(F.normalize(stored.sub_(centre)))
-        return torch.cat(pieces, 1) if len(pieces) > 1 else pieces[0]
+        if self.ready is not None:
+            return self.ready[torch.from_numpy(index), torch.from_numpy(view)].float()
+        pieces = [
+            projection(part.take(index, view)) for part, projection in zip(self.parts, self.projections, strict=True)
+        ]
+        return torch.cat(pieces, 1).to(self.device).float()
 
 
 def draw_kept(shape: tuple[int, ...], dropout: float, rng: np.random.Generator) -> np.ndarray:

@@ -7,7 +7,10 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mma.data import DataSet, load
+import torch
+
+from mma.config import config_of
+from mma.data import DataSet, load_data
 from mma.experiments.plan import RunTask, shared_sources
 from mma.files import create_atomically
 from mma.run import Run
@@ -16,6 +19,7 @@ from mma.training.host import Host
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.watch import Watch
+from mma.views import Views, ViewSettings
 
 PATIENCE = 60.0  # seconds to wait for a run that a dying process still holds
 GRACE = 30.0  # seconds for a worker that is asked to stop to end its step and store its state
@@ -39,7 +43,9 @@ def finish(task: RunTask, options: TrainingOptions, watch: Watch | None = None) 
     data = load_once(run.config()["data"]["name"])
     begun = (run.folder / "host.json").exists()
     host = Host(options.device, None if begun else options.threads)
-    train(run, DatasetLabels(data.train), watch=watch, on=host, inexact=options.inexact, data=data)
+    views = vectors_once(config_of(run).views, data.name) if options.device in (None, "cpu") else None
+    oracle = DatasetLabels(data.train, strangers=data.strangers)
+    train(run, oracle, watch=watch, on=host, inexact=options.inexact, data=data, views=views)
     if run.status() == "waiting":
         raise ValueError(f"{data.name} has images without a label, and a grid has nobody to ask.")
 
@@ -76,7 +82,15 @@ def wait_for_lock(run: Run) -> None:
 @lru_cache(maxsize=1)
 def load_once(name: str) -> DataSet:
     """Open a data set once per worker."""
-    return load(name)
+    return load_data(name)
+
+
+@lru_cache(maxsize=1)
+def vectors_once(settings: ViewSettings, name: str) -> Views | None:
+    """Make the vectors of a pool ready once per worker: for a run of seconds that is most of the work. None for pixels."""
+    if settings.kind != "features":
+        return None
+    return settings.open(load_once(name), torch.device("cpu"), 0)
 
 
 class StopWithParent(Watch):

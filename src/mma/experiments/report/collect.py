@@ -16,6 +16,7 @@ from mma.experiments.report.rows import (
     CURVES,
     DIGITS,
     FILES,
+    ROUND,
     ROUNDS,
     RUNS,
     SPENDING,
@@ -28,7 +29,7 @@ from mma.experiments.report.rows import (
     to_csv,
 )
 from mma.files import Row, write_atomically
-from mma.growth import Growth, Money, Split
+from mma.growth import Growth, Money, Sizes, Split
 from mma.run import Run
 from mma.text import printable
 
@@ -55,9 +56,10 @@ def from_grid(folder: Path) -> Results:
     runs = {c: result(grid, c, begun.get(c), failures.get(str(c.place))) for c in grid.cells()}
     done = [cell for cell, found in runs.items() if found.status == "done"]
     traces = {cell: [row for row in begun[cell].read("metrics") if row["accuracy"] is not None] for cell in done}
+    sizes = [each for cell in done for each in round_results(runs[cell], begun[cell].growth(), traces[cell])]
     return Results(
-        runs=tuple(runs.values()),
-        rounds=tuple(row for cell in done for row in round_ends(runs[cell], traces[cell])),
+        runs=in_order((*runs.values(), *sizes)) if sizes else tuple(runs.values()),
+        rounds=tuple(row for cell in done for row in round_ends(runs[cell], begun[cell], traces[cell])),
         curves=tuple(curves(grid, traces)),
         spending=tuple(row for cell in done for row in spending(runs[cell], begun[cell], traces[cell])),
         compute=tuple(compute(grid)),
@@ -116,11 +118,32 @@ def result(grid: Grid, cell: GridCell, run: Run | None, failure: str | None) -> 
     return Result(*place, status, None, 0, summary["step"], summary["labels"], note)
 
 
-def round_ends(found: Result, metrics: Sequence[Mapping[str, Any]]) -> Iterable[RoundEnd]:
-    """Return the last evaluation of each round."""
+def round_ends(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterable[RoundEnd]:
+    """Return the last evaluation of each round, how many classes have no label then, and how many images were asked about."""
     last = {row["round"]: row for row in metrics}
     place = (found.method, found.budget, found.total, found.seed)
-    return [RoundEnd(*place, row["labels"], row["step"], row["accuracy"]) for row in last.values()]
+    for number, row in last.items():
+        answers = run.answers(number)
+        named = {label for label in answers.values() if label >= 0}
+        missed = len(row["guesses"]) - len(named) if row.get("guesses") else None
+        yield RoundEnd(*place, row["labels"], row["step"], row["accuracy"], missed, len(answers))
+
+
+def in_order(runs: Sequence[Result]) -> tuple[Result, ...]:
+    """Return results as a table has them: methods as they come, budgets from small to large."""
+    methods = list(dict.fromkeys(run.method for run in runs))
+    return tuple(sorted(runs, key=lambda run: (methods.index(run.method), run.total, run.budget, run.seed)))
+
+
+def round_results(found: Result, growth: Growth, metrics: Sequence[Mapping[str, Any]]) -> Iterator[Result]:
+    """Return a result for every size of a run that starts anew in each round: it is what a run with that budget ends with."""
+    if not isinstance(growth.policy, Sizes) or growth.refresh_every != 1 or found.accuracy is None:
+        return
+    last = {row["round"]: row for row in metrics}
+    for row in last.values():
+        if row["labels"] < found.budget:
+            place = (found.method, row["labels"], found.total, found.seed)
+            yield Result(*place, "done", row["accuracy"], 1, row["step"], row["labels"], ROUND)
 
 
 def spending(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterator[RoundSpending]:

@@ -57,7 +57,8 @@ def accuracy_over_labels(found: Results) -> Any | None:
     log_ticks(axes, sorted({labels for curve in curves.values() for labels in curve}))
     seeds = seeds_text(len(values) for curve in curves.values() for values in curve.values())
     where = "At the end of each round" if growing else "At the end of each run"
-    axes.set(xlabel="labels", ylabel="accuracy, %")
+    means = [float(np.mean(values)) for name in styles for values in curves[name].values()]
+    axes.set(xlabel="labels", ylabel="accuracy, %", ylim=view(means))
     subtitle(axes, f"{where}: mean and 95 % interval (t), {seeds}")
     legend_below(figure, axes)
     return figure
@@ -92,9 +93,24 @@ def draw_curve(axes: Any, name: str, curve: Curve, look: Style, shift: float) ->
 
 
 def whiskers(groups: Sequence[Sequence[float]]) -> np.ndarray:
-    """Return half the width of each group's 95 % interval; 0 where one value has none. (n,)"""
-    halves = [(high - low) / 2 for low, high in (interval(np.array(group)) for group in groups)]
-    return np.array([half if math.isfinite(half) else 0.0 for half in halves])
+    """Return how far each group's 95 % interval reaches below and above its mean, (2, n); 0 where one value has none.
+
+    No accuracy is below 0 or above 100 %, whatever the interval of two seeds says.
+    """
+    reach = np.zeros((2, len(groups)))
+    for place, group in enumerate(groups):
+        mean, (low, high) = float(np.mean(group)), interval(np.array(group))
+        if math.isfinite(low):
+            reach[:, place] = mean - max(low, 0.0), min(high, 100.0) - mean
+    return np.maximum(reach, 0.0)
+
+
+def view(values: Iterable[float]) -> tuple[float, float]:
+    """Return limits that show all values and some room around them; the interval of two seeds may reach out of the picture."""
+    values = list(values)
+    low, high = min(values), max(values)
+    room = max(0.35 * (high - low), 1.0)
+    return max(0.0, low - room), min(100.5, high + room)
 
 
 def log_ticks(axes: Any, values: Sequence[int]) -> None:
@@ -206,11 +222,11 @@ def accuracy_by_seed(found: Results) -> Any | None:
     for row, (method, values) in enumerate(groups.items()):
         look = style(method)
         axes.plot(values, [row - 0.18] * len(values), ".", color=look.colour, alpha=0.45, markersize=7)
-        mean, (half,) = float(np.mean(values)), whiskers([values])
-        axes.errorbar(mean, row + 0.12, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **look.marks())
+        mean, reach = float(np.mean(values)), whiskers([values])
+        axes.errorbar(mean, row + 0.12, xerr=reach, elinewidth=1.6, capsize=3, linestyle="none", **look.marks())
     name_rows(axes, list(groups))
     seeds = seeds_text(len(values) for values in groups.values())
-    axes.set(xlabel="accuracy, %")
+    axes.set(xlabel="accuracy, %", xlim=view(value for values in groups.values() for value in values))
     subtitle(axes, f"Each seed; mean and 95 % interval (t), {seeds}", 46)
     return figure
 
@@ -229,9 +245,17 @@ def paired_differences(found: Results) -> Any | None:
     several = len({row.budget for row in rows}) > 1
     name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
     shown = "filled: shown by the corrected test" if any(is_shown(row) for row in rows) else "no difference is shown"
-    axes.set(xlabel=f"points of accuracy above {reference}")
+    axes.set(xlabel=f"points of accuracy above {reference}", xlim=view_of_differences(rows))
     subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)}; {shown}", 46)
     return figure
+
+
+def view_of_differences(rows: Sequence[Difference]) -> tuple[float, float]:
+    """Return limits that show zero, all means and all intervals, but for those of two seeds, which reach out of the picture."""
+    ends = [end for row in rows if row.n > 2 for end in (row.low, row.high)]
+    shown = [0.0, *(row.mean for row in rows), *ends]
+    room = max(0.05 * (max(shown) - min(shown)), 0.5)
+    return max(min(shown) - room, -100.0), min(max(shown) + room, 100.0)
 
 
 def draw_difference(axes: Any, number: int, row: Difference) -> None:

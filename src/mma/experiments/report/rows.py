@@ -11,6 +11,7 @@ from typing import Any
 
 from mma.text import printable
 
+ROUND = "a round of a longer run"  # the note of a result that is no run of its own
 DIGITS = 6  # decimals of a stored accuracy: enough for any test set, and the same on every machine
 
 
@@ -41,6 +42,8 @@ class RoundEnd:
     labels: int
     step: int
     accuracy: float
+    missed: int | None = None  # classes without a label
+    asked: int | None = None  # images asked about by then, with those that nobody could tell
 
 
 @dataclass(frozen=True)
@@ -123,5 +126,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": int,
     "float": float,
+    "int | None": lambda text: int(text) if text else None,
     "float | None": lambda text: float(text) if text else None,
 }

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mma.experiments.report import savings
 from mma.experiments.report import statistics as st
 from mma.experiments.report.numbers import interval_text, plus_minus
 from mma.experiments.report.results import Results
@@ -25,7 +26,15 @@ class Section(NamedTuple):
 def sections(found: Results) -> list[Section]:
     """Return every part of the statistics."""
     parts = [against(found, reference) for reference in st.REFERENCES]
-    return [*parts, curve_areas(found), reaching(found), below_random(found)]
+    more = [
+        curve_areas(found),
+        reaching(found),
+        saved(found),
+        missing_classes(found),
+        wasted(found),
+        below_random(found),
+    ]
+    return [*parts, *more]
 
 
 def against(found: Results, reference: str) -> Section:
@@ -68,15 +77,67 @@ def remarks_on(rows: Sequence[st.Difference], reference: str) -> list[str]:
 
 
 def curve_areas(found: Results) -> Section:
-    """Return the area under the budget curve."""
+    """Return the area under the budget curve, and its paired difference to random's."""
     title = "Area under the budget curve"
     rows = st.areas(found)
     if not rows:
         return Section(
             title, [], [], ["It takes at least two budgets at one total, and seeds that finished all of them."]
         )
+    apart = {row.method: row for row in savings.area_differences(found, "random")}
+    heading = ["method", "n", "mean accuracy over log labels"]
     lines = [[row.method, str(row.n), plus_minus(row.mean, row.std)] for row in rows]
-    return Section(title, ["method", "n", "mean accuracy over log labels"], lines, [])
+    if not apart:
+        return Section(title, heading, lines, [])
+    lines = [[*line, saving_text(apart.get(line[0]), 2)] for line in lines]
+    remark = "Differences are paired by seed, with 95 % intervals (t). They are not corrected for being several."
+    return Section(title, [*heading, "difference to random"], lines, [remark])
+
+
+def saving_text(found: savings.Saving | None, digits: int) -> str:
+    """Write a paired mean with its interval."""
+    if found is None:
+        return "-"
+    low, high = (f"{end:+,.{digits}f}" for end in (found.low, found.high))
+    return f"{found.mean:+,.{digits}f} ({low} to {high})" if found.n > 1 else f"{found.mean:+,.{digits}f}"
+
+
+def saved(found: Results) -> Section:
+    """Return the labels saved against random, for what random reaches with each budget between the smallest and the largest."""
+    title = "Labels saved against random"
+    between = found.budgets[1:-1]
+    if "random" not in found.methods or not between or found.by_total:
+        return Section(title, [], [], ["It takes random and at least three budgets."])
+    columns = [{row.method: row for row in savings.labels_saved(found, "random", budget)} for budget in between]
+    heading = ["method", *(f"of {budget:,}" for budget in between)]
+    methods = [method for method in found.methods if any(method in column for column in columns)]
+    lines = [[method, *(saving_text(column.get(method), 0) for column in columns)] for method in methods]
+    remark = (
+        "Labels that a method needs fewer than random for the accuracy that random reaches with so many, paired by seed, with "
+        "95 % intervals (t). A curve that never gets there counts as the largest budget."
+    )
+    return Section(title, heading, lines, [remark])
+
+
+def missing_classes(found: Results) -> Section:
+    """Return how many classes have no label, by method and labels."""
+    none = "Every class has a label in every round, or it is not known."
+    return counted("Classes without a label", savings.classes_missed(found), none)
+
+
+def wasted(found: Results) -> Section:
+    """Return how many images were asked about that nobody could tell."""
+    none = "Every image that was asked about got a label, or it is not known."
+    return counted("Images asked about that nobody could tell", savings.questions_wasted(found), none)
+
+
+def counted(title: str, counts: dict[str, dict[int, float]], none: str) -> Section:
+    """Return means by method and labels; `none` is said where all are zero."""
+    sizes = sorted({labels for each in counts.values() for labels, mean in each.items() if mean})
+    if not sizes:
+        return Section(title, [], [], [none])
+    lines = [[m, *(f"{each[s]:.1f}" if s in each else "-" for s in sizes)] for m, each in counts.items()]
+    return Section(title, ["method", *(f"{size:,} labels" for size in sizes)], lines, ["Mean over seeds."])
 
 
 def reaching(found: Results) -> Section:

@@ -89,6 +89,11 @@ def table(found: Results) -> ReportTable:
     return ReportTable(corner, tuple(found.budgets), names, tuple(lines), found.title, notes(found, lines))
 
 
+# By scale: why ours and the paper's numbers do not compare.
+UNLIKE_THE_PAPER = {
+    "lab": "; its networks and step counts are far larger than ours here, so only the order compares",
+    "features": "; it trains from scratch, ours uses features learned from other images: only the order compares",
+}
 Key = tuple[str, Callable[[Result], bool], str]
 
 
@@ -152,10 +157,7 @@ def notes(found: Results, lines: Sequence[Sequence[TableCell | None]]) -> tuple[
     n = f"n = {counts[0]}" if len(counts) == 1 else "n in brackets"
     texts = [f"Accuracy in %, mean ± standard deviation over seeds ({n}){evaluations_text(found)}.{bold_text(found)}"]
     if any(cell.published for cell in cells):
-        lab = found.description.scale != "paper"
-        other = (
-            "; its networks and step counts are far larger than ours here, so only the order compares" if lab else ""
-        )
+        other = UNLIKE_THE_PAPER.get(found.description.scale, "")
         texts.append(f"[paper: ...] is the paper's own number; its deviation divides by n, ours by n - 1{other}.")
     failures = [run for run in found.runs if run.status == "failed"]
     texts += [f"Failed: {run.method}, {run.budget} labels, seed {run.seed}: {run.note}" for run in failures[:20]]

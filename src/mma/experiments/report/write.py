@@ -15,7 +15,7 @@ from mma.experiments import folder as grids
 from mma.experiments.report import compute, money, page, plots, summary, tables
 from mma.experiments.report.collect import write_csv
 from mma.experiments.report.results import Results
-from mma.experiments.report.rows import RUNS
+from mma.experiments.report.rows import ROUND, RUNS
 from mma.experiments.report.style import NO_DATES, render
 from mma.experiments.report.summary import Section
 from mma.files import explain_write_errors, write_atomically
@@ -82,8 +82,9 @@ def page_of(found: Results, files: Mapping[str, bytes]) -> str:
 
 def about_text(found: Results) -> str:
     """Say what the grid is, without clock values."""
-    done = sum(run.status == "done" for run in found.runs)
-    return f"{found.description.about} {done} of {len(found.runs)} runs done.".strip()
+    runs = [run for run in found.runs if run.note != ROUND]
+    done = sum(run.status == "done" for run in runs)
+    return f"{found.description.about} {done} of {len(runs)} runs done.".strip()
 
 
 def as_text(found: Results) -> str:
@@ -147,7 +148,7 @@ def origin(found: Results, command: str) -> dict[str, object]:
     programs = {name: version(name) for name in ("mma-learn", "numpy", "scipy", "matplotlib")}
     return {
         "commands": [*grids.read_commands(found.folder), command],
-        "runs": dict(sorted(Counter(run.status for run in found.runs).items())),
+        "runs": dict(sorted(Counter(run.status for run in found.runs if run.note != ROUND).items())),
         "trained with": hosts(found),
         "commit": commit(),
         "reported with": {"python": platform.python_version(), **programs},

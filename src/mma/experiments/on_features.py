@@ -1,0 +1,59 @@
+"""Experiments on frozen features: a run takes seconds to a minute, so that whole tables are run to their end."""
+
+from __future__ import annotations
+
+from mma.config import Config
+from mma.experiments.methods import Experiment, Method, growing
+from mma.presets import preset
+from mma.views import FeatureViews
+
+SCALE = "features"
+ROUNDS = 16  # of a run, at most: larger queries than the paper's where it takes more
+PER_CLASS = (1, 2, 5, 10, 25)  # labels per class of a low-budget table
+COVERAGE = "growth.start_set=coverage"
+
+
+def on_features(base: Config, backbone: str, budget: int) -> Config:
+    """Return a paper's preset on features: its data, start set and query; views, network and steps of the preset `photos`.
+
+    Queries are larger where more than ROUNDS would be needed up to `budget`.
+    """
+    photos = preset("photos")
+    views = photos.views.model_dump() | {"backbone": backbone}
+    rounds, add = photos.growth, base.growth.add
+    enough = -(-(budget - base.growth.start) // ((ROUNDS - 1) * add))
+    lengths = {"first": rounds.first, "every": rounds.every, "final": rounds.final}
+    fresh = {"refresh_every": 1, "refresh_final": True, "add": add * max(enough, 1)}
+    return base.model_copy(
+        update={
+            "views": FeatureViews.model_validate(views),
+            "net": photos.net,
+            "algorithm": photos.algorithm,
+            "optim": photos.optim,
+            "log": photos.log,
+            "growth": base.growth.model_copy(update={**lengths, **fresh}),
+        }
+    )
+
+
+def low_budget(data: str, backbone: str, classes: int, total: int | None, settings: tuple[str, ...] = ()) -> Experiment:
+    """Return growing from one label per class to 25: random, the paper's best queries, coverage, and `auto`.
+
+    Each round starts anew, so that its end is what a run with that budget reaches: one run fills a row of the table. Each seed
+    draws another pool of `total` images: coverage depends on the pool and hardly on chance, so that with one pool all
+    seeds would be one.
+    """
+    sizes = [classes * count for count in PER_CLASS]
+    covered = {
+        "coverage, then diff2.aug-kmeans": Method(settings=("query=diff2.aug-kmeans", COVERAGE)),
+        "typiclust": Method(settings=("query=typiclust", "growth.start_set=query")),
+        **{name: Method(settings=(f"query={name}", COVERAGE)) for name in ("herding", "uherding", "auto")},
+    }
+    shared = (
+        *(() if total is None else (f"data.total={total}",)),
+        *(f"data.name={data}", f"views.backbone={backbone}", "growth.start_set=uniform", f"growth.start={sizes[0]}"),
+        *("growth.policy=sizes", f"growth.policy.labels={sizes}", f"growth.budget={sizes[-1]}"),
+    )
+    rows = {**growing("random", "diff2.aug-direct", "diff2.aug-kmeans"), **covered}
+    about = f"1 to 25 labels per class on features of {data} by {backbone}"
+    return Experiment(about, "photos", rows, (sizes[-1],), (*shared, *settings), seeds=10)

@@ -1,0 +1,26 @@
+"""A trained model to use: load it, predict with it, export it."""
+
+from mma.model.description import About, FeatureInput, ModelAccuracy, ModelFile, PixelInput
+from mma.model.exports import Exported, export
+from mma.model.find import load
+from mma.model.from_run import measured, model_of_run
+from mma.model.model import Model, Predictions, new_model
+from mma.model.output import Summary, predict_folder
+
+__all__ = [
+    "About",
+    "Exported",
+    "FeatureInput",
+    "Model",
+    "ModelAccuracy",
+    "ModelFile",
+    "PixelInput",
+    "Predictions",
+    "Summary",
+    "export",
+    "load",
+    "measured",
+    "model_of_run",
+    "new_model",
+    "predict_folder",
+]

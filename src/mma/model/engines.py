@@ -1,0 +1,147 @@
+"""From an opened image to probabilities, by the same code that training uses. One class for each kind of input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mma.data.photos import reduce_photo, squash_photo, unscaled_photo
+from mma.features import Backbone
+from mma.features.compute import BATCH, check_vectors
+from mma.features.sources import squash
+from mma.model.description import FeatureInput, PixelInput
+from mma.model.photo import Opener
+from mma.views import Pixels
+
+HOST = torch.device("cpu")
+Pixel = NDArray[np.uint8]
+
+
+class Predictor(Protocol):
+    """What turns images into probabilities. Several threads call it at once."""
+
+    @property
+    def batch(self) -> int:
+        """Images per forward."""
+
+    def open(self) -> None:
+        """Load what is needed, once, before threads begin: what is missing is an error of its own."""
+
+    def prepare(self, photo: Opener) -> Any:
+        """Decode and scale one image."""
+
+    def probabilities(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
+        """Return the probabilities of at most `batch` prepared images. They do not depend on each other. (B, classes)"""
+
+
+@dataclass(frozen=True, eq=False)
+class PixelPredictor:
+    """A network that sees pixels."""
+
+    input: PixelInput
+    network: nn.Module
+    temperature: float
+    batch: int = BATCH
+
+    def open(self) -> None:
+        """Everything is loaded already."""
+
+    def prepare(self, photo: Opener) -> Pixel:
+        """Squash an image to the network's size."""  # (H, W, C)
+        with photo() as image:
+            return squash_photo(image, (self.input.width, self.input.height), grey=self.input.channels == 1)
+
+    @torch.inference_mode()
+    def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
+        """Run the network."""
+        pixels = Pixels(torch.from_numpy(fill(prepared, self.batch)), HOST, side=self.input.average_to)
+        return calibrated(self.network(pixels.plain(np.arange(self.batch))), self.temperature, len(prepared))
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePredictor:
+    """A head on frozen backbones. A backbone that the head does not look at is not run."""
+
+    input: FeatureInput
+    backbones: tuple[Backbone, ...]
+    centres: tuple[Tensor, ...]  # (D,) each
+    bases: tuple[Tensor | None, ...]  # (D, kept) each; None where all numbers are kept
+    network: nn.Module
+    temperature: float
+    batch: int = BATCH  # that of stored features: the vectors are those that training saw, bit by bit
+
+    @cached_property
+    def embedders(self) -> tuple[nn.Module | None, ...]:
+        """The backbones' networks; None where the head does not look."""
+        used = used_parts(self.network, self.input.shape)
+        return tuple(part.load() if use else None for part, use in zip(self.backbones, used, strict=True))
+
+    def open(self) -> None:
+        """Load the backbones' weights, or say how to get them."""
+        assert self.embedders
+
+    def prepare(self, photo: Opener) -> list[Pixel]:
+        """Squash an image to each backbone's size; it is decoded once where one decoded size suits several."""
+        decoded: dict[tuple[int, int], Pixel] = {}
+        scaled = []
+        for backbone, embedder in zip(self.backbones, self.embedders, strict=True):
+            if embedder is None:
+                continue
+            enough = 2 * backbone.side
+            with photo() as image:
+                size = reduce_photo(image, enough)
+                if size not in decoded:
+                    decoded[size] = unscaled_photo(image, enough)
+                scaled.append(squash(decoded[size][None], backbone.side)[0])
+        return scaled
+
+    @torch.inference_mode()
+    def probabilities(self, prepared: Sequence[list[Pixel]]) -> NDArray[np.float32]:
+        """Run the backbones and the head."""
+        return calibrated(self.network(self.vectors(prepared)), self.temperature, len(prepared))
+
+    def vectors(self, prepared: Sequence[list[Pixel]]) -> Tensor:
+        """Return what the head sees, for a full batch."""  # (batch, sum of D)
+        pieces: list[Tensor] = []
+        columns = iter(range(len(self.backbones)))
+        for part, (backbone, embedder) in enumerate(zip(self.backbones, self.embedders, strict=True)):
+            if embedder is None:
+                pieces.append(torch.zeros(self.batch, self.input.shape[part]))
+                continue
+            column = next(columns)
+            images = torch.from_numpy(fill([each[column] for each in prepared], self.batch))
+            pieces.append(self.ready(part, check_vectors(embedder(images), backbone)))
+        return torch.cat(pieces, 1)
+
+    def ready(self, part: int, vectors: Tensor) -> Tensor:
+        """Return the vectors of one backbone as the head sees them: rounded wherever training rounds."""
+        x, basis = F.normalize(vectors.half().float() - self.centres[part]), self.bases[part]
+        x = x if basis is None else x @ basis
+        return x.half().float() if self.input.rounded else x
+
+
+def used_parts(network: nn.Module, widths: Sequence[int]) -> list[bool]:
+    """Return which parts of its input a head looks at; one without a gate looks at all."""
+    gate = getattr(network, "gate", None)
+    if not isinstance(gate, Tensor) or gate.shape != (sum(widths),):
+        return [True] * len(widths)
+    return [bool(piece.any()) for piece in torch.split(gate, list(widths))]
+
+
+def fill(arrays: Sequence[Pixel], batch: int) -> Pixel:
+    """Stack images and repeat them until the batch is full: a network may round differently for another batch size."""
+    return np.stack(arrays)[np.resize(np.arange(len(arrays)), batch)]
+
+
+def calibrated(logits: Tensor, temperature: float, count: int) -> NDArray[np.float32]:
+    """Return the probabilities of the first `count` rows."""
+    probs: NDArray[np.float32] = (logits[:count].float() / temperature).softmax(1).numpy()
+    return probs

@@ -1,0 +1,62 @@
+"""Classify images with the model beside this file:  python use.py IMAGE ...
+
+It needs onnxruntime, numpy and pillow, nothing else. The model scales images by itself: give it what Pillow decodes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+
+
+class Classifier:
+    """A model: `classify(path)` returns the classes with their probabilities, the most likely first."""
+
+    def __init__(self, path: str | Path = Path(__file__).with_name("model.onnx")) -> None:
+        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        about = json.loads(self.session.get_modelmeta().custom_metadata_map["mma"])
+        self.classes: list[str] = about["classes"]
+        self.enough: int = about["enough"]  # pixels per side that a large JPEG needs to be decoded with
+
+    def classify(self, path: str | Path) -> list[tuple[str, float]]:
+        """Return (class, probability) of one image file."""
+        (probabilities,) = self.probabilities(self.read(path)[None])
+        order = np.argsort(-probabilities, kind="stable")
+        return [(self.classes[k], float(probabilities[k])) for k in order]
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        """Return the probabilities of images of one size, any size."""  # (N, H, W, 3) uint8 -> (N, classes)
+        found: list[Any] = self.session.run(["probabilities"], {"images": images})
+        return np.asarray(found[0])
+
+    def read(self, path: str | Path) -> np.ndarray:
+        """Decode an image as the model's training did: upright, in colours, on white where it is transparent."""
+        with Image.open(path, formats=FORMATS) as image:
+            image.draft(None, (self.enough, self.enough))
+            ImageOps.exif_transpose(image, in_place=True)
+            return np.array(in_colours(image))
+
+
+def in_colours(image: Image.Image) -> Image.Image:
+    """Return any image as red, green and blue bytes."""
+    if image.mode.startswith("I"):  # 16 bits
+        image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+if __name__ == "__main__":
+    classifier = Classifier()
+    for name in sys.argv[1:]:
+        best, probability = classifier.classify(name)[0]
+        print(f"{name}\t{best}\t{probability:.4f}")

@@ -1,0 +1,229 @@
+"""Networks that start from pretrained weights and are fine-tuned on pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from mma.features import lite, mobilenetv2
+from mma.features.mobile import ConvNorm, Inverted, MobileNetwork
+from mma.nets.depthwise import DepthwiseConv2d
+from mma.nets.init import initialise
+from mma.nets.logistic import fit_logistic
+from mma.nets.network import GroupedNetwork, Net, Shape
+from mma.nets.norm import GroupedBatchNorm2d
+
+PARTS = 9  # the stem, seven stages, and the last convolution
+CHUNK = 64  # images per forward before the head starts
+
+
+class Tuned(Net):
+    """What fine-tuned networks share. Their lower parts learn more slowly than the upper ones, or not at all."""
+
+    backbone: ClassVar[lite.Lite | mobilenetv2.MobileNetV2]
+    mean: ClassVar[tuple[float, ...]] = (127.0,) * 3  # of the pixels it was trained on, in units of 0..255
+    std: ClassVar[tuple[float, ...]] = (128.0,) * 3
+    side: int = Field(default=128, ge=32, le=512)  # pixels the network sees; images are scaled to it
+    stride: Literal[16, 32] = 32  # pixels per position of the last maps; at 16 the first layer keeps every pixel
+    frozen: int = Field(default=0, ge=0, le=PARTS)  # parts that stay as they came: stem, seven stages, last layer
+    statistics: Literal["batch", "pretrained"] = "pretrained"  # what trained parts are normalised by
+    bn_decay: float = Field(default=0.98, ge=0.0, lt=1.0)  # of the running statistics of batches
+    rate: float = Field(default=0.1, gt=0.0)  # learning rate of the last part, as a share of the head's
+    fall: float = Field(default=0.9, gt=0.0, le=1.0)  # and of each part below, as a share of the one above it
+    mirrored: bool = False  # evaluate and score the pool by an image and its mirror image: twice the work there
+    start: Literal["logistic", "random"] = "logistic"  # of the head
+    penalty: float = Field(default=0.0001, gt=0.0)  # of the logistic regression: its L2 weight, per label
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Return the pretrained network with a head for these classes."""
+        return TunedNet(shape, classes, self)
+
+    def reset(self, module: nn.Module, rng: np.random.Generator) -> None:
+        """Draw the head; the rest becomes what it was before any training."""
+        assert isinstance(module, TunedNet)
+        module.load_state_dict(TunedNet(module.shape, module.head.out_features, self).state_dict())
+        initialise(module.head, rng)
+
+    def start_from(self, module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any] | None:
+        """Start the head from a logistic regression on what the pretrained network makes of the labeled images."""
+        assert isinstance(module, TunedNet)
+        if self.start == "logistic":
+            features, labels = embed(module, x), y.cpu().numpy()
+            centre = features.mean(0)
+            scale = max(float(np.linalg.norm(features - centre, axis=1).mean()), 1e-6)
+            weight, bias = fit_logistic((features - centre) / scale, labels, module.head.out_features, self.penalty)
+            weight /= scale
+            module.head.weight.copy_(torch.from_numpy(weight))
+            module.head.bias.copy_(torch.from_numpy(bias - weight @ centre))
+        return None
+
+    def photo_side(self) -> int:
+        """Return the side the network sees."""
+        return self.side
+
+    def rates(self, module: nn.Module) -> dict[str, float]:
+        """Return the smaller learning rates of the lower parts."""
+        assert isinstance(module, TunedNet)
+        return {
+            f"parts.{number}.{name}": self.rate * self.fall ** (PARTS - 1 - number)
+            for number, part in enumerate(module.parts)
+            for name, _ in part.named_parameters()
+        }
+
+
+class TunedLite0(Tuned):
+    """EfficientNet-Lite0, fine-tuned."""
+
+    name: Literal["lite0"] = "lite0"
+    backbone = lite.Lite0()
+
+
+class TunedLite1(Tuned):
+    """EfficientNet-Lite1, fine-tuned."""
+
+    name: Literal["lite1"] = "lite1"
+    backbone = lite.Lite1()
+
+
+class TunedLite2(Tuned):
+    """EfficientNet-Lite2, fine-tuned."""
+
+    name: Literal["lite2"] = "lite2"
+    backbone = lite.Lite2()
+
+
+class TunedMobileNetV2(Tuned):
+    """MobileNetV2, fine-tuned."""
+
+    name: Literal["mobilenetv2"] = "mobilenetv2"
+    backbone = mobilenetv2.MobileNetV2()
+    mean = mobilenetv2.MEAN
+    std = mobilenetv2.STD
+
+
+class TunedNet(GroupedNetwork):
+    """A pretrained network in nine parts, a mean over its last maps, and a dense head."""
+
+    def __init__(self, shape: Shape, classes: int, settings: Tuned) -> None:
+        super().__init__()
+        if shape[2] not in (1, 3):
+            raise ValueError(
+                f"the network {settings.name} takes grey or RGB images, and these have {shape[2]} channels. "
+                "Use  --set net=small"
+            )
+        self.shape, self.side, self.mirrored = shape, settings.side, settings.mirrored
+        network = settings.backbone.network()
+        if settings.stride == 16:
+            network.stem.conv.stride = (1, 1)
+        self.parts = nn.ModuleList(split(network))
+        assert len(self.parts) == PARTS
+        for number, part in enumerate(self.parts):
+            prepare(part, settings, frozen=number < settings.frozen)
+        self.head = nn.Linear(network.last.conv.out_channels, classes)
+        self.normalise = Normalise(settings.mean, settings.std)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the mean over the last maps; where asked for, and not to train on, the mean over the mirror image too."""
+        embedding = self.embed(x)  # (B, 1280)
+        return embedding if self.training or not self.mirrored else (embedding + self.embed(x.flip(3))) / 2
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return the embeddings of images as they are."""  # (B, 1280)
+        x = self.normalise(resize(x, self.side))
+        for part in self.parts:
+            x = part(x)
+        return x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""  # (B, classes)
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+class Normalise(nn.Module):
+    """Turn pixels in [-1, 1] into those a network was trained on; grey becomes RGB."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        centre, width = (torch.tensor(values).view(-1, 1, 1) / 127.5 for values in (mean, std))
+        self.offset = nn.Parameter((1 - centre) / width, requires_grad=False)
+        self.scale = nn.Parameter(1 / width, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale and move."""  # (B, 1 or 3, H, W) -> (B, 3, H, W)
+        return x * self.scale + self.offset
+
+
+def split(network: MobileNetwork) -> list[nn.Sequential]:
+    """Cut a network into stem, stages and last convolution. A stage begins with a block that changes shapes."""
+    stages: list[list[nn.Module]] = []
+    for block in network.blocks:
+        assert isinstance(block, Inverted)
+        if not block.residual:
+            stages.append([])
+        stages[-1].append(block)
+    parts: list[list[nn.Module]] = [[network.stem], *stages, [network.last]]
+    return [nn.Sequential(*layers) for layers in parts]
+
+
+def prepare(part: nn.Module, settings: Tuned, *, frozen: bool) -> None:
+    """Make one part ready to train, or freeze it. Normalisation by fixed statistics is multiplied into the convolution."""
+    part.requires_grad_(not frozen)
+    for layer in [module for module in part.modules() if isinstance(module, ConvNorm)]:
+        if frozen or settings.statistics == "pretrained":
+            layer.eval().fold()
+            layer.requires_grad_(not frozen)
+        else:
+            layer.norm = grouped(layer.norm, settings.bn_decay)
+        if layer.conv.groups > 1:
+            layer.conv = depthwise(layer.conv)
+    part.train()
+
+
+def grouped(norm: nn.Module, decay: float) -> GroupedBatchNorm2d:
+    """Return the same normalisation, able to keep joined batches apart."""
+    assert isinstance(norm, nn.BatchNorm2d)
+    made = GroupedBatchNorm2d(norm.num_features, eps=norm.eps, momentum=1 - decay)
+    made.load_state_dict(norm.state_dict())
+    return made
+
+
+def depthwise(conv: nn.Conv2d) -> DepthwiseConv2d:
+    """Return the same convolution with faster gradients."""
+    made = DepthwiseConv2d(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size[0],
+        conv.stride[0],
+        conv.padding[0],
+        groups=conv.groups,
+        bias=conv.bias is not None,
+    )
+    made.weight, made.bias = conv.weight, conv.bias
+    return made
+
+
+def resize(images: Tensor, side: int) -> Tensor:
+    """Scale images to a square."""  # (B, C, H, W) -> (B, C, side, side)
+    if images.shape[2:] == (side, side):
+        return images
+    return F.interpolate(
+        images, (side, side), mode="bilinear", align_corners=False, antialias=min(images.shape[2:]) > side
+    )
+
+
+@torch.no_grad()
+def embed(net: TunedNet, x: Tensor) -> np.ndarray:
+    """Return the features of images in evaluation mode; every module keeps its own mode."""  # (N, 1280)
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    found = torch.cat([net.features(part) for part in torch.split(x, CHUNK)]).cpu().numpy()
+    for module, mode in modes:
+        module.training = mode
+    return found

@@ -1,0 +1,68 @@
+"""Labels in and out of a project, in the formats of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from mma.files import explain_write_errors, write_atomically
+from mma.project.exchange.image_folder import read_image_folder, write_image_folder
+from mma.project.exchange.label_studio import parse_tasks, render_tasks
+from mma.project.exchange.rows import LabelRow
+from mma.project.exchange.tables import parse_csv, parse_jsonl, render_csv, render_jsonl
+from mma.text import did_you_mean, printable
+
+Parse = Callable[[Path], tuple[list[LabelRow], list[str]]]
+
+
+class LabelFormat(NamedTuple):
+    """How one format is written and read."""
+
+    about: str
+    parse: Parse
+    render: Callable[[Iterable[LabelRow]], bytes] | None  # None: it is a folder
+
+
+def format_of(path: Path, name: str | None = None) -> str:
+    """Return the format asked for, or the one that a path stands for."""
+    if name is not None:
+        if name not in LABEL_FORMATS:
+            listed = ", ".join(LABEL_FORMATS)
+            raise ValueError(
+                f"there is no format '{printable(name)}'.{did_you_mean(name, LABEL_FORMATS)} There are: {listed}."
+            )
+        return name
+    if path.is_dir():
+        return "imagefolder"
+    found = {".csv": "csv", ".jsonl": "hf-jsonl", ".json": "label-studio", "": "imagefolder"}.get(path.suffix.lower())
+    if found is None:
+        raise ValueError(f"which format is {printable(path.name)}? Say it with --format: {', '.join(LABEL_FORMATS)}.")
+    return "hf-csv" if path.name == "metadata.csv" else found
+
+
+def read_rows(path: Path, name: str | None = None) -> tuple[list[LabelRow], list[str]]:
+    """Read a file or folder of labels; the second list says what is wrong with it."""
+    if not path.exists():
+        raise ValueError(f"there is no {printable(str(path))}.")
+    return LABEL_FORMATS[format_of(path, name)].parse(path)
+
+
+def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *, copy: bool) -> None:
+    """Write labels; `root` is where the images are."""
+    render = LABEL_FORMATS[format_of(path, name)].render
+    if render is None:
+        write_image_folder(root, rows, path, copy=copy)
+        return
+    with explain_write_errors(path, "mma labels export"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, render(rows))
+
+
+LABEL_FORMATS: dict[str, LabelFormat] = {
+    "csv": LabelFormat("a table: file_name, label, sha256, state, by, at", parse_csv, render_csv),
+    "imagefolder": LabelFormat("a folder per class, with links or copies", read_image_folder, None),
+    "hf-csv": LabelFormat("Hugging Face metadata.csv", parse_csv, render_csv),
+    "hf-jsonl": LabelFormat("Hugging Face metadata.jsonl", parse_jsonl, render_jsonl),
+    "label-studio": LabelFormat("tasks of Label Studio, JSON", parse_tasks, render_tasks),
+}

@@ -1,0 +1,236 @@
+"""Take labels in: all of them, or none and a list of what is wrong, with line numbers. Nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, select
+
+from mma.project import schema as db
+from mma.project.classes import check_name, merge_roots, read_classes
+from mma.project.derive import chunks
+from mma.project.events import Draft, draft, end_leases, new_id, origin, record
+from mma.project.exchange.rows import CANNOT_TELL, KINDS, LabelRow, natural
+from mma.project.records import Event, Klass
+from mma.text import did_you_mean, printable
+
+SHOWN = 20  # problems listed before "and so many more"
+
+
+@dataclass(frozen=True)
+class TakeIn:
+    """How to take labels in."""
+
+    by: str = "import"  # where the file does not say who
+    add_classes: bool = False
+    replace: bool = False  # what is labeled otherwise here
+    told: bool = False  # answers to what was asked: they keep the reason they were asked for
+
+
+@dataclass
+class _Plan:
+    """What the rows amount to, checked against the project."""
+
+    connection: Connection
+    options: TakeIn
+    classes: list[Klass]
+    paths: dict[str, str]
+    names: dict[str, str]
+    current: dict[str, Any]
+    lines: dict[str, LabelRow] = field(default_factory=dict)  # per image
+    known: set[str] = field(default_factory=set)  # images that have this answer already
+    files: dict[str, int] = field(default_factory=dict)
+    new_classes: dict[str, int] = field(default_factory=dict)  # name -> first line
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+
+def take_in(connection: Connection, rows: Sequence[LabelRow], options: TakeIn, overlap: int) -> list[Event]:
+    """Check every row, then store what is new as one action. Raises with all problems, and stores nothing then."""
+    plan = _plan(connection, rows, options)
+    for row in rows:
+        problem = _check_row(plan, row)
+        if problem:
+            plan.problems.append((row.line, problem))
+    if plan.problems:
+        raise ImportProblems([f"line {line}: {problem}" for line, problem in sorted(plan.problems)])
+    drafts = [*_class_drafts(plan), *_label_drafts(plan)]
+    events = record(connection, drafts, overlap) if drafts else []
+    end_leases(connection, [event for event in events if event.image])
+    return events
+
+
+class ImportProblems(ValueError):
+    """What is wrong with a file of labels, line by line."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(problems)
+        self.problems = list(problems)
+
+
+def refuse(path: Path, problems: Sequence[str]) -> None:
+    """Raise if there are problems, with the first of them."""
+    if problems:
+        more = [f"and {len(problems) - SHOWN:,} more"] if len(problems) > SHOWN else []
+        listed = "\n  ".join([*problems[:SHOWN], *more])
+        raise ValueError(
+            f"{printable(path.name)} was not used, because of\n  {listed}\nCorrect it and run the same command again."
+        )
+
+
+def _plan(connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> _Plan:
+    """Read what is known of the images that the rows name, and of nothing else."""
+    f, i, c = db.files.c, db.images.c, db.current.c
+    paths: dict[str, str] = {}
+    for part in chunks(sorted({_normal(row.file_name) for row in rows if row.file_name})):
+        found = connection.execute(select(f.path, f.image).where(f.path.in_(part), f.image.is_not(None)))
+        paths.update({row.path: row.image for row in found})
+    wanted = sorted({*paths.values(), *(row.sha256 for row in rows if row.sha256)})
+    names: dict[str, str] = {}
+    current: dict[str, Any] = {}
+    for part in chunks(wanted):
+        names.update({row.id: row.name for row in connection.execute(select(i.id, i.name).where(i.id.in_(part)))})
+        current.update({row.image: row for row in connection.execute(select(db.current).where(c.image.in_(part)))})
+    return _Plan(connection, options, read_classes(connection), paths, names, current)
+
+
+def _normal(name: str) -> str:
+    return str(PurePosixPath(name))
+
+
+def _check_row(plan: _Plan, row: LabelRow) -> str:
+    """Add a row to the plan, or say what is wrong with it."""
+    if not row.label and not row.state:
+        return ""  # nobody knows
+    problem = _file_problem(plan, row) or _answer_problem(plan, row)
+    if problem:
+        return problem
+    image = _image(plan, row)
+    first = plan.lines.get(image)
+    if first is not None:
+        same = (first.label, first.state) == (row.label, row.state)
+        return "" if same else f"{_quote(row)} is the image of line {first.line}, with another answer"
+    plan.lines[image] = row
+    return _conflict(plan, image, row)
+
+
+def _image(plan: _Plan, row: LabelRow) -> str:
+    return plan.paths[_normal(row.file_name)] if row.file_name else row.sha256
+
+
+def _file_problem(plan: _Plan, row: LabelRow) -> str:
+    if not row.file_name and not row.sha256:
+        return "there is neither a file name nor a sha256"
+    if not row.file_name:
+        return "" if row.sha256 in plan.names else f"there is no image with the sha256 {_quoted(row.sha256)}"
+    pure = PurePosixPath(row.file_name)
+    if pure.is_absolute() or ".." in pure.parts:
+        return f"{_quote(row)} leads out of the folder"
+    name = str(pure)
+    if name not in plan.paths:
+        return f"there is no image {_quote(row)} in the folder"
+    if name in plan.files:
+        return f"{_quote(row)} is listed in line {plan.files[name]} already"
+    plan.files[name] = row.line
+    if row.sha256 and plan.paths[name] != row.sha256:
+        return f"{_quote(row)} has other bytes here than the sha256 says"
+    return ""
+
+
+def _answer_problem(plan: _Plan, row: LabelRow) -> str:
+    if row.state not in KINDS:
+        return f"{_quoted(row.state)} is no state; there are {', '.join(filter(None, KINDS))}"
+    if len(row.by) > 100 or printable(row.by) != row.by:
+        return "the name in column by has control characters or more than 100 characters"
+    if row.at and not _is_time(row.at):
+        return f"{_quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
+    if row.state or _find_class_id(plan, row.label) is not None or row.label == CANNOT_TELL:
+        return ""
+    return _new_class(plan, row)
+
+
+def _new_class(plan: _Plan, row: LabelRow) -> str:
+    if not plan.options.add_classes:
+        names = [each.name for each in plan.classes if each.merged_into is None]
+        return f"there is no class {_quoted(row.label)}.{did_you_mean(row.label, names)} --add-classes adds it"
+    if row.label in plan.new_classes:
+        return ""
+    others = [*plan.classes, *(Klass(-1, name) for name in plan.new_classes)]
+    try:
+        if check_name(row.label, others) != row.label:
+            return f"{_quoted(row.label)} cannot be the name of a class as it is written"
+    except ValueError as error:
+        return str(error).rstrip(".")
+    plan.new_classes[row.label] = row.line
+    return ""
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) <= 40
+
+
+def _find_class_id(plan: _Plan, label: str) -> int | None:
+    return next((each.id for each in plan.classes if each.name == label and each.merged_into is None), None)
+
+
+def _kind(plan: _Plan, row: LabelRow) -> str:
+    if not row.state and row.label == CANNOT_TELL and _find_class_id(plan, row.label) is None:
+        return "cannot_tell"
+    return KINDS[row.state]
+
+
+def _conflict(plan: _Plan, image: str, row: LabelRow) -> str:
+    """Say that the project has another answer; if it has the same one, there is nothing to store."""
+    before = plan.current.get(image)
+    if before is None:
+        return ""
+    kind = _kind(plan, row)
+    same = before.kind == kind and (
+        kind != "label" or merge_roots(plan.classes)[before.class_id] == _find_class_id(plan, row.label)
+    )
+    if same:
+        plan.known.add(image)
+        return ""
+    if plan.options.replace or plan.options.told:
+        return ""
+    return f"{_quote(row)} has another answer here, by {printable(before.by)}; --replace takes the one of the file"
+
+
+def _class_drafts(plan: _Plan) -> list[Draft]:
+    first = max((each.id for each in plan.classes), default=-1) + 1
+    drafts = []
+    for number, name in enumerate(sorted(plan.new_classes, key=natural), first):
+        batch = str(uuid4())
+        drafts.append(draft("class_add", id=batch, batch=batch, by=plan.options.by, class_id=number, value=name))
+        plan.classes.append(Klass(number, name))
+    return drafts
+
+
+def _label_drafts(plan: _Plan) -> list[Draft]:
+    batch = str(uuid4())
+    return [_label_draft(plan, batch, image, row) for image, row in plan.lines.items() if image not in plan.known]
+
+
+def _label_draft(plan: _Plan, batch: str, image: str, row: LabelRow) -> Draft:
+    kind, by = _kind(plan, row), row.by or plan.options.by
+    where = origin(plan.connection, image, by) if plan.options.told else {"provenance": "import"}
+    values = {**where, **({"at": row.at} if row.at else {})}
+    class_id = _find_class_id(plan, row.label) if kind == "label" else None
+    file = row.file_name or plan.names[image]
+    return draft(kind, id=new_id(batch, image), batch=batch, by=by, image=image, file=file, class_id=class_id, **values)
+
+
+def _quote(row: LabelRow) -> str:
+    return _quoted(row.file_name or row.sha256)
+
+
+def _quoted(text: str) -> str:
+    return f"'{printable(text[:200])}'"

@@ -1,0 +1,225 @@
+"""What more labels would bring: a learning curve, a forecast with bands, and how earlier forecasts came out. No torch.
+
+The error is taken to fall as c + a * labels**-b, plus noise of each training. For a given b that is a straight line in the
+two other numbers, so that their posterior and that of the noise are known exactly; b is averaged over a grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.rng import rng
+
+BAND = 0.9  # share of later accuracies that should lie inside a band
+DRAWS = 4_000
+LEAST = 4  # points on the curve before anything is forecast
+POWERS = np.linspace(0.1, 2.0, 20)  # b
+FLOOR = (0.0, 20.0)  # c, in points: mean and standard deviation before anything is measured
+RANGE = 60.0  # a, in points: standard deviation
+NOISE = (5.0, 1.0)  # of one training at 50 % accuracy, in points: prior size, and how many measurements it is worth
+FARTHEST = 10.0  # times the labels there are: beyond that nothing is said
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class AccuracyPoint:
+    """The accuracy, in percent, of the model that was trained with so many labels."""
+
+    labels: int
+    accuracy: float
+    low: float | None = None  # 95 % interval
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class CurveForecast:
+    """The accuracy, in percent, that a model with so many labels is expected to have, with its 90 % band."""
+
+    labels: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the next labels would bring to the model, in points, with its 90 % band.
+
+    What is measured scatters more, because two trainings and few labels scatter: `shown_low` to `shown_high`, also 90 %.
+    """
+
+    more: int  # labels
+    points: float
+    low: float
+    high: float
+    shown_low: float
+    shown_high: float
+    minutes: float | None = None  # at the person's speed; None before it is known
+
+
+@dataclass(frozen=True)
+class LabelsToTarget:
+    """How many labels a target accuracy takes, all counted. None: farther than can be foreseen."""
+
+    target: float
+    labels: int | None
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """An earlier forecast of what will be measured, and what was."""
+
+    labels: int
+    said: float  # gain in points
+    low: float
+    high: float
+    came: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether it came out inside the band."""
+        return self.low <= self.came <= self.high
+
+
+class Curve:
+    """A learning curve and draws from everything it may be."""
+
+    def __init__(self, points: Sequence[AccuracyPoint]) -> None:
+        if len(points) < LEAST:
+            raise ValueError(
+                f"a forecast needs {LEAST} models with different numbers of labels; there are {len(points)}."
+            )
+        self.points = tuple(sorted(points, key=lambda point: point.labels))
+        self.last = self.points[-1]
+        draw = rng(0, "forecast", *[point.labels for point in self.points])
+        self.floor, self.height, self.power, self.noise = _posterior(
+            np.array([point.labels for point in self.points], np.float64) / self.last.labels,
+            np.array([100.0 - point.accuracy for point in self.points]),
+            draw,
+        )
+        self.luck, self.other_luck = draw.standard_normal((2, len(self.noise)))
+
+    def means(self, labels: int) -> Floats:
+        """Return the accuracy at so many labels without the noise of a training, one value per draw."""
+        error = self.floor + self.height * (labels / self.last.labels) ** -self.power
+        means: Floats = np.clip(100.0 - error, 0.0, 100.0)
+        return means
+
+    def at(self, labels: int) -> CurveForecast:
+        """Forecast the accuracy of the model that will be trained with so many labels."""
+        drawn = self._trained(labels, self.luck)
+        low, high = _band(drawn)
+        return CurveForecast(labels, float(np.median(drawn)), low, high)
+
+    def _trained(self, labels: int, luck: Floats) -> Floats:
+        means = self.means(labels)
+        drawn: Floats = np.clip(means + self.noise * spread_at(100.0 - means) * luck, 0.0, 100.0)
+        return drawn
+
+    def gain(self, more: int, trained: float = 1.0, seconds: float | None = None) -> Gain:
+        """Say what `more` labels would bring, of which a share `trained` is trained on; a label takes `seconds`."""
+        now, later = self.last.labels, self.last.labels + max(round(more * trained), 1)
+        real = self.means(later) - self.means(now)
+        shown = self._trained(later, self.luck) - self._trained(now, self.other_luck)
+        minutes = None if seconds is None else more * seconds / 60.0
+        return Gain(more, float(np.median(real)), *_band(real), *_band(shown), minutes)
+
+    def labels_to(self, target: float) -> LabelsToTarget:
+        """Return how many labels reach the target; each number is None where it is farther than can be foreseen."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = ((100.0 - target - self.floor) / self.height) ** (-1.0 / self.power)
+        ratio = np.where((100.0 - target > self.floor) & np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
+        tail = (1 - BAND) / 2
+        numbers = [
+            _whole(float(np.quantile(ratio, q, method="lower")), self.last.labels) for q in (0.5, tail, 1 - tail)
+        ]
+        return LabelsToTarget(target, *numbers)
+
+
+def _posterior(x: Floats, error: Floats, draw: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
+    """Draw floor, height at the last point, power and noise; falling curves alone are kept."""
+    size, worth = NOISE
+    prior = np.diag([1 / FLOOR[1] ** 2, 1 / RANGE**2]) * size**2  # precision, in units of the noise's variance
+    centre = np.array([FLOOR[0], 0.0])
+    shape0, rate0 = worth / 2, worth * size**2 / 2
+    even = 1.0 / spread_at(error)
+    bases = [np.stack([np.ones_like(x), x**-power], 1) * even[:, None] for power in POWERS]
+    fits = [_fit(basis, error * even, prior, centre, (shape0, rate0)) for basis in bases]
+    evidence = np.array([fit[4] for fit in fits])
+    weight = np.exp(evidence - evidence.max())
+    kept: list[Floats] = []
+    for power, fit, many in zip(POWERS, fits, draw.multinomial(8 * DRAWS, weight / weight.sum()), strict=True):
+        kept.append(_draw_falling(power, fit, int(many), draw))
+    found = np.concatenate(kept)
+    if len(found) < DRAWS // 10:  # a curve that only falls: nothing is gained, by its own noise
+        flat = draw.standard_normal(DRAWS) * error.std() / math.sqrt(len(error)) + error.mean()
+        found = np.stack([flat, np.zeros(DRAWS), np.ones(DRAWS), np.full(DRAWS, error.std())], 1)
+    found = found[draw.permutation(len(found))[:DRAWS]]
+    return found[:, 0], found[:, 1], found[:, 2], found[:, 3]
+
+
+Fit = tuple[Floats, Floats, float, float, float]  # mean, covariance in units of the noise, shape, rate, log evidence
+
+
+def _fit(basis: Floats, error: Floats, prior: Floats, centre: Floats, noise: tuple[float, float]) -> Fit:
+    """Return the posterior of a straight line with unknown noise (normal-inverse-gamma)."""
+    shape0, rate0 = noise
+    precision = prior + basis.T @ basis
+    mean = np.linalg.solve(precision, prior @ centre + basis.T @ error)
+    shape = shape0 + len(error) / 2
+    rate = rate0 + 0.5 * float(error @ error + centre @ prior @ centre - mean @ precision @ mean)
+    evidence = 0.5 * (np.linalg.slogdet(prior)[1] - np.linalg.slogdet(precision)[1]) - shape * math.log(rate)
+    return mean, np.linalg.inv(precision), shape, rate, float(evidence)
+
+
+def _draw_falling(power: float, fit: Fit, many: int, draw: np.random.Generator) -> Floats:
+    """Draw from a posterior and keep what can be: an error that falls, to a floor that is not below zero."""
+    mean, covariance, shape, rate, _ = fit
+    noise = np.sqrt(rate / draw.gamma(shape, size=many))
+    line = mean + noise[:, None] * (draw.standard_normal((many, 2)) @ np.linalg.cholesky(covariance).T)
+    possible = (line >= 0).all(axis=1)
+    kept = line[possible]
+    return np.column_stack([kept, np.full(len(kept), power), noise[possible]])
+
+
+def spread_at(error: Floats) -> Floats:
+    """Return the noise of a training at this error against that at 50 %: as a share of images scatters."""
+    spread: Floats = np.sqrt(np.clip(error, 1.0, 99.0) * (100.0 - np.clip(error, 1.0, 99.0))) / 50.0
+    return spread
+
+
+def _band(drawn: Floats) -> tuple[float, float]:
+    tail = (1 - BAND) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _whole(ratio: float, labels: int) -> int | None:
+    return math.ceil(ratio * labels) if ratio <= FARTHEST else None
+
+
+def check_forecasts(earlier: Sequence[tuple[int, Gain]], points: Sequence[AccuracyPoint]) -> tuple[Check, ...]:
+    """Compare earlier forecasts with what came. Each is (labels it was made with, gain it promised at labels + more)."""
+    checks = []
+    for labels, gain in earlier:
+        then = [point for point in points if point.labels == labels]
+        later = [point for point in points if point.labels >= labels + gain.more]
+        if then and later:
+            came = later[0].accuracy - then[0].accuracy
+            checks.append(Check(labels, gain.points, gain.shown_low, gain.shown_high, came))
+    return tuple(checks)
+
+
+def same_gain_again(points: Sequence[AccuracyPoint], labels: int) -> float:
+    """Return the naive forecast: from the last two points straight on."""
+    before, last = sorted(points, key=lambda point: point.labels)[-2:]
+    slope = (last.accuracy - before.accuracy) / (last.labels - before.labels)
+    return last.accuracy + slope * (labels - last.labels)

@@ -1,0 +1,87 @@
+"""Bring the events of a copy of a project together with our own, by their ids. Nothing is stored twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from mma.project import schema as db
+from mma.project.classes import merge_roots, read_classes
+from mma.project.derive import chunks
+from mma.project.events import Draft, record
+from mma.project.records import Event
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What came in. `conflicts` are images labeled otherwise on both sides; the labels that came in count."""
+
+    events: list[Event]
+    conflicts: list[str]
+
+
+def merge_events(connection: Connection, events: Sequence[Event], overlap: int) -> MergeReport:
+    """Add the events that are not here yet, in their order. Ids of classes may differ between the two projects."""
+    known = _known_ids(connection, events)
+    new = [event for event in events if event.id not in known]
+    numbers, added = _class_numbers(connection, events)
+    before = _answers(connection, [event.image for event in new if event.image])
+    drafts = [_draft(event, numbers) for event in new if event.kind != "class_add" or event.id in added]
+    stored = record(connection, drafts, overlap) if drafts else []
+    return MergeReport(stored, _conflicts(connection, before))
+
+
+def _known_ids(connection: Connection, events: Sequence[Event]) -> set[str]:
+    known: set[str] = set()
+    for part in chunks([event.id for event in events]):
+        known.update(connection.execute(select(db.events.c.id).where(db.events.c.id.in_(part))).scalars())
+    return known
+
+
+def _class_numbers(connection: Connection, events: Sequence[Event]) -> tuple[dict[int, int], set[str]]:
+    """Map class ids of the other project to ours, and name the events that add a class which is not here.
+
+    A class is the same if the same event made it, or if it has the same name in both.
+    """
+    c = db.events.c
+    made = {row.id: row.class_id for row in connection.execute(select(c.id, c.class_id).where(c.kind == "class_add"))}
+    classes = read_classes(connection)
+    here = {each.name.casefold(): each.id for each in classes if each.merged_into is None}
+    free = max((each.id for each in classes), default=-1) + 1
+    numbers: dict[int, int] = {}
+    added: set[str] = set()
+    for event in events:
+        if event.kind == "class_add" and event.class_id is not None:
+            number = made.get(event.id, here.get((event.value or "").casefold()))
+            if number is None:
+                number, free = free, free + 1
+                added.add(event.id)
+            numbers[event.class_id] = number
+    return numbers, added
+
+
+def _draft(event: Event, numbers: dict[int, int]) -> Draft:
+    values = event._asdict()
+    del values["seq"]
+    if event.class_id is not None:
+        values["class_id"] = numbers.get(event.class_id, event.class_id)
+    if event.kind == "class_merge" and event.value is not None:
+        values["value"] = str(numbers.get(int(event.value), int(event.value)))
+    return values
+
+
+def _answers(connection: Connection, images: Sequence[str]) -> dict[str, tuple[str, int | None]]:
+    """Return the answers in force of images, with merged classes resolved."""
+    roots = merge_roots(read_classes(connection))
+    found = {}
+    for part in chunks(sorted(set(images))):
+        for row in connection.execute(select(db.current).where(db.current.c.image.in_(part))):
+            found[row.image] = (row.kind, roots.get(row.class_id))
+    return found
+
+
+def _conflicts(connection: Connection, before: dict[str, tuple[str, int | None]]) -> list[str]:
+    after = _answers(connection, list(before))
+    return sorted(image for image, answer in before.items() if after.get(image, answer) != answer)

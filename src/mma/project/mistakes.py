@@ -1,0 +1,160 @@
+"""`mma review`: everything about a project that somebody should look at again. Nothing is changed.
+
+Audit images are left out: whoever looked at them again because of what a model says would spoil the measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.nets.logistic import choose_parts, find_temperature, fit_logistic
+from mma.project.audit import fold_numbers
+from mma.project.kappa import (
+    Answers,
+    Kappa,
+    find_disagreements,
+    overall_kappa,
+    pairwise_kappas,
+    self_consistency,
+)
+from mma.project.measure import PENALTY, softmax
+from mma.project.pool import Pool, open_pool
+from mma.project.project import Project
+from mma.project.recall import live_config
+from mma.project.records import Event, Klass
+from mma.project.review import FolderDoubt, doubts_by_folder, find_conflicts, find_wrong_labels
+from mma.project.strangers import find_strangers
+from mma.project.training_set import TrainingSet
+from mma.views import FeatureViews
+
+LEAST = 20  # labels before any is called wrong
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SuspectLabel:
+    """A label that is probably wrong, and the class that is likelier."""
+
+    file: str
+    label: str
+    likely: str
+    confidence: float  # probability of the label, by models that did not see it
+    by: str
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """What to look at again. Classes and files by name."""
+
+    labels: int
+    suspects: tuple[SuspectLabel, ...]
+    conflicts: tuple[dict[str, tuple[str, ...]], ...]  # class -> near-duplicates that have it
+    agreement: Kappa  # of all people
+    pairs: dict[str, Kappa]  # "Ann, Bob" -> agreement
+    disagreements: tuple[str, ...]
+    self_agreement: dict[str, Kappa]  # of people asked about an image again
+    doubts: tuple[FolderDoubt, ...]
+    strangers: tuple[tuple[str, ...], ...]  # groups of files that look like no class
+    notes: tuple[str, ...]  # what was not looked for, and why
+
+
+def find_mistakes(project: Project, say: Callable[[str], None] = lambda message: None) -> Mistakes:
+    """Look for mistakes in a project's labels. Features are computed where they are not stored yet."""
+    training = TrainingSet(project.labels(), project.is_audit)
+    names = {image.id: image.name for image in project.images()}
+    suspects, strangers, notes = judge_images(project, training, names, say)
+    known = {image: label for image, label in training.train.items() if image in names}
+    answers, repeats = answers_by_person(project.events(), training.labels.classes)
+    pairs = pairwise_kappas(answers)
+    unsure = [names[image] for image in training.labels.cannot_tell if image in names]
+    return Mistakes(
+        len(training.train),
+        suspects,
+        tuple(
+            {training.names[label]: tuple(names[image] for image in images) for label, images in found.images.items()}
+            for found in find_conflicts(known, project.groups())
+        ),
+        overall_kappa(answers, 1 + max((klass.id for klass in training.labels.classes), default=0)),
+        {", ".join(pair): kappa for pair, kappa in pairs.items()},
+        tuple(names[image] for image in find_disagreements(answers) if image in names),
+        self_consistency(repeats),
+        tuple(doubts_by_folder([*(names[image] for image in known), *unsure], unsure)),
+        strangers,
+        notes,
+    )
+
+
+def judge_images(
+    project: Project, training: TrainingSet, names: dict[str, str], say: Callable[[str], None]
+) -> tuple[tuple[SuspectLabel, ...], tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Return suspect labels, groups of images that look like no class, and what was not looked for."""
+    if len(training.train) < LEAST:
+        why = f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
+        return (), (), (why,)
+    config = live_config(project)
+    assert isinstance(config.views, FeatureViews)
+    pool = open_pool(project, config.views, [image for image in project.images() if not image.audit], say)
+    by = dict(zip(training.labels.ids, training.labels.by, strict=True))
+    images = [image for image in training.train if image in pool.row]
+    labels, probs = out_of_sample(pool, training, images)
+    suspects = [
+        SuspectLabel(
+            names[images[found.row]],
+            training.names[found.given],
+            training.names[found.likely],
+            round(found.self_confidence, 4),
+            by[images[found.row]],
+        )
+        for found in find_wrong_labels(labels, probs)
+    ]
+    return tuple(suspects), strangers_of(pool, training), ()
+
+
+def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str]) -> tuple[Ints, Floats]:
+    """Return the labels of images, and probabilities of logistic regressions on other labels; near-duplicates stay together."""
+    labels = np.array([training.train[image] for image in images], np.int64)
+    x = pool.vectors(np.array([pool.row[image] for image in images], np.int64)).numpy()
+    chosen = choose_parts(x, labels, pool.views.shape, PENALTY)
+    x, classes = x * chosen.gate, len(training.classes)
+    fold = fold_numbers(labels, [pool.group(image) for image in images])
+    logits = np.zeros((len(labels), classes), np.float32)
+    for number in np.unique(fold):
+        test = fold == number
+        weight, bias = fit_logistic(x[~test], labels[~test], classes, PENALTY)
+        logits[test] = x[test] @ weight.T + bias
+    return labels, softmax(logits / find_temperature(logits, labels))
+
+
+def strangers_of(pool: Pool, training: TrainingSet) -> tuple[tuple[str, ...], ...]:
+    """Return groups of unlabeled images that look like no class; what people could not tell or excluded is left out."""
+    away = {*training.labels.cannot_tell, *training.labels.excluded}
+    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in away], np.int64)
+    vectors = pool.vectors(rows).numpy()
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    labels = np.array([training.train.get(pool.images[row].id, -1) for row in rows], np.int64)
+    groups = find_strangers(vectors, labels)
+    return tuple(tuple(pool.images[rows[row]].name for row in group.rows) for group in groups)
+
+
+def answers_by_person(events: Sequence[Event], classes: Sequence[Klass]) -> tuple[Answers, list[tuple[str, int, int]]]:
+    """Return what each person last said about each image, and what those said first who were asked again.
+
+    Answers that were undone do not count, and a correction of one's own answer is no second opinion.
+    """
+    target = {klass.id: klass.id if klass.merged_into is None else klass.merged_into for klass in classes}
+    undone = {event.supersedes for event in events if event.kind == "undo"}
+    last: dict[str, dict[str, int]] = {}
+    repeats: list[tuple[str, int, int]] = []
+    for event in events:
+        if event.kind != "label" or event.id in undone or event.image is None or event.class_id not in target:
+            continue
+        said, given = target[event.class_id], last.setdefault(event.image, {})
+        if event.by in given and event.supersedes is None:
+            repeats.append((event.by, given[event.by], said))
+        given[event.by] = said
+    return last, repeats

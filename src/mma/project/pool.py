@@ -1,0 +1,114 @@
+"""The images of a project as rows, with the features of a frozen backbone. Audit images stand apart from the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mma.data.photos import read_unscaled_photo
+from mma.features import PhotoFiles, StoredViews
+from mma.project.project import Project
+from mma.project.records import ProjectImage
+from mma.views import FeatureViews, VectorViews
+
+HOST = torch.device("cpu")
+Say = Callable[[str], None]
+Ints = NDArray[np.int64]
+Parts = list[NDArray[np.float16]]  # vectors of each joined backbone, (N, D) each
+
+
+@dataclass(eq=False)
+class Pool:
+    """Images to learn from and to ask about, with their features; row by row in an order that never changes.
+
+    Audit images are no rows: nothing is fitted on them, not even a mean.
+    """
+
+    root: Path
+    images: list[ProjectImage]  # in the order of the rows
+    views: VectorViews
+    everything: dict[str, ProjectImage]  # by id, audit images included
+
+    def __post_init__(self) -> None:
+        self.row = {image.id: row for row, image in enumerate(self.images)}
+        self._audit: dict[str, tuple[Tensor, Parts]] = {}
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def group(self, image: str) -> str:
+        """Return the first of an image's near-duplicates."""
+        return self.everything[image].group
+
+    def vectors(self, rows: Ints) -> Tensor:
+        """Return what a head sees of some rows."""  # (N, D)
+        return self.views.plain(rows)
+
+    def audit_vectors(self, ids: Sequence[str]) -> Tensor:
+        """Return what a head of this pool sees of audit images."""  # (N, D)
+        self._prepare_audit(ids)
+        width = sum(self.views.shape)
+        return torch.stack([self._audit[each][0] for each in ids]) if ids else torch.zeros(0, width)
+
+    def audit_parts(self, ids: Sequence[str]) -> Parts:
+        """Return the stored vectors of audit images, for heads of any pool."""
+        self._prepare_audit(ids)
+        count = len(self.views.parts)
+        return [np.stack([self._audit[each][1][part] for each in ids]) for part in range(count)] if ids else []
+
+    def _prepare_audit(self, ids: Sequence[str]) -> None:
+        new = [self.everything[each] for each in ids if each not in self._audit]
+        if not new:
+            return
+        views = self.views.of_source(photo_files(self.root, new))
+        rows = np.arange(len(new))
+        seen, stored = views.plain(rows), [part.take(rows) for part in views.parts]
+        for place, image in enumerate(new):
+            self._audit[image.id] = seen[place], [part[place] for part in stored]
+
+
+def photo_files(root: Path, images: Sequence[ProjectImage]) -> PhotoFiles:
+    """Return images of a project as a backbone reads them: each is compared with its id every time."""
+    keys = np.frombuffer(bytes.fromhex("".join(image.id for image in images)), np.uint8).reshape(-1, 32)
+    return PhotoFiles(root, [image.name for image in images], keys)
+
+
+def open_pool(project: Project, settings: FeatureViews, images: Sequence[ProjectImage], say: Say) -> Pool:
+    """Return the pool of images whose features are stored, in the project's own order: the same images, the same rows."""
+    everything = {image.id: image for image in project.images()}
+    wanted = {image.id for image in images}
+    ordered = [image for image in everything.values() if image.id in wanted]
+    return Pool(project.root, ordered, settings.open_source(photo_files(project.root, ordered), HOST, say), everything)
+
+
+def compute_features(
+    root: Path, settings: FeatureViews, images: Sequence[ProjectImage], say: Say
+) -> tuple[list[ProjectImage], str]:
+    """Compute and store features. Return the images that have them, and why others have not, if any."""
+    views = StoredViews(mirror=settings.mirror, crops=settings.crops)
+    why = ""
+    try:
+        settings.compute(photo_files(root, images), views, say)
+    except ValueError as error:
+        readable = [image for image in images if is_readable(root, image)]
+        if len(readable) == len(images):
+            raise
+        images, why = readable, str(error)
+        if readable:
+            settings.compute(photo_files(root, readable), views, say)
+    return list(images), why
+
+
+def is_readable(root: Path, image: ProjectImage) -> bool:
+    """Tell whether an image still has the bytes it was indexed with."""
+    try:
+        _, key = read_unscaled_photo(root, image.name, 64)
+    except Exception:  # decoders raise anything at all on broken bytes
+        return False
+    return bytes(key).hex() == image.id

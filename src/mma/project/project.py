@@ -1,0 +1,300 @@
+"""A person's project: one object whose methods are all that the page, the worker and the commands need."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import select
+
+from mma.files import in_turn
+from mma.project import classes as class_rules
+from mma.project import schema as db
+from mma.project.backups import back_up_events
+from mma.project.derive import chunks, count
+from mma.project.events import COLUMNS, LEASE, Draft, draft, events_after, record, write_answer
+from mma.project.exchange import read_rows, write_rows
+from mma.project.exchange.rows import LabelRow, read_current
+from mma.project.exchange.take_in import ImportProblems, TakeIn, refuse, take_in
+from mma.project.index import IndexReport, IndexSettings, index_folder, is_audit_group, read_progress
+from mma.project.layout import Layout, ProjectSettings
+from mma.project.listing import ClassHints, class_hints, list_images
+from mma.project.merge import MergeReport, merge_events
+from mma.project.mirror import Mirror
+from mma.project.models import next_number, read_models, store_model
+from mma.project.owner import owned
+from mma.project.queue import Rules, next_items, release, replace_picks
+from mma.project.records import UNDOABLE, Answer, Counts, Event, Item, Klass, Labels, ModelRow, Pick, ProjectImage
+from mma.project.second_copy import SecondCopy
+from mma.project.snapshot import read_counts, read_labels_at
+from mma.project.spread import spread_images
+from mma.project.store import Store
+
+Say = Callable[[str], None]
+
+
+def silent(message: str) -> None:
+    """Say nothing."""
+
+
+class Project:
+    """An open project. It holds no lock, and may be used by several threads and processes at once."""
+
+    def __init__(self, layout: Layout, settings: ProjectSettings, store: Store) -> None:
+        self.layout, self.settings, self.store = layout, settings, store
+        self.folder = layout.folder
+        self.root = (layout.folder / settings.images).resolve()
+        self.rules = Rules(settings.overlap, settings.audit_asked)
+        self.log = SecondCopy(layout.log, f"mma start {self.root}")
+        self.mirror = Mirror(layout.mirror, layout.state / "mirror.lock", store)
+
+    def close(self) -> None:
+        """Bring labels.csv up to date, and close the database."""
+        self.mirror.finish()
+        self.store.close()
+
+    @contextmanager
+    def owner(self, command: str = "mma start") -> Iterator[None]:
+        """Be the one process that serves this project."""
+        with owned(self.layout.state, command):
+            self._finish(self.events(max(self.seq() - 1, 0)))  # a kill may have left either copy behind
+            self.mirror.write()
+            yield
+
+    # images
+
+    def index(self, say: Say = silent, advance: Callable[[int, int], None] | None = None) -> IndexReport:
+        """Look for new, changed and missing images. Labels and the audit slice stay as they are."""
+        settings = IndexSettings(
+            self.settings.seed, self.settings.audit_share, self.settings.overlap, self.layout.state / "groups.jsonl"
+        )
+        with in_turn(self.layout.state / "index.lock"):
+            report = index_folder(self.store, self.root, settings, advance or (lambda done, total: None))
+        say(f"{report.images:,} images in {report.files:,} files, {report.new:,} new")
+        return report
+
+    def index_progress(self) -> tuple[int, int]:
+        """Return how many of how many new files the last index has looked at."""
+        with self.store.reading() as connection:
+            return read_progress(connection)
+
+    def images(self, ids: Collection[str] | None = None) -> list[ProjectImage]:
+        """Return the images that have a file, or those of `ids`, in a random order that never changes."""
+        c = db.images.c
+        query = select(c.id, c.name, c.width, c.height, c.near, c.audit).where(c.present == 1)
+        with self.store.reading() as connection:
+            if ids is None:
+                rows = connection.execute(query.order_by(c.rank)).all()
+            else:
+                parts = [connection.execute(query.where(c.id.in_(part))).all() for part in chunks(sorted(ids))]
+                rows = [row for part in parts for row in part]
+        return [ProjectImage(*row[:5], bool(row[5])) for row in rows]
+
+    def path_of(self, image: str) -> Path:
+        """Return a file of an image, after checking that it is a regular file inside the image folder."""
+        with self.store.reading() as connection:
+            paths = connection.execute(select(db.files.c.path).where(db.files.c.image == image)).scalars().all()
+        for name in sorted(paths):
+            path: Path = (self.root / name).resolve()
+            if path.is_relative_to(self.root) and path.exists() and stat.S_ISREG(path.stat().st_mode):
+                return path
+        raise ValueError(f"image {image} has no file in {self.root}. Look for it:  mma start {self.root}")
+
+    def hints(self) -> ClassHints:
+        """Return what the folder suggests about classes. Nothing of it is taken without being asked for."""
+        return class_hints(self.root, list_images(self.root)[0])
+
+    def spread(self, n: int = 24) -> list[ProjectImage]:
+        """Return images that look unlike each other, to see what there is. They are not leased."""
+        with self.store.reading() as connection:
+            ids = spread_images(connection, n)
+        return self.images(ids)
+
+    def groups(self) -> dict[str, str]:
+        """Map each image to the first image of its near-duplicates."""
+        with self.store.reading() as connection:
+            return {row.id: row.near for row in connection.execute(select(db.images.c.id, db.images.c.near))}
+
+    def is_audit(self, image: str) -> bool:
+        """Tell whether an image is kept for measuring."""
+        with self.store.reading() as connection:
+            near = connection.execute(select(db.images.c.near).where(db.images.c.id == image)).scalar()
+        if near is None:
+            raise ValueError(f"this project has no image {image}.")
+        return is_audit_group(self.settings.seed, near, self.settings.audit_share)
+
+    # classes
+
+    def classes(self) -> list[Klass]:
+        """Return all classes, also merged ones."""
+        with self.store.reading() as connection:
+            return class_rules.read_classes(connection)
+
+    def add_class(self, name: str, by: str) -> Klass:
+        """Add a class."""
+
+        def change(known: list[Klass]) -> Draft:
+            value = class_rules.check_name(name, known)
+            return _class_draft("class_add", by, max((each.id for each in known), default=-1) + 1, value)
+
+        return self._change_class(change)
+
+    def rename_class(self, class_id: int, name: str, by: str) -> Klass:
+        """Give a class another name; its labels stay."""
+
+        def change(known: list[Klass]) -> Draft:
+            class_rules.find_class(known, class_id)
+            return _class_draft("class_rename", by, class_id, class_rules.check_name(name, known, besides=class_id))
+
+        return self._change_class(change)
+
+    def merge_class(self, class_id: int, into: int | None, by: str) -> Klass:
+        """Count a class's labels for another class; None takes a merge back."""
+
+        def change(known: list[Klass]) -> Draft:
+            class_rules.check_merge(known, class_id, into)
+            return _class_draft("class_merge", by, class_id, None if into is None else str(into))
+
+        return self._change_class(change)
+
+    def set_key(self, class_id: int, key: str | None, by: str) -> Klass:
+        """Give a class a key to type."""
+
+        def change(known: list[Klass]) -> Draft:
+            class_rules.find_class(known, class_id)
+            class_rules.check_key(key, known, class_id)
+            return _class_draft("class_key", by, class_id, key)
+
+        return self._change_class(change)
+
+    def _change_class(self, change: Callable[[list[Klass]], Draft]) -> Klass:
+        with self.store.writing() as connection:
+            wanted = change(class_rules.read_classes(connection))
+            event = record(connection, [wanted], self.settings.overlap)[0]
+            known = class_rules.read_classes(connection)
+        self._finish([event])
+        return class_rules.find_class(known, wanted["class_id"])
+
+    # answers
+
+    def next(self, by: str, n: int = 8, holding: Collection[str] = (), lease: float = LEASE) -> list[Item]:
+        """Lease images to a person for so many seconds: up to `n` besides those they hold."""
+        with self.store.writing() as connection:
+            return next_items(connection, by, n, holding, self.rules._replace(lease=lease))
+
+    def release(self, by: str) -> None:
+        """Give back the images that a person holds."""
+        with self.store.writing() as connection:
+            release(connection, by)
+
+    def answer(self, answer: Answer) -> list[Event]:
+        """Store an answer. It is on disk, twice, when this returns; sent again, it is stored once."""
+        with self.store.writing() as connection:
+            events = write_answer(connection, answer, self.settings.overlap)
+        return self._finish(events)
+
+    def undo(self, by: str, event: str | UUID | None = None) -> list[Event]:
+        """Take back the last answer of a person, or a given one, with everything it was given together with."""
+        given = None if event is None else UUID(str(event))
+        return self.answer(Answer(id=uuid4(), kind="undo", by=by, supersedes=given))
+
+    def _finish(self, events: list[Event]) -> list[Event]:
+        """Bring the second copy up to these events."""
+        if events:
+            self.log.catch_up(self.store, events[-1].seq)
+            self.mirror.touch()
+        return events
+
+    # what is known
+
+    def labels(self, upto: int | None = None) -> Labels:
+        """Return the labels in force after event `upto`, by default the last one."""
+        with self.store.reading() as connection:
+            return read_labels_at(connection, upto)
+
+    def events(self, after: int = 0, limit: int | None = None) -> list[Event]:
+        """Return the events after number `after`, in order."""
+        with self.store.reading() as connection:
+            return events_after(connection, after, limit)
+
+    def recent(self, by: str, n: int = 20) -> list[Event]:
+        """Return a person's last answers in force, the newest first."""
+        c = db.events.c
+        query = select(*COLUMNS).where(c.by == by, c.active == 1, c.kind.in_(UNDOABLE)).order_by(c.seq.desc()).limit(n)
+        with self.store.reading() as connection:
+            return [Event(*row) for row in connection.execute(query)]
+
+    # labels in and out
+
+    def export_labels(self, path: Path | str, format: str | None = None, *, copy: bool = False) -> int:
+        """Write the labels in force in the format of another tool; return how many files have one."""
+        with self.store.reading() as connection:
+            rows = read_current(connection)
+        write_rows(self.root, rows, Path(path), format, copy=copy)
+        return len(rows)
+
+    def import_labels(self, path: Path | str, format: str | None = None, how: TakeIn = TakeIn()) -> list[Event]:
+        """Take in labels, all or none of them; what is wrong is said with line numbers."""
+        path = Path(path)
+        rows, problems = read_rows(path, format)
+        return self.take_in(rows, how, path, problems)
+
+    def take_in(self, rows: Sequence[LabelRow], how: TakeIn, source: Path, problems: Sequence[str] = ()) -> list[Event]:
+        """Take in rows of labels, all or none of them. `source` is named where something is wrong."""
+        refuse(source, problems)
+        try:
+            with self.store.writing() as connection:
+                events = take_in(connection, rows, how, self.settings.overlap)
+        except ImportProblems as found:
+            refuse(source, found.problems)
+        return self._finish(events)
+
+    def merge(self, other: Project) -> MergeReport:
+        """Take in the events of a copy of this project that are not here yet."""
+        events = other.events()
+        with self.store.writing() as connection:
+            report = merge_events(connection, events, self.settings.overlap)
+        self._finish(report.events)
+        return report
+
+    # counts
+
+    def counts(self) -> Counts:
+        """Return how many images are labeled, per class and in all, and how many are left."""
+        with self.store.reading() as connection:
+            return read_counts(connection)
+
+    def seq(self) -> int:
+        """Return the number of the last event."""
+        with self.store.reading() as connection:
+            return count(connection, "seq")
+
+    # the worker
+
+    def put_picks(self, picks: Sequence[Pick], model: int | None) -> int:
+        """Replace the queue by these picks, best first; return how many of them can be asked about."""
+        with self.store.writing() as connection:
+            return replace_picks(connection, picks, model)
+
+    def put_model(self, number: int | None = None, **values: Any) -> ModelRow:
+        """Add a model, or replace what is known of model `number`: kind, seq, state, message, accuracy, about."""
+        with self.store.writing() as connection:
+            number = next_number(connection, self.folder / "models") if number is None else number
+            row = store_model(connection, number, values)
+        if row.state == "training":
+            back_up_events(self.layout, row.number)
+        return row
+
+    def models(self) -> list[ModelRow]:
+        """Return all models, the first one first."""
+        with self.store.reading() as connection:
+            return read_models(connection)
+
+
+def _class_draft(kind: str, by: str, class_id: int, value: str | None) -> Draft:
+    batch = str(uuid4())
+    return draft(kind, id=batch, batch=batch, by=by, class_id=class_id, value=value)

@@ -1,0 +1,201 @@
+"""report.html of a project: one file, no script, nothing loaded from elsewhere, readable on a phone. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from mma.files import write_atomically
+from mma.project.audit import Quality, Share
+from mma.project.forecast import BAND
+from mma.project.project import Project
+from mma.project.status import Goals, ProjectStatus, status
+from mma.project.svg import calibration_svg, curve_svg
+from mma.project.words import check_words, forecast_words, money_words, target_words
+from mma.text import printable
+
+ABOUT_RIGHT = 3.0  # points
+STYLE = """
+:root {
+  color-scheme: light dark; --ink: #1a1c20; --soft: #5a6068; --paper: #fff; --card: #f5f6f8; --line: #d8dce2;
+  --main: #0b5cad; --band: #0b5cad33; --cell: 11,92,173;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ink: #e8eaee; --soft: #a2a9b4; --paper: #15171b; --card: #1e2127; --line: #3a3f48;
+    --main: #6fb1ff; --band: #6fb1ff33; --cell: 111,177,255;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  margin: 0 auto; max-width: 60rem; padding: 1rem;
+}
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin: 0 0 .5rem; }
+section { background: var(--card); border-radius: .75rem; padding: 1rem; margin: 1rem 0; }
+.big { font-size: 2.5rem; font-weight: 600; line-height: 1.1; margin: 0; } .soft { color: var(--soft); margin: .25rem 0 0; }
+.stop { border: 2px solid var(--main); } .scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; max-width: 14rem; overflow: hidden; text-overflow: ellipsis; }
+svg { width: 100%; max-width: 42rem; height: auto; font: 13px system-ui, sans-serif; } svg text { fill: var(--soft); }
+.grid { stroke: var(--line); } .line { fill: none; stroke: var(--main); stroke-width: 2; } .dashed { stroke-dasharray: 6 4; }
+.bar { stroke: var(--main); stroke-width: 1.5; opacity: .5; } .dot { fill: var(--main); } .band { fill: var(--band); }
+.target { stroke: var(--soft); stroke-dasharray: 3 4; }
+"""
+
+
+def write_page(project: Project, goals: Goals | None = None) -> Path:
+    """Write report.html of a project as it stands."""
+    path = project.folder / "report.html"
+    write_atomically(path, page(status(project, goals)))
+    return path
+
+
+def page(now: ProjectStatus) -> str:
+    """Return the whole page."""
+    name = text(now.name)
+    parts = [f"<h1>{name}</h1>", counts_part(now), stop_part(now), accuracy_part(now), forecast_part(now)]
+    parts += [helping_part(now), model_part(now), classes_part(now), confusion_part(now), calibration_part(now)]
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{name}: status</title><style>{STYLE}</style>"
+    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+
+
+def text(value: object) -> str:
+    """Return something as it may stand in a page."""
+    return escape(printable(str(value)))
+
+
+def first_upper(words: str) -> str:
+    """Begin with a capital letter."""
+    return words[:1].upper() + words[1:]
+
+
+def card(title: str, *inside: str, kind: str = "") -> str:
+    """Return a section, or nothing when it has no content."""
+    content = "".join(inside)
+    return f'<section class="{kind}"><h2>{text(title)}</h2>{content}</section>' if content else ""
+
+
+def sentence(words: str) -> str:
+    """Return a paragraph of small print; nothing for no words."""
+    return f'<p class="soft">{text(first_upper(words))}</p>' if words else ""
+
+
+def range_of(share: Share | None) -> str:
+    """Write a share in percent with its interval."""
+    return "-" if share is None else f"{100 * share.value:.0f} % ({100 * share.low:.0f}-{100 * share.high:.0f})"
+
+
+def counts_part(now: ProjectStatus) -> str:
+    """Say how far the labeling is."""
+    budget = f" of {now.goals.budget:,}" if now.goals.budget else ""
+    rest = f"{now.left:,} images left, {now.cannot_tell:,} can't tell, {now.excluded:,} excluded."
+    speed = "" if now.seconds_per_label is None else f" {60 / now.seconds_per_label:.0f} labels per minute."
+    return card("Labels", f'<p class="big">{now.labels:,}{budget}</p>', sentence(rest + speed))
+
+
+def stop_part(now: ProjectStatus) -> str:
+    """Say that it is time to stop, and by which rule."""
+    if now.stop is None:
+        return ""
+    return card("Time to stop?", f"<p>Rule <b>{text(now.stop.rule)}</b>: {text(now.stop.why)}</p>", kind="stop")
+
+
+def accuracy_part(now: ProjectStatus) -> str:
+    """Say how good the model is and how that is known."""
+    quality = now.report.quality if now.report else None
+    if quality is None:
+        return card(
+            "Accuracy", sentence("Nothing can be said yet: the first model comes after ten labels of two classes.")
+        )
+    share = quality.accuracy
+    big = f'<p class="big">{100 * share.value:.1f} %</p>'
+    between = f"Between {100 * share.low:.1f} % and {100 * share.high:.1f} % (95 %), from {quality.where}"
+    return card("Accuracy", big, sentence(between))
+
+
+def forecast_part(now: ProjectStatus) -> str:
+    """Draw the learning curve and say what more labels would bring."""
+    points = now.report.curve if now.report else ()
+    if not points:
+        return ""
+    lines = [curve_svg(points, now.band, now.goals.target), f"<p>{text(forecast_words(now.gain))}</p>"]
+    lines += [sentence(f"Band: {BAND:.0%}. Curve by {now.report.curve_source}." if now.report else "")]
+    lines += [sentence(target_words(now)), sentence(money_words(now)), sentence(check_words(now.checks))]
+    return card("What more labels would bring", *lines)
+
+
+def helping_part(now: ProjectStatus) -> str:
+    """Say whether asking helps."""
+    return card("Is asking helping here?", sentence(now.report.helping.sentence)) if now.report else ""
+
+
+def model_part(now: ProjectStatus) -> str:
+    """Say which model is in use and why."""
+    if now.report is None:
+        return ""
+    of = f"Model {now.report.number}: {now.report.uses}."
+    return card(
+        "Which model", f"<p>{text(first_upper(now.report.serving.why))}</p>", sentence(of), sentence(now.report.query)
+    )
+
+
+def classes_part(now: ProjectStatus) -> str:
+    """List the classes with their labels, recall and precision."""
+    quality = now.report.quality if now.report else None
+    found = {each.name: each for each in quality.classes} if quality else {}
+    rows = []
+    for name, labels in now.per_class.items():
+        each = found.get(name)
+        rows.append(
+            [name, f"{labels:,}", range_of(each.recall if each else None), range_of(each.precision if each else None)]
+        )
+    return card("Classes", table(["class", "labels", "found (recall)", "right (precision)"], rows)) if rows else ""
+
+
+def confusion_part(now: ProjectStatus) -> str:
+    """Show the confusion matrix: rows are what people say."""
+    quality = now.report.quality if now.report else None
+    if quality is None or now.report is None or sum(map(sum, quality.confusion)) == 0:
+        return ""
+    names = now.report.classes
+    body = "".join(
+        confusion_row(name, row, place) for place, (name, row) in enumerate(zip(names, quality.confusion, strict=True))
+    )
+    head = "".join(f"<th>{text(name)}</th>" for name in names)
+    note = sentence("Rows: what people say. Columns: what the model says.")
+    return card("Mistakes", f'<div class="scroll"><table><tr><th></th>{head}</tr>{body}</table></div>', note)
+
+
+def confusion_row(name: str, row: Sequence[int], place: int) -> str:
+    """Return one class of the confusion matrix; what is mistaken is shaded."""
+    total = max(sum(row), 1)
+    cells = "".join(
+        f'<td style="background: rgba(var(--cell), {0.0 if k == place else 0.8 * count / total:.2f})">{count or ""}</td>'
+        for k, count in enumerate(row)
+    )
+    return f"<tr><td>{text(name)}</td>{cells}</tr>"
+
+
+def calibration_part(now: ProjectStatus) -> str:
+    """Say whether confidences can be believed."""
+    quality: Quality | None = now.report.quality if now.report else None
+    if quality is None or not quality.calibration.bins:
+        return ""
+    gap = 100 * quality.calibration.gap
+    words = f"Confidences are about {abs(gap):.0f} points too {'high' if gap > 0 else 'low'}."
+    if abs(gap) < ABOUT_RIGHT:
+        words = "Confidences are about right."
+    return card("Can its confidence be believed?", calibration_svg(quality.calibration), sentence(words))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table that scrolls sideways where it must."""
+    head = "".join(f"<th>{text(each)}</th>" for each in headings)
+    body = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'

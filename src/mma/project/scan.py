@@ -1,0 +1,96 @@
+"""Look at image files in parallel: sha256, size, perceptual hash, or the reason why a file cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mma.data.photos import explain_bad_file, quiet_decoders, read_small_photo
+from mma.machine import cores
+
+ENOUGH = 64  # pixels on a side; large JPEGs are decoded at down to an eighth of their size
+FIRST, PART = 32, 256  # files per task: the first images are soon there
+MANY = 2_000  # files from which on processes pay: decoding small files holds the interpreter's lock
+SIDE, KEPT = 32, 8  # of the picture that is hashed, and of its coarsest waves
+
+
+class FileFacts(NamedTuple):
+    """What one look at a file found. Without an image there is a reason."""
+
+    path: str
+    image: str | None
+    width: int = 0
+    height: int = 0
+    phash: str = ""
+    reason: str | None = None
+
+
+def look(root: Path, names: Sequence[str]) -> list[FileFacts]:
+    """Look at a few files, one after the other."""
+    pictures = np.zeros((len(names), SIDE, SIDE), np.float32)
+    found = [_look_at(root, name, picture) for name, picture in zip(names, pictures, strict=True)]
+    hashes = perceptual_hashes(pictures)
+    return [each._replace(phash=code) if each.image else each for each, code in zip(found, hashes, strict=True)]
+
+
+def _look_at(root: Path, name: str, picture: NDArray[np.float32]) -> FileFacts:
+    try:
+        small, (width, height), image = read_small_photo(root, name, ENOUGH)
+        picture[:] = np.asarray(small.resize((SIDE, SIDE), Image.Resampling.LANCZOS))
+        return FileFacts(name, image, width, height)
+    except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
+        return FileFacts(name, None, reason=explain_bad_file(error))
+
+
+def _cosines() -> NDArray[np.float64]:
+    """Return the coarsest rows of the discrete cosine transform, without the factors that change no comparison."""
+    wave, place = np.arange(KEPT)[:, None], np.arange(SIDE)[None, :]
+    return np.cos(np.pi * wave * (2 * place + 1) / (2 * SIDE)).astype(np.float64)  # (KEPT, SIDE)
+
+
+COSINES = _cosines()
+
+
+def perceptual_hashes(pictures: NDArray[np.float32]) -> list[str]:
+    """Hash grey pictures (N, 32, 32): which of the 64 coarsest waves are above their median. 16 digits each.
+
+    As `phash` of the library ImageHash does it, for many pictures at once.
+    """
+    waves = np.round(COSINES @ pictures @ COSINES.T, 3).reshape(-1, KEPT * KEPT)  # rounded: a flat picture has no waves
+    bits = waves > np.median(waves, axis=1, keepdims=True)
+    return [code.tobytes().hex() for code in np.packbits(bits, axis=1)]
+
+
+def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
+    """Yield what is found of all files, a few at a time, in order."""
+    parts = [names[:FIRST], *(names[start : start + PART] for start in range(FIRST, len(names), PART))]
+    with quiet_decoders(), _workers(len(names)) as pool:
+        yield from _in_order(pool, root, parts)
+
+
+def _in_order(pool: Executor, root: Path, parts: list[Sequence[str]]) -> Iterator[list[FileFacts]]:
+    """Keep a few tasks under way, so that memory does not grow with the folder."""
+    waiting = iter(parts)
+    running = [pool.submit(look, root, part) for part in islice(waiting, 4 * cores())]
+    while running:
+        yield running.pop(0).result()
+        running += [pool.submit(look, root, part) for part in islice(waiting, 1)]
+
+
+def _workers(files: int) -> Executor:
+    if files < MANY or cores() == 1:
+        return ThreadPoolExecutor(cores())
+    return ProcessPoolExecutor(cores(), get_context("spawn"), _be_quiet)
+
+
+def _be_quiet() -> None:
+    """Silence the decoders for the life of a worker process."""
+    quiet_decoders().__enter__()

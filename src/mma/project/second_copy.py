@@ -1,0 +1,134 @@
+"""labels.jsonl: every event once more, one checked line each. The database can be made again from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from mma.files import append_bytes, cut_lines, explain_write_errors, in_turn
+from mma.project import schema as db
+from mma.project.events import events_after
+from mma.project.records import Event
+from mma.project.store import Store
+
+TAIL = 1 << 16  # bytes read from the end to find the last line
+PART = 5_000  # events appended at once
+DAMAGED = "it is damaged: bytes were changed"
+
+
+class LogLine(NamedTuple):
+    """One line: an event, or what is wrong with it."""
+
+    number: int
+    event: Event | None
+    problem: str = ""
+
+
+class SecondCopy:
+    """The file, and how far it has come. Several processes may append; each brings it up to what is committed."""
+
+    def __init__(self, path: Path, command: str) -> None:
+        self.path, self.lock, self.command = path, path.with_name("log.lock"), command
+        self._turn, self._size, self._seq = threading.Lock(), -1, 0
+
+    def catch_up(self, store: Store, upto: int) -> None:
+        """Append what the database holds and the file does not. On disk up to event `upto` when this returns."""
+        with explain_write_errors(self.path, self.command), self._turn, in_turn(self.lock):
+            self._find_end(store)
+            while self._seq < upto:
+                with store.reading() as connection:
+                    events = events_after(connection, self._seq, PART)
+                self._append(events)
+
+    def _append(self, events: list[Event]) -> None:
+        data = b"".join(map(line_of, events))
+        append_bytes(self.path, data)
+        self._size, self._seq = self._size + len(data), events[-1].seq
+
+    def _find_end(self, store: Store) -> None:
+        """Find the last good line, unless the file is as we left it. A torn line at the end is cut off."""
+        if not self.path.exists():
+            self.path.touch(0o600)
+        if self.path.stat().st_size == self._size:
+            return
+        cut_torn_line(self.path)
+        self._size, self._seq = self.path.stat().st_size, last_seq(self.path)
+        with store.reading() as connection:
+            known = connection.execute(select(db.events.c.seq).where(db.events.c.seq == self._seq)).scalar()
+        if self._seq and known is None:
+            raise ValueError(
+                f"{self.path} holds events that the database does not: the database is an older copy. Bring them together "
+                f"with  mma doctor {self.path.parents[1]} --rebuild"
+            )
+
+
+def last_seq(path: Path) -> int:
+    """Return the number of the last event in the file; 0 where there is none."""
+    return next((line.event.seq for line in _backwards(path) if line.event), 0) if path.exists() else 0
+
+
+def line_of(event: Event) -> bytes:
+    """Write an event as a line that carries its own check."""
+    values = {name: value for name, value in event._asdict().items() if value is not None}
+    return json.dumps({**values, "check": _check(values)}, separators=(",", ":")).encode() + b"\n"
+
+
+def _check(values: dict[str, object]) -> str:
+    text = json.dumps(values, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_log_line(number: int, line: bytes) -> LogLine:
+    """Read one line, and compare it with its check."""
+    try:
+        values = json.loads(line)
+        check = values.pop("check")
+        if check != _check(values):
+            return LogLine(number, None, DAMAGED)
+        return LogLine(number, Event(**{**dict.fromkeys(Event._fields), **values}))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return LogLine(number, None, DAMAGED)
+
+
+def read_log(path: Path) -> Iterator[LogLine]:
+    """Yield every line of the file; a last line without its end is a torn one."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                yield LogLine(number, None, "the last line is torn: writing it was interrupted")
+            else:
+                yield parse_log_line(number, line[:-1])
+
+
+def cut_torn_line(path: Path) -> None:
+    """Remove a last line without an end. Whoever wrote it was never told that it was saved."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - 1, 0))
+        if size and file.read(1) != b"\n":
+            cut_lines(path)
+
+
+def _backwards(path: Path) -> Iterator[LogLine]:
+    """Yield whole lines from the last to the first, reading only as much of the file as is needed."""
+    size, length = path.stat().st_size, TAIL
+    done = 0
+    while True:
+        start = max(size - length, 0)
+        with path.open("rb") as file:
+            file.seek(start)
+            lines = file.read(length).split(b"\n")[:-1]
+        whole = lines if start == 0 else lines[1:]
+        for line in reversed(whole[: len(whole) - done]):
+            yield parse_log_line(0, line)
+        if start == 0:
+            return
+        done, length = len(whole), length * 4

@@ -1,0 +1,292 @@
+"""Would this have helped me? The same project code on photos that are labeled already, with a scripted person and no page.
+
+Each seed is two projects on the same photos: one asks, one goes through them in random order. A part of the photos is hidden
+from both; on these the true accuracy is measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import torch
+
+from mma.data.photos import FORMATS
+from mma.files import sync_folder
+from mma.project import Answer, create_project
+from mma.project.audit import Share
+from mma.project.heads import read_head
+from mma.project.live import LiveWorker
+from mma.project.model_report import ModelReport, latest_report, model_folder, read_report
+from mma.project.pool import photo_files
+from mma.project.project import Project, silent
+from mma.project.records import ProjectImage
+from mma.rng import rng
+from mma.text import printable
+
+HELD = 0.3  # share of the photos that the projects never see
+EVERY = 25  # labels between two trainings
+SECONDS = 3.0  # that the scripted person takes for a label
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TruePoint:
+    """The true accuracy, in percent, of the model with so many answers, audit ones included."""
+
+    answers: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class SimulatedProject:
+    """What one scripted project came to."""
+
+    seed: int
+    asks: bool
+    points: tuple[TruePoint, ...]
+    audit: Share | None  # what the project itself says at the end
+    wrong: int  # answers that were wrong on purpose
+    helping: str
+    stop: str | None
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the audit's interval holds the true accuracy; None without an audit."""
+        if self.audit is None:
+            return None
+        return self.audit.low <= self.points[-1].accuracy / 100 <= self.audit.high
+
+
+@dataclass(frozen=True)
+class LabeledPhotos:
+    """Photos by content, and the class of each: a sub-folder for every class."""
+
+    root: Path
+    paths: dict[str, Path]  # sha256 -> file
+    classes: dict[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """The classes, sorted."""
+        return sorted(set(self.classes.values()))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is simulated."""
+
+    budget: int = 400
+    noise: float = 0.0  # share of wrong answers
+    every: int = EVERY
+    audit_asked: float = 0.1
+
+
+def read_labeled(folder: Path) -> LabeledPhotos:
+    """Read a folder with a sub-folder for each class. Of equal photos the first counts."""
+    paths: dict[str, Path] = {}
+    classes: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder).parts
+        if path.suffix.lower() in SUFFIXES and len(inside) > 1 and path.is_file():
+            key = hashlib.sha256(path.read_bytes()).hexdigest()
+            paths.setdefault(key, path)
+            classes.setdefault(key, inside[0])
+    if len(set(classes.values())) < 2:
+        kinds = ", ".join(FORMATS)
+        raise ValueError(
+            f"{printable(str(folder))} holds no labeled photos: it takes a sub-folder for each of two classes or more, with "
+            f"photos in it ({kinds})."
+        )
+    return LabeledPhotos(folder, paths, classes)
+
+
+def check_plan(photos: LabeledPhotos, plan: Plan) -> None:
+    """Refuse what cannot be simulated."""
+    have = int(len(photos.paths) * (1 - HELD))
+    if plan.budget > have:
+        raise ValueError(
+            f"--budget {plan.budget} is more than the {have:,} photos to label: {HELD:.0%} of {len(photos.paths):,} are kept "
+            f"to measure on. Use --budget {have} or less."
+        )
+    if not 0 <= plan.noise < 1:
+        raise ValueError(f"--noise {plan.noise:g} is no share of wrong answers. Use 0 or more, and less than 1.")
+
+
+def simulate(
+    folder: Path,
+    place: Path,
+    *,
+    plan: Plan = Plan(),
+    seeds: Sequence[int] = (1,),
+    control: bool = True,
+    say: Say = silent,
+) -> Iterator[SimulatedProject]:
+    """Run scripted projects below `place`: two for each seed, or one without the control. Each is handed out as it ends."""
+    photos = read_labeled(folder)
+    check_plan(photos, plan)
+    for seed in seeds:
+        shown, hidden = split(photos, seed)
+        images = place / f"photos-{seed}"
+        link_photos(photos, shown, images)
+        for asks in (True, False) if control else (True,):
+            one = simulate_project(photos, hidden, images, plan, seed=seed, asks=asks)
+            say(describe(one))
+            yield one
+
+
+def split(photos: LabeledPhotos, seed: int) -> tuple[list[str], list[str]]:
+    """Return the photos that the projects see, and those that are hidden."""
+    keys = sorted(photos.paths)
+    order = [keys[i] for i in rng(seed, "simulate", "held out").permutation(len(keys))]
+    held = round(HELD * len(keys))
+    return order[held:], order[:held]
+
+
+def link_photos(photos: LabeledPhotos, keys: Sequence[str], images: Path) -> None:
+    """Put photos into one flat folder under names that say nothing: the tool must not see the classes."""
+    shutil.rmtree(images, ignore_errors=True)
+    images.mkdir(parents=True)
+    for key in keys:
+        target = images / f"{key[:24]}{photos.paths[key].suffix.lower()}"
+        try:
+            os.link(photos.paths[key], target)
+        except OSError:  # another disk, or links are not allowed
+            shutil.copyfile(photos.paths[key], target)
+    sync_folder(images)
+
+
+def simulate_project(
+    photos: LabeledPhotos, hidden: Sequence[str], images: Path, plan: Plan, *, seed: int, asks: bool
+) -> SimulatedProject:
+    """Run one project to its budget."""
+    folder = images.with_name(f"{images.name}-{'asking' if asks else 'random'}.mma")
+    shutil.rmtree(folder, ignore_errors=True)
+    project = create_project(images, folder, classes=photos.names, budget=plan.budget, seed=seed)
+    project.index()
+    project.rules = project.rules._replace(audit_asked=plan.audit_asked)
+    torch.set_num_threads(1)
+    worker = LiveWorker(project, deep=False, every=plan.every, asks=asks)
+    person = ScriptedPerson(project, photos, plan.noise, seed)
+    finish(worker)
+    for count in range(1, plan.budget + 1):
+        person.label_next()
+        if count % plan.every == 0 or count == plan.budget:
+            worker.rest()
+            finish(worker)
+    result = summary(project, worker, photos, hidden, seed=seed, asks=asks, wrong=person.wrong)
+    project.close()
+    return result
+
+
+def finish(worker: LiveWorker) -> None:
+    """Let the worker do all that is due."""
+    while worker.step():
+        pass
+
+
+class ScriptedPerson:
+    """Answers with the true class, and sometimes with another one: always the same answer for the same photo."""
+
+    def __init__(self, project: Project, photos: LabeledPhotos, noise: float, seed: int) -> None:
+        self.project, self.photos, self.noise, self.seed = project, photos, noise, seed
+        self.ids = {each.name: each.id for each in project.classes()}
+        self.wrong = 0
+
+    def label_next(self) -> None:
+        """Answer one question."""
+        item = self.project.next("person", 1)[0]
+        klass = self.answer_to(item.image)
+        draw = rng(self.seed, "answer", item.image, "id").bytes(16)
+        answer = Answer(
+            id=UUID(bytes=draw, version=4),
+            images=[item.image],
+            kind="label",
+            class_id=klass,
+            by="person",
+            seconds=SECONDS,
+        )
+        self.project.answer(answer)
+
+    def answer_to(self, image: str) -> int:
+        """Return the class that this person says."""
+        draw = rng(self.seed, "answer", image)
+        true = self.photos.classes[image]
+        if draw.uniform() >= self.noise:
+            return self.ids[true]
+        self.wrong += 1
+        others = [name for name in self.photos.names if name != true]
+        return self.ids[others[int(draw.integers(len(others)))]]
+
+
+def summary(
+    project: Project,
+    worker: LiveWorker,
+    photos: LabeledPhotos,
+    hidden: Sequence[str],
+    *,
+    seed: int,
+    asks: bool,
+    wrong: int,
+) -> SimulatedProject:
+    """Measure every model on the hidden photos, and read what the project says of itself."""
+    points = true_curve(project, worker, photos, hidden)
+    report = latest_report(project.folder)
+    from mma.project.status import status
+
+    now = status(project)
+    quality = report.quality if report else None
+    audit = quality.accuracy if quality is not None and quality.source == "audit" else None
+    if audit is None and report is not None:
+        audit = audit_so_far(worker, report)
+    helping = report.helping.answer if report else ""
+    return SimulatedProject(seed, asks, points, audit, wrong, helping, now.stop.rule if now.stop else None)
+
+
+def audit_so_far(worker: LiveWorker, report: ModelReport) -> Share | None:
+    """Return the audit's interval where it is no verdict yet."""
+    from mma.project.audit import share
+    from mma.project.measure import audit_groups, audit_probs
+
+    training, pool = worker.training_set(), worker.pool
+    if not training.audit or pool is None:
+        return None
+    said = audit_probs(worker.memory.past[-1], pool, training).argmax(1)
+    return share(said == np.array(list(training.audit.values())), audit_groups(pool, training))
+
+
+def true_curve(
+    project: Project, worker: LiveWorker, photos: LabeledPhotos, hidden: Sequence[str]
+) -> tuple[TruePoint, ...]:
+    """Return the accuracy of every model on the hidden photos."""
+    assert worker.pool is not None
+    names = {key: photos.paths[key].relative_to(photos.root).as_posix() for key in hidden}
+    images = [ProjectImage(key, names[key], 0, 0, key, False) for key in hidden]
+    views = worker.pool.views.of_source(photo_files(photos.root, images))
+    parts = [part.take(np.arange(len(hidden))) for part in views.parts]
+    points = []
+    for model in sorted((project.folder / "models").glob("*/model.json")):
+        report = read_report(model.parent)
+        truth = np.array([report.classes.index(photos.classes[key]) for key in hidden])
+        said = read_head(model_folder(project.folder, report.number)).probabilities(parts).argmax(1)
+        points.append(TruePoint(report.labels + report.audit, 100 * float((said == truth).mean())))
+    return tuple(points)
+
+
+def describe(one: SimulatedProject) -> str:
+    """Say how a project ended."""
+    audit = "no audit"
+    if one.audit is not None:
+        low, high = 100 * one.audit.low, 100 * one.audit.high
+        verdict = "inside" if one.inside else "OUTSIDE"
+        audit = f"audit {100 * one.audit.value:.1f} % ({low:.1f}-{high:.1f}, {one.audit.of} labels): {verdict}"
+    way = "asking" if one.asks else "random order"
+    last = one.points[-1]
+    return f"seed {one.seed}, {way}: {last.answers} labels, truly {last.accuracy:.1f} %; {audit}"

@@ -1,0 +1,152 @@
+"""The database of a project: SQLite in its folder, or PostgreSQL by URL. One writer at a time, readers see a snapshot."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, ProgrammingError
+
+from mma.files import explain_write_errors, in_turn
+from mma.text import printable
+
+WAIT = 60_000  # milliseconds to wait for another writer
+NOT_ALLOWED = "42501"  # what PostgreSQL calls a missing permission
+PAGES = 64 << 10  # KiB of SQLite's cache per connection
+
+
+class Store:
+    """Connections to one project's database."""
+
+    def __init__(self, engine: Engine, place: str, turn: Path | int) -> None:
+        self.engine, self.place = engine, place
+        self.turn = turn  # what writers queue for: a file beside SQLite's, or the number of a lock of PostgreSQL
+        self.sqlite = engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Read at one point in time, whatever others write meanwhile."""
+        options = {} if self.sqlite else {"isolation_level": "REPEATABLE READ"}
+        with explain_database_errors(self.place), self.engine.connect() as raw:
+            connection = raw.execution_options(**options)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Write as the only writer. All of it is on disk when this ends, or none of it is stored."""
+        with explain_database_errors(self.place), self._queue(), self.engine.connect() as raw:
+            connection = raw.execution_options(mma_writes=True)
+            with connection.begin():
+                if not self.sqlite:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": self.turn})
+                yield connection
+
+    @contextmanager
+    def _queue(self) -> Iterator[None]:
+        """Wait for other writers. SQLite would sleep up to a tenth of a second between two looks, and nobody has a turn."""
+        if isinstance(self.turn, Path):
+            with explain_write_errors(self.turn, "the same command"), in_turn(self.turn):
+                yield
+        else:
+            yield
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+def sqlite_store(path: Path) -> Store:
+    """Open a database file. A new one is its owner's alone."""
+    if path.parent.is_dir() and not path.exists():
+        with explain_write_errors(path, "mma start"):
+            path.touch(0o600)
+    engine = create_engine(f"sqlite+pysqlite:///{path}", pool_size=8, max_overflow=64)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # transactions begin where we say
+        connection.execute(f"PRAGMA busy_timeout = {WAIT}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(f"PRAGMA cache_size = -{PAGES}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A reader that turns into a writer can fail; a writer that says so at once only waits.
+        writes = connection.get_execution_options().get("mma_writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return Store(engine, str(path), path.with_name("write.lock"))
+
+
+def postgres_store(url: str, project: str) -> Store:
+    """Connect to a server. Each project has a schema of its own, so that one database can hold many."""
+    schema = f"mma_{project}"
+    options = f"-c search_path={schema} -c synchronous_commit=on"
+    try:
+        parsed = make_url(url).set(drivername="postgresql+psycopg")
+        arguments: dict[str, Any] = {"connect_args": {"options": options}, "pool_pre_ping": True}  # servers restart
+        engine = create_engine(parsed, pool_size=8, max_overflow=64, **arguments)
+    except ImportError as error:
+        raise ValueError("PostgreSQL needs one more package:  pip install 'mma-learn[postgres]'") from error
+    store = Store(engine, parsed.render_as_string(hide_password=True), zlib.crc32(schema.encode()))
+    with store.writing() as connection:
+        there = text("SELECT 1 FROM pg_namespace WHERE nspname = :schema")
+        if connection.execute(there, {"schema": schema}).scalar() is None:
+            connection.execute(text(f'CREATE SCHEMA "{schema}"'))
+    return store
+
+
+def open_database(path: Path, url: Path, kind: str, project: str) -> Store:
+    """Open the database of a project: the file at `path`, or the server whose URL stands in the file `url`."""
+    if kind == "sqlite":
+        return sqlite_store(path)
+    try:
+        return postgres_store(url.read_text("utf-8").strip(), project)
+    except OSError as error:
+        raise ValueError(
+            f"{printable(str(url))} cannot be read: {error.strerror}. Give the URL again with --store."
+        ) from error
+
+
+def check_url(url: str) -> None:
+    """Refuse a store that is no PostgreSQL URL; the password is not repeated."""
+    try:
+        name = make_url(url).drivername
+    except ArgumentError:
+        name = ""
+    if name not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise ValueError(
+            "--store takes a URL such as postgresql://user@host/database; without it labels are in SQLite."
+        )
+
+
+@contextmanager
+def explain_database_errors(place: str) -> Iterator[None]:
+    """Turn what a database complains about into a sentence."""
+    try:
+        yield
+    except (OperationalError, ProgrammingError) as error:
+        if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != NOT_ALLOWED:
+            raise
+        raise ValueError(
+            f"the database {printable(place)} cannot be used: {_first_line(error)}. What was saved before is whole. Make room, "
+            "allow writing there or start the server, then run the same command again."
+        ) from error
+    except DatabaseError as error:
+        if type(error) is not DatabaseError:  # its kinds, such as a broken constraint, are mistakes of ours
+            raise
+        raise ValueError(
+            f"the database {printable(place)} is damaged or not ours: {_first_line(error)}. Rebuild it from labels.jsonl:  "
+            "mma doctor PROJECT --rebuild"
+        ) from error
+
+
+def _first_line(error: DatabaseError) -> str:
+    return printable(str(error.orig).strip().split("\n")[0].rstrip("."))

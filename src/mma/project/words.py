@@ -1,0 +1,81 @@
+"""A project's status in sentences, for the terminal and report.html. No torch."""
+
+from __future__ import annotations
+
+from mma.project.forecast import LEAST, Check, Gain
+from mma.project.status import ProjectStatus
+
+
+def status_lines(now: ProjectStatus) -> list[str]:
+    """Return what `mma status` prints above its table."""
+    budget = f" of {now.goals.budget:,}" if now.goals.budget else ""
+    lines = [
+        f"{now.name}: {now.labels:,}{budget} labels, {now.left:,} images left, {now.cannot_tell:,} can't tell, "
+        f"{now.excluded:,} excluded"
+    ]
+    lines += [f"accuracy: {accuracy_words(now)}"]
+    if now.report is not None:
+        lines += [f"model:    {now.report.serving.why}", f"forecast: {forecast_words(now.gain)}"]
+        more = [check_words(now.checks), target_words(now), money_words(now)]
+        lines += [f"          {words}" for words in more if words]
+        lines += [f"asking:   {now.report.helping.sentence}"]
+    if now.working is not None and now.working.state != "ready":
+        lines += [
+            f"now:      model {now.working.number} ({now.working.kind}) {now.working.state}: {now.working.message}"
+        ]
+    if now.stop is not None:
+        lines += [f"stop?     rule '{now.stop.rule}': {now.stop.why}"]
+    return lines
+
+
+def accuracy_words(now: ProjectStatus) -> str:
+    """Say how good the model is and how that is known."""
+    quality = now.report.quality if now.report else None
+    if quality is None:
+        return "nothing can be said yet. The first model comes after ten labels of two classes."
+    share = quality.accuracy
+    return f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f}, 95 %), from {quality.where}"
+
+
+def forecast_words(gain: Gain | None) -> str:
+    """Say what the next labels would bring."""
+    if gain is None:
+        return f"No forecast yet: it takes {LEAST} models."
+    time = ""
+    if gain.minutes is not None:
+        minutes = max(round(gain.minutes), 1)
+        time = f", about {minutes} minute{'' if minutes == 1 else 's'} at your speed"
+    return f"Next {gain.more} labels: {gain.points:+.1f} points ({gain.low:.1f} to {gain.high:.1f}){time}."
+
+
+def check_words(checks: tuple[Check, ...]) -> str:
+    """Say how the last forecast came out."""
+    if not checks:
+        return ""
+    last, inside = checks[-1], sum(check.inside for check in checks)
+    return (
+        f"Last time I said {last.said:+.1f}, it was {last.came:+.1f}. "
+        f"{inside} of {len(checks)} forecasts came out inside their band (9 of 10 should)."
+    )
+
+
+def target_words(now: ProjectStatus) -> str:
+    """Say how many labels the target takes."""
+    if now.target is None:
+        return ""
+    if now.target.labels is None:
+        return f"{now.target.target:g} %: not in sight."
+    far = "more than can be foreseen" if now.target.high is None else f"{now.target.high:,}"
+    return (
+        f"{now.target.target:g} % takes about {now.target.labels:,} labels to train with ({now.target.low:,} to {far})."
+    )
+
+
+def money_words(now: ProjectStatus) -> str:
+    """Say what the next labels cost."""
+    if now.money is None or now.gain is None:
+        return ""
+    point = (
+        "no gain is expected" if now.money.price_of_a_point is None else f"{now.money.price_of_a_point:.2f} per point"
+    )
+    return f"The next {now.gain.more} labels cost {now.money.cost:.2f}: {point}."

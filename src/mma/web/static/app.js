@@ -1,0 +1,131 @@
+/** The start of the page: read the state, open the views, hand keys to the one that is open. */
+
+import { find, h, icon, nameOf, show } from "./dom.js";
+import { aim, get, Refused } from "./api.js";
+import { Outbox } from "./outbox.js";
+import { listen } from "./feed.js";
+import { Queue } from "./queue.js";
+import { History } from "./history.js";
+import { LabelView } from "./label.js";
+import { GridView } from "./grid.js";
+import { SetupView } from "./setup.js";
+import { ResultsView } from "./results.js";
+import { ReviewView } from "./review.js";
+import { Pace, showPanel, showWork } from "./panel.js";
+import { showRefusals, showSettings } from "./dialogs.js";
+import { applyTheme, showSaved, state, update, watch } from "./state.js";
+
+const RETRY = 1_500; // milliseconds
+
+class Page {
+  pace = new Pace();
+
+  async start() {
+    applyTheme();
+    const news = await this.firstState();
+    aim(news.project.id);
+    update(news);
+    this.outbox = new Outbox(news.project.id, { changed: (outbox) => update({ outbox }), saved: (answer, reply) => this.saved(reply) });
+    await this.outbox.open();
+    this.build();
+    watch((names) => this.react(names));
+    listen(news.project.id);
+    addEventListener("keydown", (event) => this.onKey(event));
+    await this.history.open().catch(() => {});
+    this.turnTo(location.hash.slice(1) || (state.classes.length < 2 ? "classes" : "label"));
+    addEventListener("hashchange", () => this.turnTo(location.hash.slice(1)));
+    addEventListener("beforeunload", (event) => { if (this.outbox.waiting) event.preventDefault(); });
+    setInterval(() => showPanel(find("panel"), this.pace), 10_000);
+  }
+
+  /** Wait for the server as long as it takes. */
+  async firstState() {
+    for (;;) {
+      try {
+        return await get("/api/state");
+      } catch (error) {
+        const words = error instanceof Refused ? error.message : "The server does not answer. Trying again.";
+        show(find("view"), h("p", { class: "loading" }, words));
+        await new Promise((resolve) => setTimeout(resolve, RETRY));
+      }
+    }
+  }
+
+  build() {
+    const paced = (kind, count = 1) => { if (kind === "label") this.pace.add(count); };
+    const { outbox } = this;
+    this.history = new History({ outbox, correct: (entry) => this.correct(entry) });
+    this.queue = new Queue(outbox, () => this.views.label.refresh(new Set(["queue"])));
+    const shared = { outbox, paced, history: this.history, queue: this.queue };
+    this.views = {
+      label: new LabelView(shared),
+      grid: new GridView(shared),
+      review: new ReviewView({ correct: (entry) => this.correct(entry) }),
+      results: new ResultsView(),
+      classes: new SetupView({ begin: () => { location.hash = "label"; } }),
+    };
+    document.title = `${state.project.name} – mma`;
+    show(find("brand"), h("img", { src: "/static/icon.svg", alt: "" }), nameOf(state.project.name));
+    show(find("settings"), icon("gear"));
+    find("settings").addEventListener("click", () => showSettings());
+    find("saved").addEventListener("click", () => { if (state.outbox.refused) showRefusals(outbox); });
+    showSaved();
+    showPanel(find("panel"), this.pace);
+    showWork(find("work"));
+  }
+
+  turnTo(name) {
+    const wanted = name in this.views ? name : "label";
+    if (this.current === this.views[wanted]) return;
+    this.current = this.views[wanted];
+    show(find("tabs"), Object.entries(this.views).map(([key, view]) =>
+      h("a", { class: "tab", href: `#${key}`, "aria-current": key === wanted ? "page" : null }, view.title)));
+    show(find("view"), this.current.node);
+    document.body.dataset.view = wanted;
+    this.current.open();
+  }
+
+  /** One image is corrected alone; of a grid one chooses in the review. */
+  correct(entry) {
+    if (entry.images.length > 1) {
+      this.views.review.of = entry.class_id;
+      location.hash = "review";
+      return;
+    }
+    location.hash = "label";
+    this.turnTo("label");
+    this.views.label.correct(entry);
+  }
+
+  saved(reply) {
+    update({ counts: reply.counts, seq: reply.seq, reachable: true });
+  }
+
+  react(names) {
+    const has = (...each) => each.some((name) => names.has(name));
+    if (has("outbox", "reachable")) showSaved();
+    if (has("counts", "model", "models", "classes", "budget")) showPanel(find("panel"), this.pace);
+    if (has("work")) showWork(find("work"));
+    if (has("reachable") && state.reachable && this.wasAway) this.back();
+    this.wasAway = !state.reachable;
+    if (has("choice:by")) this.history.open();
+    this.current?.refresh(names);
+  }
+
+  /** The server is back: send what waits, ask for what is missing. */
+  back() {
+    this.outbox.hurry();
+    this.queue.fill();
+    this.queue.retryPictures();
+  }
+
+  onKey(event) {
+    if (event.repeat || event.isComposing || document.querySelector("dialog[open]") || !(event.target instanceof Element)) return;
+    if (event.target.matches("input, textarea, select") && !event.altKey) return;
+    if (event.key === "?") { showSettings(); event.preventDefault(); return; }
+    const onControl = event.target.matches("button, a") && ["Enter", " "].includes(event.key);
+    if (!onControl && this.current?.onKey(event) === true) event.preventDefault();
+  }
+}
+
+new Page().start();

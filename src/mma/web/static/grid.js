@@ -1,0 +1,170 @@
+/** Many at once: take out the wrong ones, confirm the rest as one answer with one undo. */
+
+import { announce, h, nameOf, number, printable, show, uuid } from "./dom.js";
+import { imageAddress, post } from "./api.js";
+import { Choices } from "./choices.js";
+import { askClass } from "./dialogs.js";
+import { by, classById, state } from "./state.js";
+
+const SIZE = 24;
+
+export class GridView {
+  title = "Grid";
+  items = [];
+  inside = new Set(); // the images that will get the label
+  at = 0;
+  of = undefined; // a class id; null = look-alikes without suggestion
+
+  constructor({ outbox, history, queue, paced }) {
+    Object.assign(this, { outbox, history, queue, paced });
+    this.heading = h("h2", { class: "grid-title" });
+    this.kinds = h("div", { class: "kinds", role: "group", "aria-label": "Which images" });
+    this.tiles = h("div", { class: "tiles", role: "listbox", "aria-multiselectable": "true", "aria-label": "Images", tabindex: "0" });
+    this.choices = new Choices({ pick: (id) => this.confirm(id), create: (name) => this.create(name) });
+    this.actions = h("div", { class: "grid-actions" });
+    this.node = h("section", { class: "grid-view", "aria-label": "Label many at once" }, h("header", { class: "grid-head" }, this.heading, this.kinds), this.tiles, this.actions, this.choices.node);
+  }
+
+  open() {
+    if (this.of === undefined) this.of = state.classes[0]?.id ?? null;
+    this.fetch();
+    this.tiles.focus({ preventScroll: true });
+  }
+
+  refresh(names) {
+    if (names?.has("classes")) this.render();
+  }
+
+  async fetch() {
+    this.begin = performance.now();
+    try {
+      const { items } = await post("/api/grid", { by: by(), class_id: this.of, n: SIZE });
+      this.items = items;
+    } catch (error) {
+      this.items = [];
+      this.problem = error.message;
+    }
+    this.inside = new Set(this.of === null ? [] : this.items.map((item) => item.image));
+    this.at = 0;
+    this.render();
+  }
+
+  render() {
+    const name = this.of === null ? null : classById(this.of)?.name;
+    const count = number(this.items.length);
+    show(this.heading, ...(name ? [`These ${count} look like `, h("em", {}, nameOf(name))] : [this.items.length ? `These ${count} look alike` : "Look-alikes"]));
+    show(this.kinds, [...state.classes.map((each) => [each.id, nameOf(each.name)]), [null, "any look-alikes"]].map(([id, words]) =>
+      h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => this.turnTo(id) }, words)));
+    show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.emptyWords()));
+    this.tiles.classList.toggle("proposed", this.of !== null);
+    this.tiles.toggleAttribute("data-empty", !this.items.length);
+    if (this.items.length) this.tiles.setAttribute("role", "listbox"); else this.tiles.setAttribute("role", "group");
+    this.choices.node.hidden = this.of !== null;
+    this.choices.refresh();
+    this.renderActions(name);
+    this.mark();
+  }
+
+  emptyWords() {
+    if (this.of !== null && !state.model) return "Groups by class come with the first model. Label a few images first, or choose “any look-alikes”.";
+    return "There is no such group now. Choose another one, or label some more images.";
+  }
+
+  renderActions(name) {
+    const count = number(this.inside.size);
+    show(this.actions,
+      this.of !== null ? h("button", { type: "button", class: "main", disabled: !this.inside.size, onclick: () => this.confirm(this.of) },
+        `Confirm ${count} as `, name ? nameOf(name) : "", h("kbd", {}, "Enter"))
+        : h("p", { class: "soft" }, this.inside.size ? `${count} chosen. Press the key of their class.` : "Choose images with space or a click, then press the key of their class."),
+      h("button", { type: "button", class: "quiet", onclick: () => this.fetch() }, "Another group", h("kbd", {}, "R")),
+      h("button", { type: "button", class: "quiet", onclick: () => this.undo() }, "Undo", h("kbd", {}, "U")));
+  }
+
+  tile(item, place) {
+    return h("div", {
+      class: "tile", role: "option", id: `tile-${place}`, "aria-selected": String(this.inside.has(item.image)),
+      onclick: () => { this.at = place; this.toggle(); },
+    }, h("img", { src: imageAddress(item.image, "thumb"), alt: printable(item.name), draggable: "false" }), h("span", { class: "tick", "aria-hidden": "true" }));
+  }
+
+  /** Show which tile the keys are at and which ones are in, without drawing the images anew. */
+  mark() {
+    [...this.tiles.querySelectorAll(".tile")].forEach((tile, place) => {
+      tile.classList.toggle("at", place === this.at);
+      tile.setAttribute("aria-selected", String(this.inside.has(this.items[place].image)));
+    });
+    if (this.items.length) this.tiles.setAttribute("aria-activedescendant", `tile-${this.at}`);
+    else this.tiles.removeAttribute("aria-activedescendant");
+  }
+
+  toggle() {
+    const item = this.items[this.at];
+    if (!item) return;
+    const out = this.inside.delete(item.image);
+    if (!out) this.inside.add(item.image);
+    announce(`${printable(item.name)} ${out ? "out" : "in"}`);
+    this.renderActions(this.of === null ? null : classById(this.of)?.name);
+    this.mark();
+  }
+
+  turnTo(id) {
+    this.of = id;
+    this.fetch();
+    this.tiles.focus({ preventScroll: true });
+  }
+
+  /** One answer for all images that are in. */
+  confirm(classId) {
+    const images = this.items.map((item) => item.image).filter((image) => this.inside.has(image));
+    if (!images.length || classId === null) return;
+    const seconds = Math.round(performance.now() - this.begin) / 1000;
+    const shown = this.of === null ? "hidden" : `grid: ${this.of}`;
+    const answer = { id: uuid(), images, kind: "label", class_id: classId, by: by(), seconds, shown, note: null, supersedes: null, source: "grid" };
+    this.outbox.add(answer).then(() => this.fetch());
+    this.history.add(answer);
+    this.queue.drop(images);
+    this.paced("label", images.length);
+    announce(`${images.length} images are ${printable(classById(classId)?.name ?? "")}.`);
+  }
+
+  async create(name) {
+    const made = await askClass(name);
+    if (made !== null) this.confirm(made);
+  }
+
+  undo() {
+    const last = this.history.last();
+    if (!last) return announce("There is nothing to undo.");
+    const answer = { id: uuid(), images: last.images, kind: "undo", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: last.id, source: "grid" };
+    this.history.add(answer);
+    announce(`Undone: ${last.images.length} answers.`);
+    return this.outbox.add(answer).then(() => this.fetch());
+  }
+
+  columns() {
+    const tiles = [...this.tiles.querySelectorAll(".tile")];
+    const top = tiles[0]?.offsetTop;
+    return Math.max(1, tiles.filter((tile) => tile.offsetTop === top).length);
+  }
+
+  move(by) {
+    this.at = Math.max(0, Math.min(this.items.length - 1, this.at + by));
+    this.mark();
+    document.getElementById(`tile-${this.at}`)?.scrollIntoView({ block: "nearest" });
+  }
+
+  onKey(event) {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") return this.undo(), true;
+    if (event.ctrlKey || event.metaKey) return false;
+    const forward = getComputedStyle(this.tiles).direction === "rtl" ? -1 : 1;
+    const moves = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: this.columns(), ArrowUp: -this.columns(), Home: -SIZE, End: SIZE };
+    const onButton = document.activeElement?.tagName === "BUTTON";
+    if (event.key in moves) return this.move(moves[event.key]), true;
+    if (event.key === " " && !onButton) return this.toggle(), true;
+    if (event.key === "Enter" && !onButton && this.of !== null) return this.confirm(this.of), true;
+    const letter = event.altKey && event.code.startsWith("Key") ? event.code.slice(3).toLowerCase() : event.key.toLowerCase();
+    if (letter === "u" && (event.altKey || this.of !== null || state.classes.length <= 10)) return this.undo(), true;
+    if (letter === "r" && (event.altKey || this.of !== null || state.classes.length <= 10)) return this.fetch(), true;
+    return this.of === null && !event.altKey ? this.choices.onKey(event) : false;
+  }
+}

@@ -1,0 +1,82 @@
+/** The answers of this person, newest first: the strip of the last twenty, undo, and correction. */
+
+import { h, show, nameOf, icon, printable } from "./dom.js";
+import { get, imageAddress } from "./api.js";
+import { by, classById } from "./state.js";
+
+const STRIP = 20;
+const WORDS = { cannot_tell: "can't tell", exclude: "excluded", later: "later", note: "note" };
+
+/** What an answer said, in words. */
+export function wordsFor(entry) {
+  if (entry.kind === "label") return printable(classById(entry.class_id)?.name ?? "a class");
+  return WORDS[entry.kind] ?? entry.kind;
+}
+
+export class History {
+  entries = []; // {id, images, kind, class_id, name}
+  node = h("ol", { class: "strip", "aria-label": "Your last answers" });
+
+  /** `correct(entry)` is called when a thumbnail is chosen. */
+  constructor({ correct, outbox }) {
+    Object.assign(this, { correct, outbox });
+  }
+
+  /** What the server has, and before it what still waits here. */
+  async open() {
+    const { answers } = await get(`/api/recent?by=${encodeURIComponent(by())}`);
+    this.entries = answers;
+    this.full = answers.length >= STRIP;
+    for (const answer of await this.outbox.answers()) this.add(answer);
+    this.refresh();
+  }
+
+  /** Keep an answer. Undo takes one away; a correction hides the answer it replaces until it is itself undone. */
+  add(answer) {
+    const old = this.entries.find((each) => each.id === answer.supersedes);
+    if (answer.kind === "undo" && old?.hides) this.entries.splice(this.entries.indexOf(old) + 1, 0, old.hides);
+    if (old) this.entries = this.entries.filter((each) => each !== old);
+    if (answer.kind !== "undo" && answer.kind !== "note") this.entries.unshift({ ...answer, hides: old });
+    this.refresh();
+    if (this.entries.length < STRIP && this.full) this.extend();
+  }
+
+  /** Undo goes back farther than what is in memory: ask for older answers when everything is sent. */
+  async extend() {
+    this.full = false;
+    if ((await this.outbox.answers()).length) { this.full = true; return; }
+    await this.open().catch(() => { this.full = true; });
+  }
+
+  /** The last answer that is not a note; null when the server must say which. */
+  last() {
+    return this.entries[0] ?? null;
+  }
+
+  refresh() {
+    show(this.node, this.entries.slice(0, STRIP).map((entry) => h("li", {}, this.thumbnail(entry))));
+  }
+
+  thumbnail(entry) {
+    const many = entry.images.length > 1 ? ` (${entry.images.length} images)` : "";
+    const words = wordsFor(entry) + many;
+    const alt = `You said ${words}. Correct it.`;
+    entry.small?.setAttribute("aria-label", alt);
+    return h("button", { type: "button", class: "past", onclick: () => this.correct(entry), title: `${words}: correct` },
+      entry.small ?? h("img", { src: imageAddress(entry.images[0], "thumb"), alt, loading: "lazy", decoding: "async" }),
+      h("span", { class: "said", "aria-hidden": "true" }, entry.kind === "label" ? nameOf(words) : [icon(iconFor(entry.kind)), words]));
+  }
+}
+
+/** A small copy of a picture on the screen: it needs no server, so the strip is whole offline, too. */
+export function smallCopy(picture) {
+  if (!picture?.naturalWidth) return null;
+  const [width, height] = [168, 124];
+  const canvas = h("canvas", { width, height, role: "img" });
+  const scale = Math.max(width / picture.naturalWidth, height / picture.naturalHeight);
+  const [w, hh] = [picture.naturalWidth * scale, picture.naturalHeight * scale];
+  canvas.getContext("2d").drawImage(picture, (width - w) / 2, (height - hh) / 2, w, hh);
+  return canvas;
+}
+
+const iconFor = (kind) => ({ cannot_tell: "unsure", exclude: "exclude", later: "later" })[kind] ?? "note";

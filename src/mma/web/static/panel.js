@@ -1,0 +1,107 @@
+/** The side panel: how far, how fast, how good, which classes. */
+
+import { draw, h, icon, nameOf, number, percent, printable, show } from "./dom.js";
+import { state } from "./state.js";
+
+const MINUTE = 60_000;
+
+/** Labels per minute over the last five minutes of work. */
+export class Pace {
+  times = [];
+
+  add(count = 1) {
+    const now = Date.now();
+    this.times.push(...Array(count).fill(now));
+    this.times = this.times.filter((time) => now - time < 5 * MINUTE);
+  }
+
+  perMinute() {
+    const now = Date.now();
+    const times = this.times.filter((time) => now - time < 5 * MINUTE);
+    if (times.length < 3) return null;
+    return times.length / Math.max((now - times[0]) / MINUTE, 1 / 6);
+  }
+}
+
+function progressPart(pace) {
+  const { labeled, left } = state.counts;
+  const goal = state.budget ?? labeled + left;
+  const rate = pace.perMinute();
+  return h("section", { class: "card" },
+    h("p", { class: "big-number" }, h("b", {}, number(labeled)), h("span", {}, state.budget ? ` of ${number(state.budget)} labels` : labeled === 1 ? " label" : " labels")),
+    bar(goal ? labeled / goal : 0, `${number(labeled)} of ${number(goal)}`),
+    h("p", { class: "soft row" }, h("span", {}, rate ? `${Math.round(rate)} per minute` : `${number(left)} images left`), asides()));
+}
+
+function asides() {
+  const { cannot_tell: unsure, excluded } = state.counts;
+  const words = [unsure ? `${number(unsure)} can't tell` : "", excluded ? `${number(excluded)} excluded` : ""].filter(Boolean).join(", ");
+  return words ? h("span", {}, words) : null;
+}
+
+function bar(share, words) {
+  const inner = h("span", { class: "bar-inner" });
+  inner.style.inlineSize = `${Math.min(100, 100 * share).toFixed(2)}%`;
+  return h("div", { class: "bar-outer", role: "img", "aria-label": words }, inner);
+}
+
+function modelPart() {
+  const { model } = state;
+  if (!model) return h("section", { class: "card" }, h("h2", {}, "Model now"), h("p", { class: "soft" }, firstModelWords()));
+  const { accuracy, low, high, source, forecast } = model;
+  return h("section", { class: "card" }, h("h2", {}, "Model now"),
+    accuracy === null ? h("p", { class: "soft" }, "No estimate yet") : h("div", {},
+      h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), low === null ? null : h("span", {}, ` ${Math.round(100 * low)}–${Math.round(100 * high)}`)),
+      curve(state.models)),
+    source ? h("p", { class: "soft" }, printable(source)) : null,
+    forecast ? h("p", { class: "soft" }, printable(forecast)) : null,
+    h("p", { class: "soft model-state", "data-state": model.state }, icon(model.state === "failed" ? "alert" : model.state === "training" ? "clock" : "check"), h("span", {}, modelWords(model))));
+}
+
+const firstModelWords = () => (state.classes.length < 2 ? "It begins when there are two classes." : "The first one comes after a few labels of each class.");
+
+function modelWords({ number: count, kind, state: now, message }) {
+  const name = `Model ${count}, ${kind === "deep" ? "deep" : "live"}`;
+  if (now === "failed") return `${name}: training failed. ${printable(message ?? "")} Labeling goes on.`;
+  return now === "training" ? `${name}: training${message ? `, ${printable(message)}` : ""}` : `${name}: ready`;
+}
+
+/** The estimates of past models as a line, with their intervals as a band. */
+function curve(models) {
+  const points = models.filter((each) => each.accuracy !== null).slice(-20);
+  if (points.length < 2) return null;
+  const [width, height] = [200, 44];
+  const x = (place) => (width - 4) * place / (points.length - 1) + 2;
+  const lowest = Math.min(...points.map((each) => each.low ?? each.accuracy));
+  const y = (value) => height - 3 - (height - 6) * (value - lowest) / Math.max(1 - lowest, 0.05);
+  const line = points.map((each, place) => `${x(place).toFixed(1)},${y(each.accuracy).toFixed(1)}`).join(" ");
+  const band = [...points.map((each, place) => [x(place), y(each.high ?? each.accuracy)]), ...points.map((each, place) => [x(place), y(each.low ?? each.accuracy)]).reverse()];
+  const words = `from ${percent(points[0].accuracy)} to ${percent(points.at(-1).accuracy)} over ${points.length} models`;
+  return draw("svg", { class: "curve", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": words },
+    draw("polygon", { points: band.map((p) => p.map((v) => v.toFixed(1)).join(",")).join(" ") }), draw("polyline", { points: line }));
+}
+
+function classPart() {
+  const counts = state.counts.per_class;
+  const most = Math.max(1, ...Object.values(counts));
+  const rows = state.classes.map((each) => {
+    const count = counts[each.id] ?? 0;
+    return h("li", { class: "class-row" }, nameOf(each.name), bar(count / most, `${count} labels`), h("span", { class: "count" }, number(count)));
+  });
+  return h("section", { class: "card grow" }, h("h2", {}, "Labels per class"), rows.length ? h("ul", { class: "class-rows" }, rows) : h("p", { class: "soft" }, "No classes yet"));
+}
+
+export function showPanel(node, pace) {
+  show(node, progressPart(pace), modelPart(), classPart());
+}
+
+/** Bars for what goes on behind the page: indexing, features, training. */
+export function showWork(node) {
+  node.hidden = state.work.length === 0;
+  show(node, state.work.map(({ name, done, total, left }) => {
+    const known = total > 0;
+    const words = [printable(name), known ? `${number(done)} of ${number(total)}` : "", left ? `${printable(left)} left` : ""].filter(Boolean);
+    const meter = h("progress", { "aria-label": printable(name), ...(known ? { max: total, value: done } : {}) });
+    return h("p", {}, meter, h("span", {}, words.join(" · ")));
+  }));
+}

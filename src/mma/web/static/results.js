@@ -1,0 +1,129 @@
+/** Results: how good, how sure, what more labels would bring. Everything comes from the project's own status. */
+
+import { draw, h, nameOf, number, printable, show } from "./dom.js";
+import { get, post } from "./api.js";
+import { by, state } from "./state.js";
+
+const sentence = (words) => printable(words).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase());
+const points = (value) => `${value >= 0 ? "+" : ""}${value.toFixed(1)}`;
+const share = (found) => (found ? `${Math.round(100 * found.value)} %` : "–");
+const range = (found) => (found ? `${Math.round(100 * found.low)}–${Math.round(100 * found.high)}` : "");
+
+export class ResultsView {
+  title = "Results";
+  node = h("section", { class: "answers-view", "aria-label": "Results" });
+
+  async open() {
+    try {
+      show(this.node, h("h2", {}, "Results"), content(await get("/api/results")));
+    } catch (error) {
+      show(this.node, h("h2", {}, "Results"), h("p", { class: "soft" }, printable(error.message)));
+    }
+  }
+
+  refresh(names) {
+    if (names.has("seq") || names.has("model")) this.open();
+  }
+
+  onKey() { return false; }
+}
+
+function content(status) {
+  const { report } = status;
+  return [
+    status.stop ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(status.stop.why))) : null,
+    h("div", { class: "cards" }, accuracyCard(report), nextCard(status), modelCard(status), helpingCard(report)),
+    report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, curveWords(report))) : null,
+    classCard(status),
+    report?.quality ? confusionCard(report) : null,
+  ];
+}
+
+const card = (title, ...rest) => h("section", { class: "card" }, h("h3", {}, title), ...rest);
+
+function accuracyCard(report) {
+  const quality = report?.quality;
+  if (!quality) return card("Accuracy", h("p", { class: "soft" }, "It is estimated once there are enough labels."));
+  return card("Accuracy", h("p", { class: "big-number" }, h("b", {}, share(quality.accuracy)), ` ${range(quality.accuracy)}`), h("p", { class: "soft" }, sentence(quality.where)));
+}
+
+function nextCard({ gain, next }) {
+  return card("The next labels", gain ? h("p", { class: "big-number" }, h("b", {}, points(gain.points)), ` points (${gain.low.toFixed(1)} to ${gain.high.toFixed(1)})`) : null,
+    next.map((words) => h("p", { class: "soft" }, sentence(words))));
+}
+
+function modelCard({ report, working, seconds_per_label: pace }) {
+  const words = report ? `In use: ${report.serving.why}` : "There is no model yet.";
+  return card("Model", h("p", { class: "soft" }, printable(words)),
+    report ? h("p", { class: "soft" }, `Trained with ${number(report.labels)} labels; ${number(report.audit)} are kept for measuring.`) : null,
+    working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
+    pace ? h("p", { class: "soft" }, `You take ${pace.toFixed(1)} s per label.`) : null,
+    report ? deeper() : null);
+}
+
+/** A training on the pixels themselves, when the person asks for it. */
+function deeper() {
+  const busy = state.models.length > 0 && state.model?.kind === "deep" && state.model.state === "training";
+  const words = h("span", { role: "status", class: "soft" }, busy ? "It is being trained." : "");
+  const ask = async () => {
+    try {
+      await post("/api/deep", { by: by() });
+      words.textContent = "Asked for. It begins when the worker is free; labeling goes on.";
+    } catch (error) {
+      words.textContent = error.message;
+    }
+  };
+  return h("p", { class: "deeper" }, h("button", { type: "button", class: "quiet", disabled: busy, onclick: ask }, "Train deeper now"), words);
+}
+
+const helpingCard = (report) => (report ? card("Is asking helping here?", h("p", { class: "soft" }, sentence(report.helping.sentence)), h("p", { class: "soft" }, sentence(report.query))) : null);
+
+const curveWords = ({ curve_source: source }) => (source === "audit" ? "Measured on audit labels, which no model is trained on. The lighter part is a forecast." : "By cross-validation, which flatters. Audit labels give a firmer answer. The lighter part is a forecast.");
+
+/** The learning curve with its intervals, and the forecast as a paler continuation. */
+function curve(measured, forecast) {
+  const [width, height, left, bottom] = [960, 260, 40, 28];
+  const all = [...measured, ...forecast];
+  const most = Math.max(...all.map((each) => each.labels));
+  const low = Math.max(0, Math.floor(Math.min(...all.map((each) => each.low ?? each.accuracy)) / 10) * 10);
+  const x = (labels) => left + (width - left - 8) * labels / most;
+  const y = (accuracy) => 8 + (height - bottom - 8) * (100 - accuracy) / (100 - low);
+  const place = (labels, accuracy) => `${x(labels).toFixed(1)},${y(accuracy).toFixed(1)}`;
+  const line = (of) => of.map((each) => place(each.labels, each.accuracy)).join(" ");
+  const band = (of) => [...of.map((each) => place(each.labels, each.high ?? each.accuracy)), ...[...of].reverse().map((each) => place(each.labels, each.low ?? each.accuracy))].join(" ");
+  const ahead = forecast.length ? [measured.at(-1), ...forecast] : [];
+  const ticks = [low, Math.round((low + 100) / 2), 100];
+  const last = measured.at(-1);
+  return draw("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Accuracy ${last.accuracy.toFixed(0)} % with ${last.labels} labels` },
+    ticks.map((value) => [draw("line", { class: "rule", x1: left, x2: width - 8, y1: y(value), y2: y(value) }), draw("text", { x: left - 6, y: y(value) + 4, class: "at-end" }, `${value}`)]),
+    [0, 0.5, 1].map((part) => draw("text", { x: x(part * most), y: height - 6, class: part ? "at-end" : "" }, `${Math.round(part * most)}`)),
+    draw("polygon", { class: "ahead", points: band(ahead) }), draw("polyline", { class: "ahead", points: line(ahead) }),
+    draw("polygon", { class: "behind", points: band(measured) }), draw("polyline", { class: "behind", points: line(measured) }),
+    measured.map((each) => draw("circle", { cx: x(each.labels), cy: y(each.accuracy), r: 3 })));
+}
+
+function classCard({ per_class: counts, report }) {
+  const quality = new Map((report?.quality?.classes ?? []).map((each) => [each.name, each]));
+  const rows = Object.entries(counts).map(([name, labels]) => {
+    const { recall, precision } = quality.get(name) ?? {};
+    return h("tr", {}, h("th", { scope: "row" }, nameOf(name)), h("td", { class: "count" }, number(labels)),
+      h("td", { class: "count" }, share(recall), " ", h("span", { class: "soft" }, range(recall))), h("td", { class: "count" }, share(precision), " ", h("span", { class: "soft" }, range(precision))));
+  });
+  const heads = ["Class", "Labels", "Found of its images", "Right when named"];
+  return card("Classes", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, h("table", { class: "facts" },
+    h("thead", {}, h("tr", {}, heads.map((words, place) => h("th", { scope: "col", class: place ? "count" : "" }, words)))), h("tbody", {}, rows))));
+}
+
+function confusionCard({ quality, classes }) {
+  const rows = quality.confusion.map((row, said) => {
+    const total = Math.max(1, row.reduce((sum, each) => sum + each, 0));
+    return h("tr", {}, h("th", { scope: "row" }, nameOf(classes[said])), row.map((count, model) => {
+      const cell = h("td", { class: said === model ? "cell right" : "cell wrong" }, count || "·");
+      cell.style.setProperty("--share", `${Math.round(70 * count / total)}%`);
+      return cell;
+    }));
+  });
+  return card("What is taken for what", h("p", { class: "soft" }, "Rows: what people say. Columns: what the model says."),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", { class: "confusion" },
+      h("thead", {}, h("tr", {}, h("td", {}), classes.map((name) => h("th", { scope: "col" }, nameOf(name))))), h("tbody", {}, rows))));
+}

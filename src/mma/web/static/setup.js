@@ -1,0 +1,122 @@
+/** The first minute: what are the classes? Later the same place renames, merges and gives keys. */
+
+import { announce, h, icon, nameOf, number, printable, show } from "./dom.js";
+import { get, imageAddress, post } from "./api.js";
+import { keysOf } from "./choices.js";
+import { tell } from "./dialogs.js";
+import { by, state, update } from "./state.js";
+
+const RETRY = 1_000; // milliseconds until the sheet is asked for again while images are still being found
+
+/** Send a change of the classes; a refusal is shown. */
+async function change(what) {
+  try {
+    const { classes, made } = await post("/api/classes", { ...what, by: by() });
+    update({ classes });
+    return made ?? true;
+  } catch (error) {
+    await tell("That did not work", error.message);
+    return null;
+  }
+}
+
+export class SetupView {
+  title = "Classes";
+  images = [];
+  offers = [];
+
+  constructor({ begin }) {
+    this.begin = begin;
+    this.node = h("section", { class: "setup-view", "aria-label": "Classes" });
+    this.field = h("input", { id: "new-class", type: "text", maxlength: 100, autocomplete: "off", spellcheck: "false", dir: "auto", placeholder: "for example: cat" });
+    this.sheet = h("div", { class: "sheet", role: "group", "aria-label": "Some of the images" });
+    this.made = h("div", { class: "made" });
+  }
+
+  async open() {
+    this.first = state.classes.length < 2;
+    document.body.toggleAttribute("data-first", this.first);
+    this.render();
+    if (this.first) this.field.focus();
+    this.fetch();
+  }
+
+  refresh(names) {
+    if (names?.has("classes") || names?.has("counts")) this.renderMade();
+  }
+
+  async fetch() {
+    const { images, offers } = await get("/api/sheet").catch(() => ({ images: this.images, offers: this.offers }));
+    Object.assign(this, { images, offers });
+    this.renderSheet();
+    if (this.node.isConnected && images.length < 24 && (state.work.length || !images.length)) setTimeout(() => this.fetch(), RETRY);
+  }
+
+  render() {
+    const add = h("form", { class: "add", onsubmit: (event) => { event.preventDefault(); this.add(this.field.value); } },
+      h("label", { for: "new-class", class: "question" }, this.first ? "What are the classes?" : "Classes"),
+      h("p", { class: "soft" }, this.first ? "Type a name, press Enter, type the next one. You can add, rename and merge classes at any time." : "Rename, merge, give keys. Labels follow, and every change is kept in the history."),
+      h("div", { class: "add-row" }, this.field, h("button", { type: "submit", class: "quiet" }, "Add", h("kbd", {}, "Enter"))));
+    show(this.node, h("div", { class: "setup-form" }, add, this.made), this.sheet);
+    this.renderMade();
+    this.renderSheet();
+  }
+
+  renderSheet() {
+    show(this.sheet, this.images.length ? this.images.map(({ image, name }) =>
+      h("img", { src: imageAddress(image, "thumb"), alt: printable(name), loading: "lazy", decoding: "async" }))
+      : h("p", { class: "message" }, "The first images appear in a moment."));
+    this.renderMade();
+  }
+
+  renderMade() {
+    const offered = this.first && this.offers.length && !state.classes.length ? this.offerPart() : null;
+    const rows = this.first ? h("ul", { class: "chips" }, state.classes.map((each) => h("li", { class: "chip" }, nameOf(each.name)))) : this.table();
+    const enough = state.classes.length >= 2;
+    const words = enough ? "Start labeling" : state.classes.length ? "One more class, and you can start" : "";
+    const start = this.first && words ? h("button", { type: "button", class: "main start", disabled: !enough, onclick: () => this.begin() }, words) : null;
+    if (this.made.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
+    show(this.made, offered, rows, start);
+  }
+
+  offerPart() {
+    return h("div", { class: "offers" }, this.offers.map(({ from, names }) => h("div", { class: "offer" },
+      h("p", {}, printable(from)), h("p", { class: "chips" }, names.slice(0, 12).map((name) => h("span", { class: "chip" }, nameOf(name))), names.length > 12 ? h("span", { class: "chip" }, `${number(names.length - 12)} more`) : null),
+      h("button", { type: "button", class: "quiet", onclick: () => this.addAll(names) }, `Use these ${number(names.length)}`))));
+  }
+
+  async add(name) {
+    const wanted = name.trim();
+    if (!wanted) return;
+    if ((await change({ do: "add", name: wanted })) === null) return;
+    this.field.value = "";
+    this.field.focus();
+    announce(`${printable(wanted)} added. ${state.classes.length} classes.`);
+  }
+
+  async addAll(names) {
+    for (const name of names) if ((await change({ do: "add", name })) === null) return;
+  }
+
+  table() {
+    this.keys = new Map([...keysOf(state.classes)].map(([key, id]) => [id, key]));
+    return h("table", { class: "classes" },
+      h("thead", {}, h("tr", {}, ["Key", "Name", "Labels", "Merge into"].map((words) => h("th", { scope: "col" }, words)))),
+      h("tbody", {}, state.classes.map((each) => this.row(each))));
+  }
+
+  row(each) {
+    const key = h("input", { class: "key", type: "text", maxlength: 1, value: each.key ?? "", placeholder: this.keys.get(each.id) ?? "", "aria-label": `Key of ${printable(each.name)}`, autocomplete: "off",
+      onchange: () => change({ do: "key", id: each.id, key: key.value.trim().toLowerCase() || null }) });
+    const name = h("input", { type: "text", maxlength: 100, value: each.name, "aria-label": `Name of ${printable(each.name)}`, autocomplete: "off", dir: "auto",
+      onchange: () => change({ do: "rename", id: each.id, name: name.value }).then((fine) => { if (fine === null) name.value = each.name; }) });
+    const others = state.classes.filter((other) => other.id !== each.id);
+    const merge = h("select", { "aria-label": `Merge ${printable(each.name)} into`, onchange: () => change({ do: "merge", id: each.id, into: Number(merge.value) }) },
+      h("option", { value: "" }, "–"), others.map((other) => h("option", { value: other.id }, printable(other.name))));
+    return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? merge : icon("check")));
+  }
+
+  onKey() {
+    return false;
+  }
+}

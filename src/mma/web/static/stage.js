@@ -1,0 +1,101 @@
+/** The image, as large as fits: zoom, pan, and swipes for two classes. */
+
+import { h, show } from "./dom.js";
+import { get, imageAddress } from "./api.js";
+
+const SCALES = [1, 2.5, 5];
+const ENLARGE = 14; // times: beyond this a small photo is only blur
+const SWIPE = 70; // pixels
+
+export class Stage {
+  scale = 1;
+  x = 0;
+  y = 0;
+
+  /** `swiped(-1 or 1)` is called for a swipe to the left or right. */
+  constructor({ swiped }) {
+    this.swiped = swiped;
+    this.frame = h("div", {
+      class: "stage", onwheel: (event) => this.wheel(event), ondblclick: () => this.zoom(),
+      onpointerdown: (event) => this.grab(event), onpointermove: (event) => this.drag(event),
+      onpointerup: (event) => this.release(event), onpointercancel: () => { this.held = null; },
+    });
+    this.node = this.frame;
+    new ResizeObserver(() => this.fit()).observe(this.frame);
+  }
+
+  /** Show a picture that is decoded already; `alt` says what it is. */
+  showPicture(picture, alt) {
+    this.picture = picture;
+    picture.alt = alt;
+    picture.className = "picture";
+    Object.assign(this, { scale: 1, x: 0, y: 0 });
+    this.fit();
+    show(this.frame, picture);
+  }
+
+  showMessage(...words) {
+    this.picture = null;
+    show(this.frame, h("div", { class: "message" }, ...words));
+  }
+
+  /** Say why an image cannot be shown; the server knows. */
+  async explain(image) {
+    let why = "The image cannot be shown.";
+    try { await get(imageAddress(image, "full")); } catch (error) { why = error.message; }
+    this.showMessage(h("p", { class: "big" }, "This image cannot be shown"), h("p", {}, why), h("p", {}, "Exclude it, or leave it for later."));
+  }
+
+  fit() {
+    const picture = this.picture;
+    if (!picture) return;
+    const { clientWidth, clientHeight } = this.frame;
+    const enlarge = Math.min(clientWidth / picture.naturalWidth, clientHeight / picture.naturalHeight, ENLARGE);
+    picture.style.width = `${Math.floor(picture.naturalWidth * enlarge)}px`;
+    picture.style.height = `${Math.floor(picture.naturalHeight * enlarge)}px`;
+    this.place();
+  }
+
+  place() {
+    this.frame.classList.toggle("zoomed", this.scale > 1);
+    if (this.scale === 1) Object.assign(this, { x: 0, y: 0 });
+    this.picture.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.scale})`;
+  }
+
+  /** To the next size, and around to the first. */
+  zoom() {
+    if (!this.picture) return;
+    this.scale = SCALES[(SCALES.indexOf(this.scale) + 1) % SCALES.length] ?? 1;
+    this.place();
+  }
+
+  wheel(event) {
+    if (!this.picture) return;
+    event.preventDefault();
+    this.scale = Math.min(8, Math.max(1, this.scale * (event.deltaY < 0 ? 1.2 : 1 / 1.2)));
+    if (this.scale < 1.05) this.scale = 1;
+    this.place();
+  }
+
+  grab(event) {
+    this.held = { x: event.clientX, y: event.clientY, fromX: this.x, fromY: this.y, touch: event.pointerType !== "mouse" };
+    if (this.scale > 1) this.frame.setPointerCapture(event.pointerId);
+  }
+
+  drag(event) {
+    if (!this.held || !this.picture) return;
+    const [dx, dy] = [event.clientX - this.held.x, event.clientY - this.held.y];
+    if (this.scale > 1) Object.assign(this, { x: this.held.fromX + dx, y: this.held.fromY + dy });
+    else if (this.held.touch) this.picture.style.transform = `translate(${dx}px, 0) rotate(${dx / 40}deg)`;
+    if (this.scale > 1) this.place();
+  }
+
+  release(event) {
+    if (!this.held || !this.picture) return;
+    const dx = event.clientX - this.held.x;
+    const swiped = this.held.touch && this.scale === 1 && Math.abs(dx) > SWIPE;
+    this.held = null;
+    this.place();
+    if (swiped) this.swiped(Math.sign(dx));
+  }
+}

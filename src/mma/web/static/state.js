@@ -1,0 +1,73 @@
+/** What the page knows, and who wants to hear of changes. */
+
+import { h, show, find, icon } from "./dom.js";
+
+export const state = {
+  project: { id: "", name: "", by: "" },
+  classes: [], // {id, name, key}
+  counts: { labeled: 0, cannot_tell: 0, excluded: 0, left: 0, per_class: {} },
+  budget: null,
+  models: [],
+  model: null,
+  work: [],
+  seq: 0,
+  outbox: { waiting: 0, refused: 0, reachable: true, locked: false, kept: true },
+  reachable: true,
+};
+
+const watchers = new Set();
+
+/** Call `watcher` with the changed names after each change; returns a function that ends this. */
+export function watch(watcher) {
+  watchers.add(watcher);
+  return () => watchers.delete(watcher);
+}
+
+export function update(change) {
+  Object.assign(state, change);
+  const names = new Set(Object.keys(change));
+  for (const watcher of [...watchers]) watcher(names);
+}
+
+/** Choices of this browser. */
+const CHOICES = { suggestions: "hidden", theme: "auto", by: "" };
+
+export function choice(name) {
+  return localStorage.getItem(`mma-${name}`) ?? CHOICES[name];
+}
+
+export function choose(name, value) {
+  localStorage.setItem(`mma-${name}`, value);
+  update({ [`choice:${name}`]: value });
+}
+
+/** Who answers: a name of this browser, else the one the server proposes. */
+export const by = () => choice("by") || state.project.by;
+
+export const classById = (id) => state.classes.find((each) => each.id === id);
+
+/** Light, dark, or as the system has it. */
+export function applyTheme() {
+  const theme = choice("theme");
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
+/** The state of saving, in words and in shape. */
+export function savedState() {
+  const { waiting, refused, reachable, locked, kept } = state.outbox;
+  const labels = waiting === 1 ? "1 label waiting" : `${waiting} labels waiting`;
+  if (locked) return { shape: "stop", kind: "bad", words: `Locked: open the address in the terminal, ${labels}` };
+  if (refused) return { shape: "stop", kind: "bad", words: refused === 1 ? "1 label refused" : `${refused} labels refused` };
+  if (!reachable || !state.reachable) return { shape: "alert", kind: "warn", words: waiting ? `Offline, ${labels}` : "Offline" };
+  if (waiting) return { shape: "clock", kind: "warn", words: kept ? labels : `${labels}, keep this page open` };
+  return { shape: "check", kind: "good", words: "All saved" };
+}
+
+export function showSaved() {
+  const { shape, kind, words } = savedState();
+  const node = find("saved");
+  if (node.dataset.words === words) return;
+  Object.assign(node.dataset, { words, kind });
+  show(node, icon(shape), state.outbox.refused ? h("button", { type: "button", class: "link" }, words) : h("span", {}, words));
+}

@@ -1,0 +1,238 @@
+"""Setup and labeling by keyboard, mouse and touch."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from mma.project import Answer, Pick
+from tests.browser.acts import count_events, picture_name, press_and_move_on, stored, wait_until_saved
+from tests.browser.conftest import PHONE
+
+
+def test_a_person_names_the_classes_and_labels_by_keyboard_alone(make_project, serve_project, open_page):
+    project = make_project(80, classes=())
+    page = open_page(serve_project(project).door)
+    page.wait_for_selector(".sheet img")
+    assert page.locator(".sheet img").count() == 24
+    for name in ("cat", "dog", "bird"):
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f".chip >> text={name}")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    given = {press_and_move_on(page, key): int(key) - 1 for key in "123"}
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert [each.name for each in project.classes()] == ["cat", "dog", "bird"]
+
+
+def test_sixty_labels_in_a_row_are_stored_once_each_and_as_given(make_project, serve_project, open_page):
+    project = make_project(80, ("cat", "dog", "bird"))
+    page = open_page(serve_project(project).door)
+    given = {}
+    for number in range(60):
+        given[press_and_move_on(page, str(number % 3 + 1))] = number % 3
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert len(given) == count_events(project) == 60
+
+
+def test_keys_pressed_faster_than_pictures_come_are_no_labels_of_unseen_images(make_project, serve_project, open_page):
+    project = make_project(40)
+    page = open_page(serve_project(project).door)
+    first = picture_name(page)
+    page.evaluate(
+        "for (let i = 0; i < 3; i += 1) document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '1', code: 'Digit1', bubbles: true}))"
+    )
+    page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=first)
+    wait_until_saved(page)
+    assert first in stored(project)
+    assert count_events(project) == len(stored(project))
+
+
+def test_other_answers_have_keys_of_their_own(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    later, unsure, excluded = (press_and_move_on(page, key) for key in "lcx")
+    noted = picture_name(page)
+    page.keyboard.press("n")
+    page.keyboard.type("a note: 1 2 u")
+    page.click("text=Keep")
+    wait_until_saved(page)
+    assert picture_name(page) == noted
+    names = {image.id: image.name for image in project.images()}
+    found = [(event.kind, names.get(event.image), event.note) for event in project.events() if event.image]
+    assert found == [
+        ("later", later, None),
+        ("cannot_tell", unsure, None),
+        ("exclude", excluded, None),
+        ("note", noted, "a note: 1 2 u"),
+    ]
+
+
+def test_undo_goes_back_as_far_as_there_are_labels_also_after_a_restart(make_project, serve_project, open_page):
+    project = make_project(60)
+    for image in project.images()[:30]:
+        project.answer(Answer(id=uuid4(), images=[image.id], kind="label", class_id=1, by="anna"))
+    page = open_page(serve_project(project).door)
+    given = press_and_move_on(page, "1")
+    page.keyboard.press("u")
+    page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=given)
+    for left in range(29, -1, -1):
+        page.keyboard.press("u")
+        page.wait_for_function("n => document.querySelectorAll('.past').length === Math.min(n, 20)", arg=left)
+    wait_until_saved(page)
+    assert stored(project) == {}
+    assert count_events(project, "undo") == 31
+
+
+def test_a_click_on_the_strip_corrects_an_answer(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    wrong = press_and_move_on(page, "1")
+    press_and_move_on(page, "1")
+    page.click(".strip li:nth-child(2) button")
+    page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=wrong)
+    assert "you said cat" in page.text_content(".why")
+    press_and_move_on(page, "2")
+    wait_until_saved(page)
+    assert stored(project)[wrong] == 1
+    assert page.locator(".past").count() == 2
+
+
+def test_with_many_classes_one_types_the_first_letters(make_project, serve_project, open_page):
+    names = tuple(f"{first}{second}-sign" for first in "abcd" for second in "xyz")
+    project = make_project(classes=names)
+    page = open_page(serve_project(project).door)
+    first = picture_name(page)
+    page.keyboard.type("cy")
+    page.keyboard.press("Enter")
+    page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=first)
+    second = picture_name(page)
+    page.keyboard.type("b")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=second)
+    third = picture_name(page)
+    page.keyboard.type("zebra")
+    page.keyboard.press("Enter")
+    page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=third)
+    wait_until_saved(page)
+    assert stored(project) == {first: names.index("cy-sign"), second: names.index("by-sign"), third: 12}
+    page.keyboard.press("Alt+u")
+    page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=third)
+
+
+def test_a_new_class_comes_with_its_first_label(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    name = picture_name(page)
+    page.keyboard.press("+")
+    page.keyboard.type("horse")
+    page.keyboard.press("Enter")
+    page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=name)
+    wait_until_saved(page)
+    assert stored(project) == {name: 2}
+
+
+@pytest.mark.parametrize(
+    ("mode", "recorded"),
+    [("hidden", "hidden"), ("shown", "shown: 1=0.900 0=0.100"), ("after", "after: 1=0.900 0=0.100")],
+)
+def test_every_label_records_what_was_shown(make_project, serve_project, open_page, mode, recorded):
+    project = make_project()
+    ids = [image.id for image in project.images()]
+    project.put_picks([Pick(image, why="torn", suggestion=[(1, 0.9), (0, 0.1)]) for image in ids], None)
+    page = open_page(serve_project(project).door)
+    page.keyboard.press("?")
+    page.check(f"input[value={mode}]")
+    page.keyboard.press("Escape")
+    for _ in range(4):
+        marks = page.locator(".choice .mark").count()
+        press_and_move_on(page, "1")
+    wait_until_saved(page)
+    assert {event.shown for event in project.events() if event.kind == "label" and event.provenance == "query"} == {
+        recorded
+    }
+    assert (marks > 0) == (mode == "shown")
+
+
+def test_a_new_model_changes_only_what_comes_after_the_preloaded_images(make_project, serve_project, open_page):
+    project = make_project(60)
+    page = open_page(serve_project(project).door)
+    page.wait_for_function(
+        "() => performance.getEntriesByType('resource').filter(each => each.name.endsWith('/full')).length === 9"
+    )
+    names = {image.id: image.name for image in project.images()}
+    ready = page.evaluate(
+        "performance.getEntriesByType('resource').filter(each => each.name.endsWith('/full')).map(each => each.name.split('/').at(-2))"
+    )
+    fresh = [image.id for image in project.images() if image.id not in ready and not image.audit]
+    project.put_picks([Pick(image, why="new pick") for image in fresh], 1)
+    shown = [press_and_move_on(page, "1") for _ in range(12)]
+    assert set(shown[:9]) == {names[image] for image in ready}
+    assert set(shown[9:]) - {names[image.id] for image in project.images() if image.audit} <= {
+        names[image] for image in fresh
+    }
+
+
+def test_news_from_elsewhere_arrive_without_a_reload(make_project, serve_project, open_page):
+    project = make_project(budget=10)
+    page = open_page(serve_project(project).door)
+    picture_name(page)
+    project.put_model(
+        state="ready",
+        accuracy=0.86,
+        about={"low": 0.79, "high": 0.91, "source": "from 61 audit labels", "forecast": "next 50: +2.0 (0.1 to 4.0)"},
+    )
+    project.answer(Answer(id=uuid4(), images=[project.images()[-1].id], kind="label", class_id=1, by="ben"))
+    page.wait_for_selector("text=86 %")
+    page.wait_for_selector("text=79–91")
+    page.wait_for_selector("text=from 61 audit labels")
+    page.wait_for_selector("text=1 of 10 labels")
+
+
+def test_zoom_and_pan_move_the_picture(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    picture_name(page)
+    before = page.locator("img.picture").bounding_box()
+    page.keyboard.press("z")
+    zoomed = page.locator("img.picture").bounding_box()
+    page.mouse.move(600, 300)
+    page.mouse.down()
+    page.mouse.move(640, 330)
+    page.mouse.up()
+    moved = page.locator("img.picture").bounding_box()
+    assert zoomed["width"] > 2 * before["width"]
+    assert (moved["x"] - zoomed["x"], moved["y"] - zoomed["y"]) == (40, 30)
+    assert count_events(project) == 0
+
+
+def swipe(page, distance: int) -> None:
+    """Draw a finger over the picture."""
+    client = page.context.new_cdp_session(page)
+    box = page.locator(".stage").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    client.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    for part in range(1, 6):
+        client.send(
+            "Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [{"x": x + distance * part / 5, "y": y}]}
+        )
+    client.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_two_classes_are_swiped_on_a_phone(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door, viewport=PHONE, has_touch=True, is_mobile=True)
+    given = {}
+    for distance, class_id in ((-120, 0), (120, 1), (-120, 0)):
+        name = picture_name(page)
+        swipe(page, distance)
+        page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=name)
+        given[name] = class_id
+    wait_until_saved(page)
+    assert stored(project) == given

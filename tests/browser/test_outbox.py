@@ -1,0 +1,213 @@
+"""The page never loses a key press. GATE R2 in a real browser."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+from tests.browser.acts import count_events, picture_name, press_and_move_on, stored, wait_for_words, wait_until_saved
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def press(page, key: str) -> str:
+    """Answer without waiting for another picture: offline there may be none."""
+    name = picture_name(page)
+    page.keyboard.press(key)
+    return name
+
+
+def test_r2_the_server_is_killed_and_restarted_while_a_browser_labels(make_project, start, open_page):
+    project, port = make_project(60), free_port()
+    server = start(project.folder, port)
+    page = open_page(server.door)
+    given = {press_and_move_on(page, "1"): 0 for _ in range(3)}
+    server.stop(kill=True)
+    given |= {press_and_move_on(page, "2"): 1 for _ in range(6)}
+    wait_for_words(page, "Offline, ")
+    waiting = page.text_content("#saved")
+    assert "labels waiting" in waiting
+    start(project.folder, port)
+    wait_until_saved(page)
+    given |= {press_and_move_on(page, "1"): 0 for _ in range(6)}
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert count_events(project) == len(given) == 15
+
+
+def test_r2_labels_given_offline_survive_a_closed_tab(make_project, serve_project, open_page):
+    project = make_project()
+    served = serve_project(project)
+    page = open_page(served.door)
+    context = page.context
+    given = {press_and_move_on(page, "1"): 0}
+    wait_until_saved(page)
+    context.set_offline(True)
+    given |= {press_and_move_on(page, "2"): 1 for _ in range(3)}
+    wait_for_words(page, "Offline, 3 labels waiting")
+    assert len(stored(project)) == 1
+    page.close()
+    context.set_offline(False)
+    page = open_page(served.url, context)
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert count_events(project) == 4
+
+
+def test_r2_offline_and_online_again_needs_no_hand(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    press_and_move_on(page, "1")
+    wait_until_saved(page)
+    page.context.set_offline(True)
+    press_and_move_on(page, "1")
+    page.keyboard.press("u")
+    press_and_move_on(page, "2")
+    wait_for_words(page, "3 labels waiting")
+    page.context.set_offline(False)
+    wait_until_saved(page)
+    assert sorted(stored(project).values()) == [0, 1]
+    assert count_events(project, "undo") == 1
+
+
+def test_r2_two_tabs_share_the_work_and_nothing_is_doubled(make_project, serve_project, open_page):
+    project = make_project(60)
+    served = serve_project(project)
+    one = open_page(served.door)
+    picture_name(one)
+    other = open_page(served.url, one.context)
+    given: dict[str, int] = {}
+    for _ in range(8):
+        first, second = press_and_move_on(one, "1"), press_and_move_on(other, "2")
+        assert first not in given
+        assert second not in given
+        given |= {first: 0, second: 1}
+    wait_until_saved(one)
+    wait_until_saved(other)
+    one.context.set_offline(True)
+    given |= {press_and_move_on(one, "1"): 0, press_and_move_on(other, "2"): 1}
+    wait_for_words(one, "2 labels waiting")
+    wait_for_words(other, "2 labels waiting")
+    one.context.set_offline(False)
+    wait_until_saved(one)
+    wait_until_saved(other)
+    assert stored(project) == given
+    assert count_events(project) == len(given) == 18
+
+
+def test_r2_an_answer_whose_reply_is_lost_is_sent_again_and_stored_once(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    lost: list[str] = []
+
+    def lose_reply(route) -> None:
+        if len(lost) < 2:
+            lost.append(json.loads(route.request.post_data)["id"])
+            route.fetch()  # the server stores it
+            route.abort()  # and the page never hears of it
+        else:
+            route.continue_()
+
+    page.route("**/api/answers", lose_reply)
+    name = press_and_move_on(page, "1")
+    wait_for_words(page, "1 label waiting")
+    wait_until_saved(page)
+    assert lost[0] == lost[1]
+    assert stored(project) == {name: 0}
+    assert count_events(project) == 1
+
+
+SLOW_READING = """() => {
+  const getAll = IDBObjectStore.prototype.getAll;
+  const success = Object.getOwnPropertyDescriptor(IDBRequest.prototype, "onsuccess");
+  IDBObjectStore.prototype.getAll = function (...values) {
+    const request = getAll.apply(this, values);
+    Object.defineProperty(request, "onsuccess", { set(listener) { success.set.call(request, () => setTimeout(listener, 400)); } });
+    return request;
+  };
+}"""
+
+
+def test_r2_an_image_answered_while_the_page_asks_for_more_does_not_come_again(make_project, serve_project, open_page):
+    project = make_project(60)
+    page = open_page(serve_project(project).door)
+    picture_name(page)
+    page.evaluate(SLOW_READING)
+    given = [press_and_move_on(page, "1") for _ in range(20)]
+    wait_until_saved(page)
+    assert len(set(given)) == count_events(project) == 20
+
+
+def test_r2_a_label_that_is_refused_for_good_is_shown_and_lets_the_others_pass(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    refused: list[str] = []
+
+    def spoil(route) -> None:
+        body = json.loads(route.request.post_data)
+        if not refused or body["id"] in refused:
+            refused.append(body["id"])
+            route.continue_(post_data=json.dumps({**body, "class_id": 77}))
+        else:
+            route.continue_()
+
+    page.route("**/api/answers", spoil)
+    press_and_move_on(page, "1")
+    good = press_and_move_on(page, "2")
+    wait_for_words(page, "1 label refused")
+    page.wait_for_function("() => document.querySelector('.big-number b').textContent === '1'")
+    assert stored(project) == {good: 1}
+    page.click("#saved")
+    page.wait_for_selector("text=no class with the number 77")
+    page.click("text=I have read this")
+    wait_until_saved(page)
+
+
+def test_r2_a_page_without_its_key_says_so_and_keeps_the_labels(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    press_and_move_on(page, "1")
+    wait_until_saved(page)
+    cookies = page.context.cookies()
+    page.context.clear_cookies()
+    name = press(page, "2")
+    wait_for_words(page, "Locked: open the address in the terminal, 1 label waiting")
+    page.context.add_cookies(cookies)
+    wait_until_saved(page)
+    assert stored(project)[name] == 1
+
+
+def test_s2_the_address_is_clean_and_scripts_cannot_read_the_key(make_project, serve_project, open_page):
+    page = open_page(serve_project(make_project()).door)
+    assert "token" not in page.url
+    assert "token" not in page.evaluate("() => document.referrer + document.cookie + JSON.stringify({...localStorage})")
+    assert page.evaluate("() => document.cookie") == ""
+    assert page.context.cookies()[0]["sameSite"] == "Strict"
+
+
+def test_s2_the_file_that_a_browser_is_started_with_leads_to_the_page(make_project, start, open_page):
+    project = make_project()
+    server = start(project.folder)
+    page = open_page((project.layout.state / "open.html").as_uri())
+    assert page.url == f"http://127.0.0.1:{server.port}/#label" or page.url == f"http://127.0.0.1:{server.port}/"
+    press_and_move_on(page, "1")
+    wait_until_saved(page)
+
+
+def test_s9_the_page_asks_nobody_but_its_own_server(make_project, serve_project, open_page, chromium):
+    served = serve_project(make_project())
+    context = chromium.new_context()
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
+    page = open_page(served.door, context)
+    for view in ("grid", "review", "results", "classes", "label"):
+        page.goto(f"{served.url}#{view}")
+    press_and_move_on(page, "1")
+    wait_until_saved(page)
+    context.close()
+    assert asked
+    assert {url for url in asked if not url.startswith(served.url)} == set()

@@ -1,0 +1,253 @@
+"""Grid, review, classes; hostile names; every view for everyone: axe-core, phone, 4K, dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from mma.project import Answer, Pick, Project, create_project
+from tests.browser.acts import picture_name, press_and_move_on, stored, wait_until_saved
+from tests.browser.conftest import PHONE
+from tests.web.page import write_image
+
+VIEWS = ("label", "grid", "review", "results", "classes")
+HOSTILE = (
+    "<img src=x onerror=window.hacked=1>",
+    '"><script>window.hacked=1</script>',
+    "{{7*7}} ${window.hacked=1} javascript:alert(1)",
+    "عربى عربى",
+    "W" * 100,
+)
+
+
+def open_view(page: Any, served: Any, view: str) -> None:
+    page.goto(f"{served.url}#{view}")
+    page.wait_for_function("view => document.body.dataset.view === view", arg=view)
+
+
+def propose(project: Project, class_id: int = 0) -> None:
+    images = [image.id for image in project.images() if not image.audit]
+    project.put_picks([Pick(image, why="looks like it", suggestion=[(class_id, 0.9)]) for image in images], None)
+    project.put_model(state="ready", accuracy=0.9, about={"low": 0.8, "high": 0.95, "source": "from 60 audit labels"})
+
+
+def test_a_grid_is_confirmed_by_keyboard_as_one_event_with_one_undo(make_project, serve_project, open_page):
+    project = make_project(70)
+    propose(project)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "grid")
+    page.wait_for_selector(".tile")
+    assert page.locator(".tile[aria-selected=true]").count() == 24
+    out = page.locator(".tile img").nth(1).get_attribute("alt")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('.big-number b').textContent === '23'")
+    labels = stored(project)
+    assert len(labels) == 23
+    assert out not in labels
+    assert set(labels.values()) == {0}
+    assert len({event.batch for event in project.events() if event.kind == "label"}) == 1
+    page.keyboard.press("u")
+    page.wait_for_function("() => document.querySelector('.big-number b').textContent === '0'")
+    assert stored(project) == {}
+
+
+def test_look_alikes_are_chosen_and_labeled_with_a_key(make_project, serve_project, open_page):
+    project = make_project(60)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "grid")
+    page.click("text=any look-alikes")
+    page.wait_for_selector(".tile")
+    chosen = [page.locator(".tile img").nth(place).get_attribute("alt") for place in (0, 2)]
+    page.keyboard.press("Space")
+    page.locator(".tile").nth(2).click()
+    page.keyboard.press("2")
+    page.wait_for_function("() => document.querySelector('.big-number b').textContent === '2'")
+    assert stored(project) == dict.fromkeys(chosen, 1)
+
+
+def test_classes_are_renamed_merged_and_given_keys_on_the_page(make_project, serve_project, open_page):
+    project = make_project(30, ("cat", "dog", "bird"))
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "classes")
+    page.fill("[aria-label='Name of cat']", "lion")
+    page.keyboard.press("Tab")
+    page.fill("[aria-label='Key of dog']", "d")
+    page.keyboard.press("Tab")
+    page.wait_for_function("() => document.querySelectorAll('.class-row')[0].textContent.startsWith('lion')")
+    page.select_option("[aria-label='Merge bird into']", label="dog")
+    page.wait_for_function("() => document.querySelectorAll('.class-row').length === 2")
+    open_view(page, served, "label")
+    name = press_and_move_on(page, "d")
+    wait_until_saved(page)
+    assert stored(project) == {name: 1}
+    assert [(each.name, each.key, each.merged_into) for each in project.classes()] == [
+        ("lion", None, None),
+        ("dog", "d", None),
+        ("bird", None, 1),
+    ]
+
+
+def test_a_label_is_corrected_from_the_review(make_project, serve_project, open_page):
+    project = make_project()
+    served = serve_project(project)
+    page = open_page(served.door)
+    wrong = press_and_move_on(page, "1")
+    wait_until_saved(page)
+    open_view(page, served, "review")
+    page.click(".past-tile")
+    page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=wrong)
+    press_and_move_on(page, "2")
+    wait_until_saved(page)
+    assert stored(project) == {wrong: 1}
+    assert project.events()[-1].provenance == "review"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Iterator[Project]:
+    """A project whose folder, files and classes are named by an enemy."""
+    folder = tmp_path / "<i onmouseover=window.hacked=1>photos"
+    names = [
+        "<img src=x onerror=window.hacked=1>.png",
+        "a\x1b[31mred\u202egnp.png",
+        "'\"><script>window.hacked=1<\x2fscript>.png".replace("/", "_"),
+        "ציפור.png",
+    ]
+    for number in range(40):
+        write_image(folder / (names[number] if number < len(names) else f"&lt;{number}&gt;.png"), number)
+    project = create_project(folder, classes=HOSTILE)
+    project.index()
+    yield project
+    project.close()
+
+
+def test_s5_hostile_names_are_text_in_every_view(hostile: Project, serve_project, open_page):
+    propose(hostile)
+    served = serve_project(hostile)
+    page = open_page(served.door)
+    shown = [press_and_move_on(page, "1") for _ in range(3)]
+    for view in VIEWS:
+        open_view(page, served, view)
+        page.wait_for_timeout(150)
+        assert HOSTILE[0] in page.text_content("body")
+        assert page.locator("main script, main i, [onerror], [onmouseover]").count() == 0
+    wait_until_saved(page)
+    assert shown
+    assert page.evaluate("() => window.hacked") is None
+    assert page.title().startswith("<i onmouseover")
+
+
+def test_d5_names_with_control_characters_are_shown_as_escapes(tmp_path: Path, serve_project, open_page):
+    for number in range(12):
+        write_image(tmp_path / "photos" / f"{number}\x1b[31m\u202egnp.png", number)
+    project = create_project(tmp_path / "photos", classes=["a", "b"])
+    project.index()
+    page = open_page(serve_project(project).door)
+    name = picture_name(page)
+    assert "\\u001b[31m\\u202e" in name
+    assert "\x1b" not in page.text_content("body") + name
+    assert "\u202e" not in page.text_content("body") + name
+    project.close()
+
+
+def busy(project: Project) -> Project:
+    """A project in the middle of its life: labels, a model, suggestions, training."""
+    images = [image.id for image in project.images()]
+    for place, image in enumerate(images[:9]):
+        project.answer(Answer(id=uuid4(), images=[image], kind="label", class_id=place % 2, by="anna"))
+    propose(project)
+    project.put_model(
+        state="training", kind="deep", about={"work": {"name": "deep training", "done": 3, "total": 10, "left": "90 s"}}
+    )
+    return project
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_any_view(make_project, serve_project, open_page, scheme: str):
+    from axe_playwright_python.sync_playwright import Axe
+
+    project = busy(make_project(60, ("cat", "dog", *[f"class {n}" for n in range(4)])))
+    served = serve_project(project)
+    page = open_page(
+        served.door, bypass_csp=True, color_scheme=scheme
+    )  # axe is a script that the policy would not let in
+    found: list[str] = []
+    for view in (*VIEWS, "dialog"):
+        if view == "dialog":
+            page.keyboard.press("?")
+            page.wait_for_selector("dialog[open]")
+        else:
+            open_view(page, served, view)
+            page.wait_for_timeout(250)
+        violations = Axe().run(page).response["violations"]
+        found += [
+            f"{view}: {each['id']} {each['nodes'][0]['html']}"
+            for each in violations
+            if each["impact"] in ("serious", "critical")
+        ]
+    assert not found
+
+
+def test_axe_finds_nothing_serious_with_many_classes_or_none(make_project, serve_project, open_page):
+    from axe_playwright_python.sync_playwright import Axe
+
+    for name, classes in (("none", ()), ("many", tuple(f"class {n}" for n in range(14)))):
+        page = open_page(serve_project(make_project(40, classes, name)).door, bypass_csp=True)
+        page.wait_for_selector(".sheet img" if name == "none" else "img.picture")
+        violations = Axe().run(page).response["violations"]
+        assert not [
+            f"{each['id']} {each['nodes'][0]['html']}"
+            for each in violations
+            if each["impact"] in ("serious", "critical")
+        ]
+
+
+OVERFLOW = "() => document.documentElement.scrollWidth > innerWidth || document.querySelector('.room').scrollWidth > document.querySelector('.room').clientWidth + 1"
+
+
+@pytest.mark.parametrize(
+    "size", [PHONE, {"width": 768, "height": 1024}, {"width": 3840, "height": 2160}], ids=["phone", "tablet", "4K"]
+)
+def test_every_view_fits_the_screen_also_with_long_and_turned_names(hostile: Project, serve_project, open_page, size):
+    busy(hostile)
+    served = serve_project(hostile)
+    page = open_page(served.door, viewport=size, has_touch=size is PHONE)
+    for view in VIEWS:
+        open_view(page, served, view)
+        page.wait_for_timeout(150)
+        assert not page.evaluate(OVERFLOW), view
+
+
+def test_on_a_phone_nothing_lies_on_top_of_something_else(make_project, serve_project, open_page):
+    served = serve_project(busy(make_project(40)))
+    page = open_page(served.door, viewport=PHONE, has_touch=True)
+    for view in VIEWS:
+        open_view(page, served, view)
+        page.wait_for_timeout(250)
+        parts = [page.locator(name).bounding_box() for name in (".bar", "main > *", ".panel")]
+        rows = [box.bounding_box() for box in page.locator("main > * > *:visible").all()]
+        for above, below in [*pairwise(parts), *pairwise(rows)]:
+            assert above["y"] + above["height"] <= below["y"] + 1, view
+
+
+def test_on_a_phone_everything_one_answers_with_can_be_hit_with_a_thumb(make_project, serve_project, open_page):
+    page = open_page(serve_project(make_project()).door, viewport=PHONE, has_touch=True, is_mobile=True)
+    picture_name(page)
+    boxes = [box.bounding_box() for box in page.locator(".choice, .command, .tab").all()]
+    assert min(min(box["height"], box["width"]) for box in boxes) >= 37  # tabs lie in a row and count as one target
+    assert min(box["height"] for box in [each.bounding_box() for each in page.locator(".choice, .command").all()]) >= 43
+
+
+def test_motion_is_left_out_for_those_who_ask(make_project, serve_project, open_page):
+    page = open_page(serve_project(make_project()).door, reduced_motion="reduce")
+    picture_name(page)
+    assert page.evaluate("() => getComputedStyle(document.querySelector('.choice')).transitionDuration") == "0s"

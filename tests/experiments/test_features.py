@@ -1,0 +1,101 @@
+"""Grids on features: the paper's tables, and low budgets where every round of a run fills a cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from mma.experiments import folder as grids
+from mma.experiments.catalogue import EXPERIMENTS
+from mma.experiments.engines import worker
+from mma.experiments.engines.worker import TrainingOptions, finish, vectors_once
+from mma.experiments.make import config_of, from_definition, from_experiment
+from mma.experiments.on_features import low_budget
+from mma.experiments.plan import plan
+from mma.experiments.report import savings, summary, tables
+from mma.experiments.report.collect import collect, from_grid, write_csv
+from mma.run import Run
+
+SHORT = ("views.crops=0", "growth.first=4", "growth.every=4", "growth.final=4", "log.every=4")
+METHODS = "random,typiclust,herding,auto"
+
+
+@pytest.fixture(scope="module")
+def low(tmp_path_factory):
+    """A low-budget table of digits with two seeds, trained here."""
+    folder = tmp_path_factory.mktemp("low")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MMA_DATA", str(folder / "data"))
+        found = low_budget("digits", "hog@32", 2, 200, SHORT)
+        grid = from_definition("low", "lab", found, seeds=2, methods=METHODS)
+        grids.adopt(folder / "grid", grid)
+        for run in plan(grid, folder / "grid").todo:
+            finish(run.task, TrainingOptions())
+        vectors_once.cache_clear()
+    return folder / "grid"
+
+
+def test_every_round_of_a_low_budget_run_is_a_column(low):
+    found = from_grid(low)
+    assert found.budgets == [2, 4, 10, 20, 50]
+    assert found.methods == METHODS.split(",")
+    assert list(tables.table(found).columns) == [f"{size} labels" for size in found.budgets]
+    shown = list(dict.fromkeys(row.budget for row in found.differences("random")))
+    assert shown == found.budgets, "from few labels to many"
+    run = Run.open(low / "runs/auto/budget50-seed2")
+    ends = {row["labels"]: row["accuracy"] for row in run.read("metrics")}
+    assert {size: found.accuracies("auto", size)[2] for size in found.budgets} == ends
+
+
+def test_classes_without_a_label_are_counted(low):
+    found = from_grid(low)
+    first = next(row for row in found.rounds if (row.method, row.seed, row.labels) == ("random", 1, 2))
+    labels = Run.open(low / "runs/random/budget50-seed1").answers(0)
+    assert first.missed == 10 - len(set(labels.values()))
+    assert savings.classes_missed(found)["random"][2] >= 8
+
+
+def test_exported_rounds_keep_the_classes_missed(low, tmp_path):
+    found = from_grid(low)
+    write_csv(tmp_path, found)
+    assert collect(tmp_path).rounds == found.rounds
+    assert summary.sections(collect(tmp_path)) == summary.sections(found)
+
+
+def test_a_start_chosen_by_the_query_is_its_own(low):
+    starts = {
+        method: Run.open(low / f"runs/{method}/budget50-seed1").read("queries")[0]
+        for method in ("typiclust", "herding")
+    }
+    assert starts["typiclust"]["strategy"] == "start-query"
+    assert "clusters" in starts["typiclust"]["why"]
+    assert starts["herding"]["strategy"] == "start-coverage"
+
+
+def test_vectors_are_made_ready_once_for_all_runs_of_a_worker(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path))
+    grid = from_definition("low", "lab", low_budget("digits", "hog@32", 2, 200, SHORT), seeds=1, methods="random")
+    views = config_of(grid, grid.cells()[0]).views
+    worker.vectors_once.cache_clear()
+    assert worker.vectors_once(views, "digits") is worker.vectors_once(views.model_copy(), "digits")
+    worker.vectors_once.cache_clear()
+
+
+@pytest.mark.parametrize("name", [name for name, scales in EXPERIMENTS.items() if "paper" in scales])
+def test_every_table_of_the_paper_can_be_run_on_features(name):
+    grid = from_experiment(name, features="lite0")
+    paper = from_experiment(name)
+    assert grid.scale == "features"
+    assert (grid.methods.keys(), grid.requests) == (paper.methods.keys(), paper.requests)
+    for cell in grid.cells():
+        config = config_of(grid, cell)
+        assert (config.views.kind, config.net.name) == ("features", "head")
+        assert len(config.growth.rounds()) <= 16
+        if config.growth.policy.grows:
+            assert cell.budget in [round.labels for round in config.growth.rounds()]
+
+
+def test_features_are_for_the_papers_tables():
+    with pytest.raises(ValueError, match="--features runs a table of the paper"):
+        from_experiment("digits", features="hog")
+    with pytest.raises(ValueError, match="it takes no --scale"):
+        from_experiment("cifar10", "lab", features="hog")

@@ -1,0 +1,209 @@
+"""Deep training behind the page: on pixels, from labels of one moment, resumable; the better model serves."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mma
+from mma.algorithms import MixMatch
+from mma.config import Log, Optim
+from mma.model.find import project_model
+from mma.nets import Small
+from mma.presets import preset
+from mma.project.begin import change_settings
+from mma.project.deep import resume_task, suitable_config, train_deep
+from mma.project.deep_process import DeepProcess, ask_for_deep
+from mma.project.live import LiveWorker
+from mma.project.model_report import latest_report, model_folder, write_report
+from mma.project.predictions import read_predictions, write_predictions
+from mma.run import Run
+from tests.project import shapes
+
+
+@pytest.fixture(autouse=True)
+def own_data(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture
+def made(tmp_path):
+    project, kinds = shapes.shape_project(tmp_path)
+    shapes.answer_next(project, kinds, 40)
+    yield project, kinds
+    project.close()
+
+
+def short():
+    """A small network for a few steps."""
+    config = preset("photos-scratch")
+    growth = config.growth.model_copy(update={"first": 20, "final": 20})
+    return config.model_copy(
+        update={
+            "net": Small(filters=4, bn_decay=0.9),
+            "growth": growth,
+            "algorithm": MixMatch(weight=1.0, ramp=10),
+            "optim": Optim(batch=8, ema_decay=0.9),
+            "log": Log(every=20, checkpoint=10),
+        }
+    )
+
+
+def test_a_deep_model_is_a_run_folder_and_a_model_that_predicts(made):
+    project, _ = made
+    report = train_deep(project, config=short())
+    folder = model_folder(project.folder, report.number)
+    assert Run.open(folder / "run").status() == "done"
+    assert report.kind == "deep"
+    assert report.labels + report.audit == 40
+    model = mma.load(folder)
+    assert model.classes == shapes.KINDS
+    images = [image.id for image in project.images()][:6]
+    found = model.predict([project.path_of(image) for image in images])
+    kept = read_predictions(folder)
+    known = [image for image in images if image in kept.row]
+    assert known
+    for place, image in enumerate(images):
+        if image in kept.row:
+            assert np.abs(found.probs[place] - kept.probs[kept.row[image]]).max() < 0.01
+    assert project.models()[-1].state == "ready"
+    assert not list((project.folder / "cache").glob("deep-*.npy"))
+
+
+def test_a_network_is_fine_tuned_only_where_pretrained_features_are_the_best(made):
+    project, _ = made
+    assert suitable_config(project).preset == "photos-deep"  # before anything is known
+    shapes.settle(LiveWorker(project, deep=False))
+    report = latest_report(project.folder)
+    for best, expected in (("hog@32", "photos-scratch"), ("lite0", "photos-deep")):
+        compared = {"lite0": 50.0, "hog@32": 50.0, "all": 99.0, best: 80.0}
+        write_report(model_folder(project.folder, report.number), replace(report, backbones=compared))
+        assert suitable_config(project).preset == expected
+
+
+def test_it_trains_on_labels_of_one_moment_and_never_on_audit_images(made):
+    project, kinds = made
+    calls = []
+
+    def stop():
+        calls.append(1)
+        return len(calls) >= 12
+
+    assert train_deep(project, config=short(), stop=stop) is None
+    before = resume_task(project)
+    shapes.answer_next(project, kinds, 10)
+    after = resume_task(project)
+    assert after.training.train == before.training.train
+    audit = {image.id for image in project.images() if image.audit}
+    pool = after.images[: len(after.images) - after.audit]
+    assert not audit & {image.id for image in pool}
+    report = train_deep(project)
+    assert report.labels + report.audit == 40
+
+
+def test_stopped_and_started_again_it_ends_as_if_it_had_not_stopped(made, tmp_path):
+    project, _ = made
+    whole = train_deep(project, config=short())
+    files = ("model.safetensors", "predictions.safetensors", "labels.csv")
+    expected = {name: (model_folder(project.folder, whole.number) / name).read_bytes() for name in files}
+    calls = []
+
+    def stop():
+        calls.append(1)
+        return len(calls) == 15
+
+    assert train_deep(project, config=short(), stop=stop) is None
+    again = train_deep(project)
+    assert again.number == whole.number + 1
+    assert {name: (model_folder(project.folder, again.number) / name).read_bytes() for name in files} == expected
+
+
+def test_the_live_worker_compares_the_deep_model_and_says_which_serves(made):
+    project, _ = made
+    train_deep(project, config=short())
+    worker = LiveWorker(project, deep=False)
+    shapes.settle(worker)
+    report = latest_report(project.folder, "live")
+    assert "audit labels can compare it with the deep one" in report.serving.why
+    assert report.serving.use == "live"
+    assert mma.load(project.folder).about.source == project.folder.name
+
+
+def test_the_better_model_on_audit_labels_serves_and_is_handed_out(tmp_path):
+    project, kinds = shapes.shape_project(tmp_path, count=200, seed=1, audit_asked=0.6)
+    audit = {image.id for image in project.images() if image.audit}
+    misled = {image: kind if image in audit else shapes.KINDS[int(image, 16) % 4] for image, kind in kinds.items()}
+    shapes.answer_next(project, misled, 110)
+    deep = train_deep(project, config=short())
+    folder = model_folder(project.folder, deep.number)
+    sure = np.eye(4)[[shapes.KINDS.index(kind) for kind in kinds.values()]]
+    write_predictions(folder, list(kinds), sure, read_predictions(folder).classes)  # a deep model that is always right
+    worker = LiveWorker(project, deep=False)
+    worker.rest()
+    shapes.settle(worker)
+    report = latest_report(project.folder, "live")
+    assert report.audit >= 50
+    assert report.serving.use == "deep"
+    assert report.serving.why.startswith("the deep model, the best on")
+    assert report.quality.accuracy.value == 1.0
+    assert project_model(project.folder) == folder
+    project.close()
+
+
+def test_asking_for_it_takes_labels_of_two_classes(tmp_path):
+    project, _ = shapes.shape_project(tmp_path, count=24)
+    with pytest.raises(ValueError, match="needs labels of two classes"):
+        ask_for_deep(project, "ann")
+    project.close()
+
+
+def test_it_begins_when_asked_and_when_nobody_labels_but_not_otherwise(made):
+    project, kinds = made
+    process = DeepProcess(project)
+    assert not process.is_due(idle=10_000)  # switched off for these tests
+    ask_for_deep(project, "ann")
+    assert process.is_due(idle=0)
+    process.note.unlink()
+    project = change_settings(project, deep_when_idle=True)
+    process = DeepProcess(project)
+    assert not process.is_due(idle=10_000)  # 40 labels are too few
+    shapes.answer_next(project, kinds, 15)
+    assert process.is_due(idle=10_000)
+    assert not process.is_due(idle=10)
+    project.put_model(None, kind="deep", seq=1, state="ready", about={"labels": 50})
+    assert not process.is_due(idle=10_000)  # hardly more labels than the last one had
+    project.close()
+
+
+def test_a_deep_training_that_dies_twice_is_reported(made):
+    project, _ = made
+    process = DeepProcess(project)
+    project.put_model(7, kind="deep", seq=1, state="training", message="step 3 of 40")
+    process.place = "deep model 7"
+    for _ in range(2):
+        assert process.attempts.begin(process.place)
+        process.finish(-9)
+    row = project.models()[-1]
+    assert (row.state, row.kind) == ("failed", "deep")
+    assert "step 3 of 40" in row.message
+    assert not process.is_due(idle=0)
+    assert not (model_folder(project.folder, 7) / "report.json").exists()
+
+
+@pytest.mark.slow
+def test_the_worker_s_own_process_ends_what_was_begun_and_its_answers_are_taken(made):
+    project, _ = made
+    assert train_deep(project, config=short(), stop=lambda: True) is None
+    worker = LiveWorker(project)
+    deadline = time.monotonic() + 300
+    while worker.answers is None and time.monotonic() < deadline:
+        worker.step()
+        time.sleep(0.05)
+    shapes.settle(worker)
+    assert worker.answers is not None
+    rows = {row.number: row for row in project.models()}
+    assert rows[worker.answers.number].state == "ready"
+    assert "deep one" in latest_report(project.folder, "live").serving.why

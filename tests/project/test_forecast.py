@@ -1,0 +1,133 @@
+"""What more labels would bring, and how earlier forecasts came out."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mma.project.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, same_gain_again
+
+ROOT = Path(__file__).parents[2]
+
+
+def curve(sizes, floor=4.0, height=40.0, power=0.8, noise=0.0, seed=0):
+    luck = np.random.default_rng(seed).standard_normal(len(sizes)) * noise
+    errors = floor + height * (np.array(sizes) / sizes[0]) ** -power + luck
+    return [AccuracyPoint(int(n), float(100 - error)) for n, error in zip(sizes, errors, strict=True)]
+
+
+SIZES = tuple(range(20, 220, 20))
+
+
+def test_a_steep_curve_promises_more_than_a_flat_one():
+    steep = Curve(curve(SIZES[:5])).gain(50)
+    flat = Curve([AccuracyPoint(n, 90.0) for n in SIZES]).gain(50)
+    assert steep.points > flat.points
+    assert 0 <= flat.points < 1.0
+
+
+def test_the_forecast_of_a_clean_curve_is_near_it():
+    points = curve((*SIZES, 300))
+    said = Curve(points[:-1]).at(300)
+    assert said.low <= points[-1].accuracy <= said.high
+    assert said.accuracy == pytest.approx(points[-1].accuracy, abs=0.7)
+
+
+def test_noisier_curves_have_wider_bands():
+    quiet, loud = (Curve(curve(SIZES, noise=noise)).at(260) for noise in (0.2, 4.0))
+    assert loud.high - loud.low > 1.5 * (quiet.high - quiet.low)
+
+
+def test_bands_widen_with_the_distance():
+    found = Curve(curve(SIZES, noise=1.0))
+    near, far = found.at(220), found.at(800)
+    assert far.high - far.low > near.high - near.low
+
+
+def test_bands_hold_about_nine_of_ten_later_accuracies():
+    inside = []
+    for seed in range(200):
+        points = curve((*SIZES, 260), noise=1.5, seed=seed)
+        said = Curve(points[:-1]).at(260)
+        inside.append(said.low <= points[-1].accuracy <= said.high)
+    assert 0.85 <= np.mean(inside) <= 0.99
+
+
+def test_a_curve_that_falls_gains_nothing_and_does_not_crash():
+    falling = [AccuracyPoint(n, 90.0 - 4 * place) for place, n in enumerate(SIZES)]
+    said = Curve(falling).at(300)
+    assert said.accuracy < 80
+    assert said.low <= said.accuracy <= said.high
+
+
+def test_a_lucky_last_model_does_not_make_labels_look_harmful():
+    points = [*curve(SIZES), AccuracyPoint(220, 92.5)]
+    found = Curve(points).gain(50)
+    assert found.points > 0
+    assert found.low >= 0
+    assert found.shown_low < found.low < found.high < found.shown_high
+
+
+def test_the_same_points_give_the_same_forecast():
+    points = curve(SIZES, noise=1.0)
+    assert Curve(points).gain(50) == Curve(points[::-1]).gain(50)
+
+
+def test_the_gain_counts_the_share_that_is_trained_on_and_the_minutes_of_all():
+    found = Curve(curve(SIZES))
+    all_, part = found.gain(50), found.gain(50, trained=0.5, seconds=12.0)
+    assert part.points < all_.points
+    assert part.minutes == pytest.approx(10.0)
+    assert all_.minutes is None
+
+
+def test_labels_to_a_target_come_with_a_band_and_end_where_nothing_can_be_foreseen():
+    found = Curve(curve(SIZES))  # the error's floor is 4
+    reach = found.labels_to(92.0)
+    truth = 20 * (4.0 / 40.0) ** (-1 / 0.8)
+    assert reach.low <= truth <= (reach.high or np.inf)
+    assert found.labels_to(99.9).labels is None
+
+
+def test_a_target_that_is_reached_takes_no_more_labels_than_there_are():
+    assert Curve(curve(SIZES)).labels_to(60.0).labels <= SIZES[-1]
+
+
+def test_too_few_models_are_an_error_that_says_how_many():
+    with pytest.raises(ValueError, match="needs 4 models"):
+        Curve(curve(SIZES[:3]))
+
+
+def test_an_earlier_forecast_is_compared_with_what_came():
+    points = [AccuracyPoint(100, 80.0), AccuracyPoint(120, 80.9), AccuracyPoint(151, 82.5), AccuracyPoint(200, 84.0)]
+    checks = check_forecasts(
+        [(100, Gain(50, 2.0, 1.0, 2.2, 0.5, 3.0)), (200, Gain(50, 1.0, 0.0, 2.0, -1.0, 3.0))], points
+    )
+    assert checks == (Check(100, 2.0, 0.5, 3.0, 2.5),)
+    assert checks[0].inside
+    assert not Check(100, 2.0, 2.6, 3.0, 2.5).inside
+
+
+def test_same_gain_again_goes_straight_on():
+    assert same_gain_again([AccuracyPoint(10, 50.0), AccuracyPoint(20, 60.0), AccuracyPoint(40, 70.0)], 60) == 80.0
+
+
+def test_bands_on_the_curves_of_our_results_hold_what_they_promise():
+    """The table in results/forecast is what `python tools/forecast.py` makes of results/*/rounds.csv."""
+    spec = importlib.util.spec_from_file_location("forecast_tool", ROOT / "tools" / "forecast.py")
+    tool = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules["forecast_tool"] = tool
+    spec.loader.exec_module(tool)
+    rows = tool.all_rows()
+    with (ROOT / "results" / "forecast" / "table.csv").open() as file:
+        assert rows == list(csv.DictReader(file)), "results have changed: run  python tools/forecast.py"
+    everything = rows[-1]
+    assert int(everything["curves"]) >= 20
+    assert 80.0 <= float(everything["inside the band"].split()[0]) <= 98.0
+    assert float(everything["mean error"]) < float(everything["mean error, same gain again"])

@@ -1,0 +1,397 @@
+"""The index: in place, incremental, hostile files aside, duplicates together, and the images as they were."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import imagehash
+import numpy as np
+import pytest
+from PIL import Image
+
+from mma.data.photos import read_small_photo
+from mma.project import create_project, open_project, relink
+from mma.project import scan as scan_module
+from mma.project.alike import DISTANCE, Alike
+from mma.project.index import IndexReport
+from mma.project.listing import class_hints
+
+
+def key(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def made(photos):
+    """A project on SQLite that is not indexed yet."""
+    project = create_project(photos, classes=["cat", "dog"])
+    yield project
+    project.close()
+
+
+def reasons(report: IndexReport) -> dict[str, str]:
+    return {bad.file: bad.reason for bad in report.bad}
+
+
+def test_r8_images_are_never_written_moved_or_renamed(photos, project, label):
+    before = snapshot(photos)
+    label(project, project.next("ann", 1)[0].image)
+    project.export_labels(project.folder / "export" / "all")
+    project.index()
+    project.close()
+    assert snapshot(photos) == before
+
+
+def test_an_image_is_known_by_its_bytes_with_its_size(photos, project):
+    found = {image.name: image for image in project.images()}
+    assert len(found) == 20
+    assert found["3.png"].id == key(photos / "3.png")
+    assert (found["3.png"].width, found["3.png"].height) == (24, 18)
+    assert project.path_of(found["3.png"].id) == (photos / "3.png").resolve()
+
+
+def test_a_picture_that_is_stored_on_its_side_has_the_size_people_see(photos, made):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (60, 20), "red").save(photos / "side.jpg", exif=exif)
+    made.index()
+    side = next(image for image in made.images() if image.name == "side.jpg")
+    assert (side.width, side.height) == (20, 60)
+
+
+def test_r8_files_with_the_same_bytes_share_a_label(photos, project, label):
+    (photos / "deep" / "er").mkdir(parents=True)
+    shutil.copy(photos / "3.png", photos / "deep" / "er" / "copy.png")
+    report = project.index()
+    assert (report.images, report.files, report.duplicates, report.new) == (20, 21, 1, 0)
+    label(project, key(photos / "3.png"))
+    assert project.counts().labeled == 1
+    project.export_labels(project.folder / "labels-out.csv")
+    lines = (project.folder / "labels-out.csv").read_text().splitlines()
+    assert {line.split(",")[0] for line in lines[1:]} == {"3.png", "deep/er/copy.png"}
+
+
+def test_a_second_index_opens_no_file_again(made, monkeypatch):
+    made.index()
+    monkeypatch.setattr(scan_module, "read_small_photo", lambda *args: pytest.fail("opens a file"))
+    report = made.index()
+    assert (report.images, report.new, report.bad) == (20, 0, [])
+
+
+def test_new_files_appear_and_change_neither_labels_nor_the_audit_slice(photos, project, picture, label):
+    labeled = [item.image for item in project.next("ann", 6)]
+    for image in labeled:
+        label(project, image)
+    before = {image.id: (image.audit, image.group) for image in project.images()}
+    labels = project.labels()
+    for number in range(20, 30):
+        picture(photos / "0 first" / f"{number}.png", number)  # in front of all others
+    report = project.index()
+    after = {image.id: (image.audit, image.group) for image in project.images()}
+    assert report.new == 10
+    assert len(after) == 30
+    assert {image: after[image] for image in before} == before
+    assert project.labels() == labels
+    assert project.counts().left == 24
+
+
+def test_r8_changed_bytes_are_reported_and_the_label_stays_with_the_old_ones(photos, project, picture, label):
+    old = key(photos / "3.png")
+    label(project, old)
+    picture(photos / "3.png", 999)
+    report = project.index()
+    assert (report.changed, report.missing, report.new) == (["3.png"], [], 1)
+    assert project.labels().ids == ()
+    assert project.counts().labeled == 1
+    picture(photos / "3.png", 3)
+    assert project.index().changed == []
+    assert project.labels().ids == (old,)
+
+
+def test_r8_deleted_files_are_reported_and_their_labels_kept(photos, project, label):
+    gone, spare = (photos / "3.png").read_bytes(), key(photos / "3.png")
+    label(project, spare)
+    (photos / "3.png").unlink()
+    (photos / "4.png").unlink()
+    report = project.index()
+    assert (report.missing, report.changed, report.images) == (["3.png"], [], 18)
+    with pytest.raises(ValueError, match="has no file"):
+        project.path_of(spare)
+    (photos / "elsewhere.png").write_bytes(gone)
+    project.index()
+    assert project.labels().ids == (spare,)
+    assert project.path_of(spare).name == "elsewhere.png"
+
+
+def test_deleted_images_are_not_asked_about(photos, project):
+    for number in range(10):
+        (photos / f"{number}.png").unlink()
+    project.index()
+    items = project.next("ann", 20)
+    assert len(items) == project.counts().left == 10
+
+
+def test_r8_images_and_project_moved_together_go_on(photos, project, label, tmp_path):
+    label(project, key(photos / "3.png"))
+    project.close()
+    (tmp_path / "new").mkdir()
+    photos.rename(tmp_path / "new" / "photos")
+    project.folder.rename(tmp_path / "new" / "photos.mma")
+    again = open_project(tmp_path / "new" / "photos")
+    report = again.index()
+    assert (report.images, report.new) == (20, 0)
+    assert again.path_of(key(tmp_path / "new" / "photos" / "3.png")).is_relative_to(tmp_path / "new")
+    assert len(again.labels()) == 1
+    again.close()
+
+
+def test_r8_moved_images_are_linked_again_after_a_look_at_them(photos, project, label, tmp_path, picture):
+    label(project, key(photos / "3.png"))
+    project.close()
+    picture(tmp_path / "others" / "3.png", 77)
+    with pytest.raises(ValueError, match=r"is the project of .* still there"):
+        relink(project.folder, tmp_path / "others")
+    photos.rename(tmp_path / "archive")
+    with pytest.raises(ValueError, match="holds none of the images"):
+        relink(project.folder, tmp_path / "others")
+    again = relink(project.folder, tmp_path / "archive")
+    assert again.index().new == 0
+    assert again.root == (tmp_path / "archive").resolve()
+    again.close()
+
+
+def test_an_empty_folder_where_there_were_images_changes_nothing(photos, project, tmp_path, label):
+    label(project, key(photos / "3.png"))
+    photos.rename(tmp_path / "away")
+    with pytest.raises(ValueError, match="the images are no longer in"):
+        project.index()
+    photos.mkdir()  # as the place of a disk that is not connected
+    with pytest.raises(ValueError, match="Is its disk connected"):
+        project.index()
+    assert len(project.labels()) == 1
+    assert project.counts().left == 19
+
+
+# near-duplicates
+
+
+def test_the_hash_is_that_of_the_library(photos):
+    names = [path.name for path in photos.iterdir()]
+    found = {facts.path: facts.phash for facts in scan_module.look(photos.resolve(), names)}
+    for name in names:
+        small, _, _ = read_small_photo(photos.resolve(), name, scan_module.ENOUGH)
+        assert found[name] == str(imagehash.phash(small))
+
+
+def test_pictures_of_one_colour_look_alike(tmp_path):
+    pictures = np.stack([np.full((32, 32), value, np.float32) for value in (1, 90, 254)])
+    assert len(set(scan_module.perceptual_hashes(pictures))) == 1
+
+
+def test_near_duplicates_are_one_group(photos, made):
+    with Image.open(photos / "3.png") as image:
+        image.resize((48, 36)).save(photos / "3-large.png")
+        image.save(photos / "3.jpg", quality=80)
+    report = made.index()
+    groups = made.groups()
+    assert report.near == 2
+    assert len({groups[key(photos / name)] for name in ("3.png", "3-large.png", "3.jpg")}) == 1
+    assert len(set(groups.values())) == 20
+
+
+def test_groups_are_those_of_a_search_over_all_pairs():
+    draw = random.Random(1)
+    leaders = [draw.getrandbits(64) for _ in range(300)]
+    alike = Alike((f"{value:064x}", f"{value:016x}") for value in leaders)
+    for _ in range(2_000):
+        value = draw.choice(leaders)
+        for bit in draw.sample(range(64), draw.randrange(8)):
+            value ^= 1 << bit
+        near = [(bin(value ^ leader).count("1"), f"{leader:064x}") for leader in leaders]
+        near = [pair for pair in near if pair[0] <= DISTANCE]
+        found = Alike.group(alike, "new", f"{value:016x}") if near else None
+        if near:
+            assert found == min(near)[1]
+
+
+def test_groups_and_audit_are_the_same_after_a_rebuild(photos, project, picture):
+    from mma.project.doctor import doctor
+
+    with Image.open(photos / "9.png") as image:
+        image.resize((60, 50)).save(photos / "0-large.png")  # a later file that comes first in the folder
+    project.index()
+    before = {image.id: (image.group, image.audit) for image in project.images()}
+    project.close()
+    doctor(project.folder, rebuild=True)
+    again = open_project(project.folder)
+    assert {image.id: (image.group, image.audit) for image in again.images()} == before
+    again.close()
+
+
+def test_near_duplicates_are_all_audit_or_none(photos, made):
+    for number in range(20):
+        with Image.open(photos / f"{number}.png") as image:
+            image.resize((48, 36)).save(photos / f"{number}-large.png")
+    made.index()
+    audit = {image.id: image.audit for image in made.images()}
+    assert all(audit[image] == audit[group] == made.is_audit(image) for image, group in made.groups().items())
+    assert 0 < sum(audit.values()) < 40
+
+
+def test_the_audit_share_is_a_tenth_or_what_sixty_images_need():
+    from mma.project.begin import audit_share
+
+    assert audit_share(100_000) == 0.1
+    assert audit_share(300) == 0.2
+    assert audit_share(50) == 0.5
+
+
+def test_a_first_look_shows_images_that_differ(photos, made):
+    for number in range(40):
+        Image.new("RGB", (30, 30), (number, number, number)).save(photos / f"grey-{number}.png")
+    made.index()
+    shown = made.spread(8)
+    assert len({image.group for image in shown}) == len(shown) == 8
+
+
+# hostile files
+
+
+def test_d3_bad_files_are_listed_with_their_reason_and_stop_nothing(photos, made):
+    whole = (photos / "3.png").read_bytes()
+    (photos / "empty.jpg").write_bytes(b"")
+    (photos / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "text.png").write_text("no image")
+    (photos / "vector.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (photos / "notes.txt").write_text("passed by")
+    (photos / "wide.png").write_bytes(huge_png(100_000, 100_000))
+    os.truncate(photos / "cut.png", len(whole) // 2)
+    with (photos / "long.jpg").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    report = made.index()
+    found = reasons(report)
+    assert report.images == 20
+    assert report.passed_by == 1
+    assert found["empty.jpg"] == "the file is empty"
+    assert "80,000,000" in found["wide.png"]
+    assert "bytes are more than" in found["long.jpg"]
+    assert "not a readable JPEG" in found["text.png"]
+    assert set(found) == {"empty.jpg", "cut.png", "text.png", "vector.svg", "wide.png", "long.jpg"}
+
+
+def huge_png(width: int, height: int) -> bytes:
+    """A PNG of a few bytes that claims to be large."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 100)), (b"IEND", b"")]
+    body = b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def test_d3_a_bad_file_that_is_repaired_is_taken_in(photos, made, picture):
+    (photos / "late.png").write_bytes(b"half")
+    assert list(reasons(made.index())) == ["late.png"]
+    picture(photos / "late.png", 55)
+    report = made.index()
+    assert (report.bad, report.images) == ([], 21)
+
+
+def test_d3_only_the_first_frame_counts(photos, made):
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+    frames[0].save(photos / "moving.gif", save_all=True, append_images=frames[1:])
+    assert made.index().images == 21
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_listed(photos, made):
+    (photos / "3.png").chmod(0)
+    assert "ermission" in reasons(made.index())["3.png"]
+
+
+def test_s7_links_out_of_the_folder_are_neither_indexed_nor_served(photos, made, tmp_path, picture):
+    private = tmp_path / "photos-private"  # a name that begins like the folder's
+    picture(private / "secret.png", 5)
+    (photos / "out.png").symlink_to(private / "secret.png")
+    (photos / "folder").symlink_to(private, target_is_directory=True)
+    (photos / "in.png").symlink_to(photos / "3.png")
+    report = made.index()
+    assert report.images == 20
+    assert reasons(report)["out.png"] == "it is a link that leads out of the folder"
+    assert reasons(report)["folder"] == "links to folders are not followed"
+
+
+def test_s7_a_file_that_becomes_a_link_out_of_the_folder_is_not_served(photos, project, tmp_path, picture):
+    image = key(photos / "3.png")
+    picture(tmp_path / "photos-private" / "secret.png", 5)
+    (photos / "3.png").unlink()
+    (photos / "3.png").symlink_to(tmp_path / "photos-private" / "secret.png")
+    with pytest.raises(ValueError, match="has no file"):
+        project.path_of(image)
+    (photos / "3.png").unlink()
+    os.mkfifo(photos / "3.png")
+    with pytest.raises(ValueError, match="has no file"):
+        project.path_of(image)
+
+
+def test_s7_state_is_private(project):
+    project.put_model(state="training")
+    assert project.layout.state.stat().st_mode & 0o777 == 0o700
+    for path in (project.layout.log, project.layout.database, project.layout.url):
+        assert not path.exists() or path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_password_of_a_store_is_in_no_public_file(project, postgres_url, photos, tmp_path):
+    url = postgres_url.replace("mma@", "mma:secret@")
+    made = create_project(photos, tmp_path / "other.mma", store=url)
+    public = [path for path in made.folder.iterdir() if path.is_file()]
+    assert not [path for path in public if "secret" in path.read_text()]
+    assert "secret" not in made.store.place
+    assert made.layout.url.stat().st_mode & 0o777 == 0o600
+    made.close()
+
+
+# folders and files as hints
+
+
+def test_sub_folders_are_offered_but_not_taken(tmp_path, picture):
+    for number in range(8):
+        picture(tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number}.png", number)
+    (tmp_path / "photos" / "labels.csv").write_text("file_name,label\n")
+    project = create_project(tmp_path / "photos")
+    project.index()
+    assert project.classes() == []
+    assert len(project.labels()) == 0
+    hints = project.hints()
+    assert (hints.folders, hints.label_files, hints.question) == (("cat", "dog"), ("labels.csv",), "")
+    project.close()
+
+
+def test_folders_in_folders_are_a_question(tmp_path):
+    names = [f"{year}/{kind}/{number}.png" for year in (2020, 2021) for kind in ("cat", "dog") for number in range(5)]
+    hints = class_hints(tmp_path, names)
+    assert hints.folders == ()
+    assert "first ones ('2020', '2021') or the last ones ('cat', 'dog')" in hints.question
+
+
+def test_nearly_one_folder_per_image_is_a_question(tmp_path):
+    hints = class_hints(tmp_path, [f"visit-{number}/photo.png" for number in range(30)])
+    assert hints.folders == ()
+    assert "30 sub-folders for 30 images" in hints.question
+
+
+def test_many_files_are_looked_at_by_several_processes(photos, monkeypatch, made):
+    """The same facts as threads find."""
+    names = sorted(path.name for path in photos.iterdir())
+    alone = scan_module.look(photos.resolve(), names)
+    monkeypatch.setattr(scan_module, "MANY", 5)
+    monkeypatch.setattr(scan_module, "cores", lambda: 2)
+    assert [facts for part in scan_module.scan(photos.resolve(), names) for facts in part] == alone

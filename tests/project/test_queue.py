@@ -1,0 +1,239 @@
+"""Who is asked about what: leases, picks, the audit share, later, several people."""
+
+from __future__ import annotations
+
+import threading
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import event
+
+from mma.project import Answer, Pick, create_project, open_project
+from mma.project import queue as queue_module
+
+
+def ids(items):
+    return [item.image for item in items]
+
+
+def test_r5_no_image_is_served_to_two_people_at_once(project):
+    ann, bob = ids(project.next("ann", 8)), ids(project.next("bob", 8))
+    assert len(ann) == len(bob) == 8
+    assert not set(ann) & set(bob)
+
+
+def test_r5_people_who_ask_at_the_same_moment_get_different_images(project):
+    found: dict[str, list[str]] = {}
+
+    def ask(name):
+        found[name] = ids(project.next(name, 4))
+
+    threads = [threading.Thread(target=ask, args=(f"p{number}",)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    served = [image for images in found.values() for image in images]
+    assert len(served) == len(set(served)) == 20
+
+
+def test_r5_a_lease_that_ran_out_goes_to_somebody_else(project, monkeypatch):
+    held = set(ids(project.next("ann", 20)))
+    assert project.next("bob", 20) == []
+    clock = queue_module.time.time() + queue_module.LEASE + 1
+    monkeypatch.setattr(queue_module.time, "time", lambda: clock)
+    assert set(ids(project.next("bob", 20))) == held
+
+
+def test_a_clock_set_back_does_not_lock_images_away(project, monkeypatch):
+    held = set(ids(project.next("ann", 20)))
+    day_before = queue_module.time.time() - 86_400
+    monkeypatch.setattr(queue_module.time, "time", lambda: day_before)
+    assert set(ids(project.next("bob", 20))) == held
+
+
+def test_the_page_keeps_what_it_holds_and_gets_only_new_images(project):
+    first = ids(project.next("ann", 8))
+    second = ids(project.next("ann", 8, holding=first))
+    assert not set(first) & set(second)
+
+
+def test_after_a_reload_a_person_gets_back_what_they_held(project):
+    first = ids(project.next("ann", 4))
+    assert set(ids(project.next("ann", 4))) == set(first)
+
+
+def test_what_a_person_gives_back_is_free_at_once(project):
+    held = set(ids(project.next("ann", 20)))
+    project.release("ann")
+    assert set(ids(project.next("bob", 20))) == held
+
+
+def test_answered_images_are_not_asked_again(project, label):
+    seen = set()
+    while items := project.next("ann", 3):
+        for item in items:
+            assert item.image not in seen
+            seen.add(item.image)
+            label(project, item.image)
+    assert len(seen) == 20
+    assert project.counts().left == 0
+
+
+def test_picks_are_asked_in_their_order_with_their_reason(project):
+    pool = [image.id for image in project.images() if not image.audit][:5]
+    suggestion = [(0, 0.75), (1, 0.25)]
+    queued = project.put_picks([Pick(image, f"why {image[:4]}", 1.0, "query", suggestion) for image in pool], 7)
+    items = [item for item in project.next("ann", 6) if item.provenance == "query"]
+    assert queued == 5
+    assert ids(items) == pool
+    assert all(item.why == f"why {item.image[:4]}" and item.suggestion == suggestion for item in items)
+    assert all(item.model == 7 for item in items)
+
+
+def test_new_picks_replace_the_queue_but_not_what_is_leased(project):
+    pool = [image.id for image in project.images() if not image.audit]
+    project.put_picks([Pick(image, "old") for image in pool[:3]], 1)
+    held = project.next("ann", 3)
+    project.put_picks([Pick(image, "new") for image in pool[3:6]], 2)
+    project.release("bob")
+    again = project.next("ann", 3)
+    assert again == held
+    fresh = [item for item in project.next("ann", 3, holding=ids(held)) if item.provenance == "query"]
+    assert {item.why for item in fresh} == {"new"}
+
+
+def test_audit_and_settled_and_unknown_images_are_left_out_of_picks(project, label):
+    audit = next(image.id for image in project.images() if image.audit)
+    pool = [image.id for image in project.images() if not image.audit]
+    label(project, pool[0])
+    assert project.put_picks([Pick(audit), Pick(pool[0]), Pick("0" * 64), Pick(pool[1]), Pick(pool[1])], 1) == 1
+
+
+def test_a_tenth_of_what_is_asked_is_audit_and_blind(tmp_path, picture, label):
+    for number in range(120):
+        picture(tmp_path / "photos" / f"{number}.png", number)
+    project = create_project(tmp_path / "photos", classes=["cat"])
+    project.index()
+    project.put_picks([Pick(image.id, "w", 1.0, "query", [(0, 1.0)]) for image in project.images()], 1)
+    asked = []
+    while len(asked) < 50:
+        for item in project.next("ann", 5):
+            asked.append(item)
+            assert label(project, item.image).provenance == item.provenance
+    audits = [item for item in asked if item.provenance == "audit"]
+    assert len(audits) == 5
+    assert all(item.suggestion is None for item in audits)
+    assert all(project.is_audit(item.image) == (item.provenance == "audit") for item in asked)
+    project.close()
+
+
+def test_later_puts_an_image_behind_all_others(project, label):
+    first = project.next("ann", 1)[0].image
+    label(project, first, kind="later")
+    order = []
+    while items := project.next("ann", 1):
+        order.append(items[0].image)
+        label(project, items[0].image)
+    assert order[-1] == first
+    assert len(order) == 20
+
+
+def test_cannot_tell_is_not_asked_again_and_stays_unlabeled(project, label):
+    image = project.next("ann", 1)[0].image
+    label(project, image, kind="cannot_tell")
+    assert image not in ids(project.next("bob", 20))
+    assert project.labels().cannot_tell == (image,)
+    assert len(project.labels()) == 0
+
+
+def test_excluded_images_leave(project, label):
+    image = project.next("ann", 1)[0].image
+    label(project, image, kind="exclude")
+    counts = project.counts()
+    assert (counts.excluded, counts.left, counts.labeled) == (1, 19, 0)
+    assert project.labels().excluded == (image,)
+
+
+def test_with_overlap_each_image_is_asked_of_two_people_and_no_third(photos, store, label):
+    project = create_project(photos, classes=["cat"], store=store, overlap=2)
+    project.index()
+    asked = {name: [] for name in ("ann", "bob", "cem")}
+    for _ in range(20):
+        for name, images in asked.items():
+            for item in project.next(name, 1):
+                images.append(item.image)
+                label(project, item.image, by=name)
+    everyone = [image for images in asked.values() for image in images]
+    assert all(len(images) == len(set(images)) for images in asked.values())
+    assert sorted(everyone) == sorted(2 * [image.id for image in project.images()])
+    assert project.counts().left == 0
+    project.close()
+
+
+def test_an_answer_sent_late_keeps_the_reason_it_was_asked_for(project, monkeypatch):
+    item = project.next("ann", 1)[0]
+    clock = queue_module.time.time() + 10 * queue_module.LEASE
+    monkeypatch.setattr(queue_module.time, "time", lambda: clock)
+    project.next("bob", 20)
+    event = project.answer(Answer(id=uuid4(), images=[item.image], kind="label", class_id=0, by="ann"))[0]
+    assert event.provenance == item.provenance
+
+
+def test_an_undone_answer_stays_with_the_person_who_undid_it(project, label):
+    image = project.next("ann", 1)[0].image
+    before = label(project, image)
+    project.undo("ann")
+    assert image not in ids(project.next("bob", 20))
+    assert label(project, image).provenance == before.provenance
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_leases_are_seen_by_another_process(project, n):
+    other = open_project(project.folder)
+    try:
+        assert not set(ids(project.next("ann", n))) & set(ids(other.next("bob", n)))
+    finally:
+        other.close()
+
+
+def test_asking_and_answering_walk_through_no_table(photos, label):
+    """Every statement is explained by SQLite: at a million images a scan would take seconds."""
+    project = create_project(photos, classes=["cat", "dog"])
+    project.index()
+    project.put_picks([Pick(image.id) for image in project.images()[:10]], 1)
+    seen: dict[str, tuple] = {}
+
+    @event.listens_for(project.store.engine, "before_cursor_execute")
+    def note(connection, cursor, statement, parameters, context, executemany):
+        seen.setdefault(statement, parameters[0] if executemany else parameters)
+
+    items = project.next("ann", 4)
+    label(project, items[0].image)
+    label(project, items[1].image, kind="later")
+    project.next("ann", 2, holding=[items[2].image])
+    project.undo("ann")
+    project.counts()
+    project.recent("ann")
+    project.put_picks([Pick(items[3].image)], 2)
+    project.path_of(items[3].image)
+    project.mirror.write()
+    event.remove(project.store.engine, "before_cursor_execute", note)
+    walks = [
+        plan for statement, values in seen.items() for plan in explain(project, statement, values) if is_walk(plan)
+    ]
+    assert len(seen) > 20
+    assert walks == []
+    project.close()
+
+
+def explain(project, statement, values):
+    if not statement.startswith(("SELECT", "UPDATE", "DELETE")):
+        return []
+    with project.store.reading() as connection:
+        return [row[3] for row in connection.exec_driver_sql("EXPLAIN QUERY PLAN " + statement, values)]
+
+
+def is_walk(plan):
+    large = any(name in plan for name in ("images", "files", "events", "leases"))
+    return large and ("SCAN" in plan or "images_to_ask (open=?)" in plan)

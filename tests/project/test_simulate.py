@@ -1,0 +1,110 @@
+"""Would asking have helped? Scripted projects on labeled photos."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mma.project import create_project
+from mma.project.audit import Share
+from mma.project.simulate import (
+    Plan,
+    ScriptedPerson,
+    SimulatedProject,
+    TruePoint,
+    check_plan,
+    link_photos,
+    read_labeled,
+    split,
+)
+from mma.project.simulated import summarise, verdict
+from tests.project import shapes
+
+
+def labeled_folder(folder: Path, count: int = 100) -> Path:
+    for number in range(count):
+        kind = shapes.KINDS[number % 4]
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(shapes.draw_shape(kind, number)).save(folder / kind / f"{number}.png")
+    return folder
+
+
+def result(seed, asks, *accuracies, audit=None):
+    points = tuple(TruePoint(50 * (place + 1), value) for place, value in enumerate(accuracies))
+    return SimulatedProject(seed, asks, points, audit, 0, "", None)
+
+
+def test_the_projects_see_no_class_and_no_hidden_photo(tmp_path):
+    photos = read_labeled(labeled_folder(tmp_path / "photos"))
+    shown, hidden = split(photos, seed=1)
+    link_photos(photos, shown, tmp_path / "flat")
+    names = [path.name for path in (tmp_path / "flat").iterdir()]
+    assert len(names) == len(shown) == 70
+    assert not set(shown) & set(hidden)
+    assert not any(kind in name for kind in shapes.KINDS for name in names)
+
+
+def test_a_folder_without_class_folders_is_refused(tmp_path):
+    shapes.write_shapes(tmp_path / "flat", 8)
+    with pytest.raises(ValueError, match="a sub-folder for each of two classes"):
+        read_labeled(tmp_path / "flat")
+
+
+def test_more_answers_than_photos_are_refused(tmp_path):
+    photos = read_labeled(labeled_folder(tmp_path / "photos"))
+    with pytest.raises(ValueError, match="--budget 70 or less"):
+        check_plan(photos, Plan(budget=71))
+    check_plan(photos, Plan(budget=70))
+
+
+def test_pairs_are_compared_seed_by_seed():
+    found = [
+        result(1, True, 70.0, 90.0),
+        result(1, False, 70.0, 80.0),
+        result(2, True, 60.0, 88.0),
+        result(2, False, 65.0, 79.0),
+    ]
+    first, last = summarise(found).rows
+    assert (first.difference, last.difference) == (-2.5, 9.5)
+    assert last.low == pytest.approx(9.5 - 12.706 * np.std([10, 9], ddof=1) / np.sqrt(2), abs=0.01)
+    assert verdict(summarise(found)).startswith("Asking would have helped: +9.5 points") is (last.low > 0)
+
+
+def test_it_is_counted_how_often_the_audit_was_right():
+    right = Share(0.8, 0.7, 0.9, 48, 60)
+    found = [result(1, True, 85.0, audit=right), result(2, True, 95.0, audit=right), result(3, True, 85.0)]
+    summary = summarise(found)
+    assert (summary.inside, summary.audited) == (1, 2)
+
+
+@pytest.mark.slow
+def test_the_command_simulates_both_ways_and_keeps_the_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    folder = labeled_folder(tmp_path / "photos")
+    command = [sys.executable, "-m", "mma", "simulate", str(folder), "--budget", "40", "--seeds", "1", "--every", "20"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=True)
+    assert "| 40 |" in done.stdout
+    found = json.loads((tmp_path / "out" / "projects.json").read_text())
+    assert [one["asks"] for one in found["projects"]] == [True, False]
+    assert found["projects"][0]["points"][-1]["answers"] == 40
+    assert "would asking have helped?" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_scripted_person_errs_as_often_as_told_and_always_alike(tmp_path):
+    folder = labeled_folder(tmp_path / "photos")
+    photos = read_labeled(folder)
+    project = create_project(folder, tmp_path / "project", classes=photos.names)
+    ids = {each.name: each.id for each in project.classes()}
+    person, twin = (ScriptedPerson(project, photos, 0.3, seed=5) for _ in range(2))
+    said = {image: person.answer_to(image) for image in photos.classes}
+    assert {image: twin.answer_to(image) for image in photos.classes} == said
+    wrong = sum(said[image] != ids[kind] for image, kind in photos.classes.items())
+    assert person.wrong == wrong
+    assert 15 <= wrong <= 45
+    project.close()

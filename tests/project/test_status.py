@@ -1,0 +1,170 @@
+"""How a project stands: status, its sentences, report.html, and the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from mma.project import open_project
+from mma.project.live import LiveWorker
+from mma.project.model_report import latest_report, model_folder
+from mma.project.report_page import page, write_page
+from mma.project.status import Goals, seconds_per_label, status
+from mma.project.words import check_words, forecast_words, status_lines
+from tests.project import shapes
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    """The folder of a project with sixty labels and a model after every ten."""
+    folder = tmp_path_factory.mktemp("labeled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MMA_DATA", str(tmp_path_factory.mktemp("data")))
+        project, kinds = shapes.shape_project(folder)
+        worker = LiveWorker(project, deep=False)
+        shapes.settle(worker)
+        for _ in range(6):
+            shapes.answer_next(project, kinds, 10)
+            shapes.settle(worker)
+        project.close()
+    return folder
+
+
+@pytest.fixture
+def labeled(made_once, tmp_path, monkeypatch):
+    """A copy of it, for one test to change."""
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    shutil.copytree(made_once, tmp_path / "copy")
+    project = open_project(tmp_path / "copy" / "project")
+    yield project
+    project.close()
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found, self.links = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+
+def test_a_project_without_labels_says_what_is_missing(tmp_path):
+    project, _ = shapes.shape_project(tmp_path, count=24)
+    now = status(project)
+    assert now.report is None
+    assert now.gain is None
+    assert now.stop is None
+    assert any("nothing can be said yet" in line for line in status_lines(now))
+    assert "Nothing can be said yet" in page(now)
+    project.close()
+
+
+def test_status_reads_the_report_and_forecasts_from_its_curve(labeled):
+    now = status(labeled)
+    assert now.labels == 60
+    assert now.report.number == latest_report(labeled.folder).number
+    assert now.report.quality.source == "cross-validation"
+    assert len(now.report.curve) == 5  # nine labels are too few to be cross-validated
+    assert now.gain.more == 50
+    assert now.gain.low <= now.gain.points <= now.gain.high
+    assert now.gain.minutes == pytest.approx(50 * 2.0 / 60)
+    assert len(now.band) == 5
+    assert "at your speed" in forecast_words(now.gain)
+
+
+def test_status_is_plain_json_and_loads_no_torch(labeled):
+    again = json.loads(json.dumps(status(labeled).as_json()))
+    assert again["report"]["quality"]["accuracy"]["of"] > 0
+    code = (
+        "import sys; from mma.project import open_project; from mma.project.status import status; "
+        f"status(open_project({str(labeled.folder)!r})); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_goals_bring_labels_to_a_target_and_money(labeled):
+    now = status(labeled, Goals(target=99.9, label_price=0.2, point_value=0.01))
+    assert now.target.target == 99.9
+    assert now.money.cost == pytest.approx(10.0)
+    if now.money.price_of_a_point is not None:
+        assert now.stop.rule == "price"
+
+
+def test_the_budget_stops(labeled):
+    assert status(labeled, Goals(budget=60)).stop.rule == "budget"
+    assert status(labeled, Goals(budget=61)).stop is None or status(labeled, Goals(budget=61)).stop.rule != "budget"
+
+
+def test_forecasts_are_kept_and_checked_later(labeled):
+    report = latest_report(labeled.folder)
+    assert [one.labels for one in report.forecasts] == [point.labels for point in report.curve[3:]]
+    assert check_words(()) == ""
+
+
+def test_the_speed_of_a_person_leaves_pauses_out(labeled):
+    assert seconds_per_label(labeled) == 2.0
+
+
+def test_the_page_is_one_file_that_loads_nothing(labeled):
+    text = write_page(labeled).read_text("utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert "svg" in tags.found
+    assert "script" not in tags.found
+    assert tags.links == []
+    assert "viewport" in text
+    for word in ("Accuracy", "What more labels would bring", "Is asking helping here?", "Which model", "Mistakes"):
+        assert word in text
+
+
+def test_hostile_names_stay_names_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    project, kinds = shapes.shape_project(tmp_path, count=40)
+    names = {each.name: each.id for each in project.classes()}
+    project.rename_class(names["bars"], "<script>alert(1)</script>", "ann")
+    kinds = {image: "<script>alert(1)</script>" if kind == "bars" else kind for image, kind in kinds.items()}
+    worker = LiveWorker(project, deep=False)
+    shapes.settle(worker)
+    shapes.answer_next(project, kinds, 20)
+    shapes.settle(worker)
+    text = write_page(project).read_text("utf-8")
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    project.close()
+
+
+def test_a_damaged_report_falls_back_to_the_one_before(labeled):
+    last = latest_report(labeled.folder)
+    (model_folder(labeled.folder, last.number) / "report.json").write_text("{")
+    assert latest_report(labeled.folder).number == last.number - 1
+    assert status(labeled).report.number == last.number - 1
+
+
+def test_the_command_prints_sentences_a_table_and_json(labeled):
+    done = subprocess.run(
+        [sys.executable, "-m", "mma", "status", str(labeled.folder)], capture_output=True, text=True, check=True
+    )
+    assert "accuracy: " in done.stdout
+    assert "forecast: Next 50 labels" in done.stdout
+    assert "rings" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "mma", "status", str(labeled.root), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1  # its project does not lie beside the photos
+    done = subprocess.run(
+        [sys.executable, "-m", "mma", "status", str(labeled.folder), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["labels"] == 60

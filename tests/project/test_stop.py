@@ -1,0 +1,55 @@
+"""When to stop: each rule has a name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mma.project.forecast import Gain
+from mma.project.stop import StopSituation, kappa, stop_card
+
+ON = {"labels": 200, "left": 500}
+
+
+@pytest.mark.parametrize(
+    ("rule", "situation"),
+    [
+        ("nothing left", {"labels": 200, "left": 0}),
+        ("budget", {**ON, "budget": 200}),
+        ("target", {**ON, "target": 90.0, "accuracy_low": 90.4}),
+        ("flat curve", {**ON, "accuracy_low": 80.0, "gain": Gain(50, 0.1, 0.0, 0.4, -2.0, 2.0)}),
+        ("price", {**ON, "point_value": 5.0, "point_price": 7.5}),
+        ("stable answers", {**ON, "accuracy_low": 80.0, "agreement": (0.9, 0.995, 0.992, 0.999)}),
+    ],
+)
+def test_a_rule_that_fires_is_named(rule, situation):
+    card = stop_card(StopSituation(**situation))
+    assert card.rule == rule
+    assert card.why.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        ON,
+        {"labels": 0, "left": 0},
+        {**ON, "budget": 201},
+        {**ON, "target": 90.0, "accuracy_low": 89.9},
+        {**ON, "target": 90.0},  # no verdict yet
+        {**ON, "accuracy_low": 80.0, "gain": Gain(50, 0.1, 0.0, 0.6, -2.0, 2.0)},
+        {**ON, "gain": Gain(50, 0.1, 0.0, 0.4, -2.0, 2.0)},
+        {**ON, "point_value": 5.0, "point_price": 4.0},
+        {**ON, "accuracy_low": 80.0, "agreement": (0.995, 0.995)},
+        {**ON, "accuracy_low": 80.0, "agreement": (0.999, 0.98, 0.999)},
+    ],
+)
+def test_without_a_reason_it_goes_on(situation):
+    assert stop_card(StopSituation(**situation)) is None
+
+
+def test_kappa_is_one_for_the_same_answers_and_zero_for_chance():
+    draw = np.random.default_rng(0)
+    one, other = draw.integers(0, 4, 20_000), draw.integers(0, 4, 20_000)
+    assert kappa(one, one, 4) == 1.0
+    assert abs(kappa(one, other, 4)) < 0.02
+    assert kappa(np.zeros(5, int), np.zeros(5, int), 4) == 1.0

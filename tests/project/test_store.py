@@ -1,0 +1,410 @@
+"""Events and what follows from them: durable, idempotent, undone without limit, read as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import ValidationError
+from sqlalchemy import text
+
+from mma.project import Answer, create_project, open_project
+from mma.project import migrations as migrations_module
+from mma.project import schema as db
+from mma.project.second_copy import read_log
+from mma.project.snapshot import replay
+
+
+def pool(project):
+    return [image.id for image in project.images()]
+
+
+def logged(project):
+    return [line.event for line in read_log(project.layout.log)]
+
+
+def test_r1_sqlite_commits_with_wal_and_full_synchronisation(photos):
+    project = create_project(photos)
+    with project.store.writing() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+    project.close()
+
+
+def test_r1_an_answer_is_in_both_copies_when_it_returns(project, label):
+    event = label(project, pool(project)[0])
+    assert project.events()[-1] == event
+    assert logged(project)[-1] == event
+
+
+def test_an_answer_that_is_sent_twice_is_stored_once(project):
+    answer = Answer(id=uuid4(), images=[pool(project)[0]], kind="label", class_id=1, by="ann")
+    assert project.answer(answer) == project.answer(answer)
+    assert project.counts().labeled == 1
+    assert len([event for event in project.events() if event.kind == "label"]) == 1
+
+
+def test_r3_the_second_copy_catches_up_after_a_kill_between_the_two(project, label):
+    label(project, pool(project)[0])
+    whole = project.layout.log.read_bytes()
+    project.layout.log.write_bytes(whole[: whole[:-1].rindex(b"\n") + 1])
+    label(project, pool(project)[1])
+    assert logged(project) == project.events()
+
+
+def test_r3_a_torn_last_line_is_cut_off_and_written_again(project, label):
+    label(project, pool(project)[0])
+    whole = project.layout.log.read_bytes()
+    project.layout.log.write_bytes(whole[:-20])
+    label(project, pool(project)[1])
+    assert logged(project) == project.events()
+
+
+def test_r3_a_flipped_byte_in_the_last_line_is_written_again_behind_it(project, label):
+    label(project, pool(project)[0])
+    whole = bytearray(project.layout.log.read_bytes())
+    whole[-30] ^= 1
+    project.layout.log.write_bytes(whole)
+    again = open_project(project.folder)
+    label(again, pool(project)[1])
+    again.close()
+    events = [event for event in logged(project) if event is not None]
+    assert len(logged(project)) == len(events) + 1
+    assert events == project.events()
+
+
+def test_r4_an_event_says_who_when_what_and_why(project):
+    item = project.next("ann", 1)[0]
+    answer = Answer(
+        id=uuid4(), images=[item.image], kind="label", class_id=1, by="ann", seconds=1.5, shown="hidden", note="blurred"
+    )
+    event = project.answer(answer)[0]
+    assert (event.id, event.image, event.class_id, event.by) == (str(answer.id), item.image, 1, "ann")
+    assert (event.seconds, event.shown, event.note, event.file) == (1.5, "hidden", "blurred", item.name)
+    assert event.provenance == item.provenance
+    assert event.at.endswith("+00:00")
+
+
+def test_r4_undo_is_an_event_and_goes_back_as_far_as_there_are_labels(project, label):
+    images = pool(project)[:5]
+    for image in images:
+        label(project, image, 0)
+    label(project, images[0], 1)
+    for left in (5, 4, 3, 2, 1, 0):
+        project.undo("ann")
+        assert project.counts().labeled == left if left < 5 else project.labels().class_ids[0] == 0
+    assert [event.kind for event in project.events()].count("undo") == 6
+    with pytest.raises(ValueError, match="ann has no answer left to undo"):
+        project.undo("ann")
+
+
+def test_r4_undo_survives_a_restart(project, label):
+    first, second = pool(project)[:2]
+    label(project, first)
+    label(project, second)
+    again = open_project(project.folder)
+    again.undo("ann")
+    again.close()
+    assert project.labels().ids == (first,)
+
+
+def test_undo_takes_back_only_what_this_person_said(project, label):
+    first, second = pool(project)[:2]
+    label(project, first, by="ann")
+    label(project, second, by="bob")
+    project.undo("ann")
+    assert project.labels().ids == (second,)
+
+
+def test_a_given_answer_can_be_undone(project, label):
+    first, second = pool(project)[:2]
+    event = label(project, first)
+    label(project, second)
+    project.undo("ann", event.id)
+    assert project.labels().ids == (second,)
+
+
+def test_undo_that_is_sent_twice_undoes_once(project, label):
+    for image in pool(project)[:3]:
+        label(project, image)
+    undo = Answer(id=uuid4(), kind="undo", by="ann")
+    assert project.answer(undo) == project.answer(undo)
+    assert project.counts().labeled == 2
+
+
+def test_a_grid_is_one_batch_with_one_undo(project):
+    images = pool(project)[:6]
+    events = project.answer(Answer(id=uuid4(), images=images, kind="label", class_id=0, by="ann", source="grid"))
+    assert len({event.batch for event in events}) == 1
+    assert len({event.id for event in events}) == 6
+    assert {event.provenance for event in events} == {"grid"}
+    assert project.counts().labeled == 6
+    assert len(project.undo("ann")) == 6
+    assert project.counts().labeled == 0
+
+
+def test_a_correction_keeps_the_provenance_of_the_question(project):
+    item = project.next("ann", 1)[0]
+    first = project.answer(Answer(id=uuid4(), images=[item.image], kind="label", class_id=0, by="ann"))[0]
+    answer = Answer(
+        id=uuid4(), images=[item.image], kind="label", class_id=1, by="ann", supersedes=UUID(first.id), shown="after"
+    )
+    second = project.answer(answer)[0]
+    assert second.provenance == first.provenance == item.provenance
+    assert second.supersedes == first.id
+    assert project.labels().class_ids == (1,)
+    assert project.counts().per_class == {0: 0, 1: 1}
+
+
+def test_a_note_changes_no_label(project, label):
+    image = pool(project)[0]
+    label(project, image)
+    before = project.labels()
+    label(project, image, kind="note", note="torn at the edge")
+    assert project.labels().ids == before.ids
+    assert project.events()[-1].note == "torn at the edge"
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"images": []}, "needs its images"),
+        ({"images": ["0" * 64]}, "has no image 0000"),
+        ({"class_id": 99}, "no class with the number 99"),
+        ({"class_id": None}, "needs a class_id"),
+        ({"kind": "exclude"}, "no other kind has one"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_refused_and_leaves_no_trace(project, values, problem):
+    base = {"id": uuid4(), "images": pool(project)[:1], "kind": "label", "class_id": 0, "by": "ann"}
+    before = project.seq()
+    with pytest.raises(ValueError, match=problem):
+        project.answer(Answer(**{**base, **values}))
+    assert project.seq() == before
+
+
+def test_answers_are_checked_strictly():
+    good = {"id": str(uuid4()), "images": ["a" * 64], "kind": "label", "class_id": 0, "by": "ann"}
+    Answer.model_validate_json(json.dumps(good))
+    for bad in ({"class_id": "0"}, {"images": ["../x"]}, {"kind": "drop"}, {"by": ""}, {"extra": 1}, {"seconds": -1.0}):
+        with pytest.raises(ValidationError):
+            Answer.model_validate_json(json.dumps({**good, **bad}))
+
+
+def test_r6_a_snapshot_never_changes(project, label):
+    images = pool(project)
+    for number, image in enumerate(images[:6]):
+        label(project, image, number % 2)
+    snapshot, seq = project.labels(), project.seq()
+    label(project, images[0], 1)
+    project.undo("ann")
+    label(project, images[1], kind="exclude")
+    project.merge_class(0, 1, "ann")
+    assert project.labels(upto=seq) == snapshot
+    assert project.labels().class_ids != snapshot.class_ids
+    with pytest.raises(ValueError, match="there is no event 999"):
+        project.labels(upto=999)
+
+
+def test_r6_labeling_does_not_wait_for_a_reader(project, label):
+    with project.store.reading() as connection:
+        connection.execute(text("SELECT count(*) FROM events")).scalar()
+        done = threading.Thread(target=label, args=(project, pool(project)[0]))
+        done.start()
+        done.join(30)
+        assert not done.is_alive()
+        seen = connection.execute(text("SELECT value FROM counts WHERE name = 'labeled'")).scalar()
+    assert seen is None
+    assert project.counts().labeled == 1
+
+
+def test_what_is_kept_beside_the_events_follows_from_them(project, label):
+    """A random history: after it, the tables say what a replay of the events says."""
+    draw, images = random.Random(5), pool(project)
+    for _ in range(60):
+        image, by = draw.choice(images), draw.choice(["ann", "bob"])
+        kind = draw.choice(["label", "label", "label", "cannot_tell", "exclude", "later", "undo"])
+        if kind == "undo":
+            if project.recent(by):
+                project.undo(by)
+        else:
+            label(project, image, draw.randrange(2), by=by, kind=kind)
+    answers, _ = replay(project.events())
+    counts, now = project.counts(), project.labels()
+    assert list(now.ids) == [event.image for event in answers if event.kind == "label"]
+    assert counts.labeled == len(now.ids) == sum(counts.per_class.values())
+    assert counts.excluded == len(now.excluded)
+    assert counts.cannot_tell == len(now.cannot_tell)
+    assert counts.left == 20 - len(answers)
+
+
+def test_classes_are_added_renamed_merged_and_given_keys(project, label):
+    bird = project.add_class("bird", "ann")
+    label(project, pool(project)[0], bird.id)
+    label(project, pool(project)[1], 0)
+    project.rename_class(bird.id, "sparrow", "ann")
+    project.set_key(bird.id, "b", "ann")
+    project.merge_class(0, bird.id, "ann")
+    classes = {each.id: each for each in project.classes()}
+    assert classes[bird.id] == (bird.id, "sparrow", "b", None)
+    assert classes[0].merged_into == bird.id
+    assert project.labels().class_ids == (bird.id, bird.id)
+    assert project.counts().per_class == {1: 0, bird.id: 2}
+    project.merge_class(0, None, "ann")
+    assert project.labels().class_ids == (bird.id, 0)
+
+
+def test_a_label_of_a_merged_class_counts_for_the_other_one(project, label):
+    project.merge_class(0, 1, "ann")
+    assert label(project, pool(project)[0], 0).class_id == 1
+    with pytest.raises(ValueError, match="merged into itself"):
+        project.merge_class(1, 0, "ann")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("CAT", "there is a class 'cat' already"),
+        (" ", "needs a name"),
+        ("x" * 200, "at most 100 characters, and this one has 200"),
+        ("a\x1b[31m", r"control characters: 'a\\x1b\[31m'"),
+    ],
+)
+def test_a_class_name_that_cannot_be_is_refused(project, name, problem):
+    with pytest.raises(ValueError, match=problem):
+        project.add_class(name, "ann")
+
+
+def test_a_class_name_with_markup_is_a_name_like_any_other(project):
+    assert project.add_class("<b>=bold & 'brave'</b>", "ann").name == "<b>=bold & 'brave'</b>"
+
+
+def test_a_key_belongs_to_one_class(project):
+    project.set_key(0, "c", "ann")
+    with pytest.raises(ValueError, match="belongs to 'cat'"):
+        project.set_key(1, "c", "ann")
+    with pytest.raises(ValueError, match="one character"):
+        project.set_key(1, "ab", "ann")
+
+
+def test_models_are_kept_and_a_round_is_preceded_by_a_backup(project, label):
+    label(project, pool(project)[0])
+    made = project.put_model(kind="live", seq=3, state="training", message="fitting")
+    backup = project.layout.backups / "round-000001.jsonl"
+    assert backup.read_bytes() == project.layout.log.read_bytes()
+    project.put_model(made.number, state="ready", accuracy=81.5, about={"low": 75.0})
+    model = project.models()[0]
+    assert (model.number, model.kind, model.seq, model.state, model.accuracy) == (1, "live", 3, "ready", 81.5)
+    assert model.about == {"low": 75.0}
+
+
+def test_r9_a_second_start_says_who_holds_the_project(project):
+    other = open_project(project.folder)
+    who = rf"in use by process {os.getpid()} on .* since .*mma start photos"
+    with project.owner("mma start photos"), pytest.raises(ValueError, match=who), other.owner():
+        pass
+    with other.owner():
+        pass
+    other.close()
+
+
+def test_r9_the_lock_of_a_killed_process_does_not_count(photos):
+    project = create_project(photos)
+    code = (
+        "import sys, os\nfrom mma.project import open_project\n"
+        "with open_project(sys.argv[1]).owner(): os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(project.folder)], check=False)
+    assert (project.layout.state / "owner.json").exists()
+    with project.owner():
+        pass
+    project.close()
+
+
+def test_r10_a_newer_folder_and_a_newer_database_are_refused_with_a_sentence(project):
+    with project.store.writing() as connection:
+        connection.execute(text("UPDATE meta SET value = '99' WHERE key = 'format'"))
+    with pytest.raises(ValueError, match=r"made by a newer mma \(format 99"):
+        open_project(project.folder)
+    settings = project.layout.settings
+    settings.write_text(settings.read_text().replace("format = 1", "format = 7"))
+    with pytest.raises(ValueError, match=r"made by a newer mma \(format 7, this one knows 1\)"):
+        open_project(project.folder)
+
+
+def test_r10_a_migration_is_preceded_by_a_backup_and_keeps_every_label(project, label, monkeypatch):
+    label(project, pool(project)[0])
+    monkeypatch.setattr(db, "FORMAT", 2)
+    added = text("INSERT INTO meta (key, value) VALUES ('new', 'here')")
+    monkeypatch.setitem(migrations_module.MIGRATIONS, 1, lambda connection: connection.execute(added))
+    again = open_project(project.folder)
+    assert len(again.labels()) == 1
+    with again.store.reading() as connection:
+        assert dict(connection.execute(text("SELECT key, value FROM meta")).all())["format"] == "2"
+    again.close()
+    assert [path.stem for path in project.layout.backups.iterdir()] == ["format-1"]
+
+
+def test_a_clock_set_back_changes_nothing_but_the_written_times(project, label, monkeypatch):
+    first, second = pool(project)[:2]
+    label(project, first, 0)
+    monkeypatch.setattr("mma.project.events.now", lambda: "1999-01-01T00:00:00.000+00:00")
+    label(project, first, 1)
+    label(project, second, 0)
+    assert project.labels().class_ids == (1, 0)
+    assert [event.seq for event in project.events()] == list(range(1, 6))
+    project.undo("ann")
+    assert project.labels().ids == (first,)
+
+
+def test_the_mirror_is_not_behind_when_the_project_is_closed(project, label):
+    label(project, pool(project)[0])
+    project.close()
+    assert project.layout.mirror.read_text().count("\n") == 2
+
+
+def test_the_mirror_is_not_behind_when_the_process_ends_without_closing(photos):
+    project = create_project(photos, classes=["cat"])
+    project.index()
+    code = (
+        "import sys, uuid\nfrom mma.project import open_project, Answer\n"
+        "project = open_project(sys.argv[1])\nimage = project.images()[0].id\n"
+        "project.answer(Answer(id=uuid.uuid4(), images=[image], kind='label', class_id=0, by='ann'))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(project.folder)], check=True)
+    assert ",cat," in project.layout.mirror.read_text()
+    project.close()
+
+
+def test_a_database_that_lost_labels_is_refused(project, label):
+    label(project, pool(project)[0])
+    with project.store.writing() as connection:
+        connection.execute(text("UPDATE counts SET value = 1 WHERE name = 'seq'"))
+    with pytest.raises(ValueError, match=r"lacks labels that labels\.jsonl holds.*mma doctor .* --rebuild"):
+        open_project(project.folder)
+
+
+def test_a_restarted_server_is_connected_to_again(photos, postgres_url, label):
+    project = create_project(photos, classes=["cat"], store=postgres_url)
+    project.index()
+    with project.store.reading() as connection:
+        mine = connection.execute(text("SELECT pg_backend_pid()")).scalar()
+    other = create_project(photos, photos.with_name("other.mma"), store=postgres_url)
+    with other.store.writing() as connection:
+        connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": mine})
+    label(project, pool(project)[0])
+    assert len(project.labels()) == 1
+    project.close()
+    other.close()
+
+
+def test_importing_a_project_does_not_load_torch():
+    code = "import sys, mma.project.begin, mma.project.doctor, mma.project.sheet; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parent).returncode == 0

@@ -1,0 +1,47 @@
+"""Which model serves: live, deep, or both averaged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mma.project.which import AuditAnswers, choose_model
+
+LABELS = np.arange(60) % 3
+
+
+def probs(right, confidence=0.6):
+    """A model that is right about the first `right` images."""
+    said = np.where(np.arange(60) < right, LABELS, (LABELS + 1) % 3)
+    found = np.full((60, 3), (1 - confidence) / 2)
+    found[np.arange(60), said] = confidence
+    return found
+
+
+def test_the_more_accurate_model_serves_and_the_sentence_has_the_numbers():
+    found = choose_model(AuditAnswers(LABELS, probs(40), probs(50, 0.9)), 7, 5, "a head")
+    assert (found.use, found.number) == ("deep", 5)
+    assert found.why == "the deep model, the best on 60 audit labels (live 66.7 %, deep 83.3 %, both 83.3 %)."
+
+
+def test_of_equally_good_models_the_live_one_serves():
+    assert choose_model(AuditAnswers(LABELS, probs(50), probs(50)), 7, 5, "a head").use == "live"
+
+
+def test_both_averaged_serve_where_they_mend_each_other_and_the_better_one_is_handed_out():
+    live, deep = probs(40, 0.9), probs(0, 0.5)
+    live[40:] = 1 / 3  # of the last ones it knows that it does not know them
+    deep[10:] = probs(60, 0.5)[10:]
+    found = choose_model(AuditAnswers(LABELS, live, deep), 7, 5, "a head")
+    assert found.use == "both"
+    assert found.number == 5
+
+
+def test_without_fifty_audit_labels_the_live_model_serves():
+    few = AuditAnswers(LABELS[:49], probs(0)[:49], probs(60)[:49])
+    assert choose_model(few, 7, 5, "a head").use == "live"
+
+
+def test_without_a_deep_model_it_says_what_the_live_one_uses():
+    assert (
+        choose_model(AuditAnswers(LABELS, probs(40)), 7, None, "a head on hog").why == "the live model: a head on hog."
+    )

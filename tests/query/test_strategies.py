@@ -1,0 +1,185 @@
+import numpy as np
+import pytest
+
+from mma.query import Candidates, Labeled, Query
+from mma.query.coverage import RADIUS, radius_of
+from mma.query.margins import in_turns, spread_gradients
+from mma.query.trust import left_out_accuracy, tempered
+from mma.query.typical import typicality
+from mma.rng import rng
+
+
+def blobs(sizes, dim=8, seed=0, spread=1.0):
+    """Well separated groups of rows; which group each row is in."""
+    draw = rng(seed, "blobs")
+    groups = draw.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return draw.normal(size=(len(sizes), dim))[groups] * 50 + draw.normal(size=(len(groups), dim)) * spread, groups
+
+
+def even(n, classes=4):
+    return np.full((n, classes), 1 / classes)
+
+
+# typiclust
+
+
+def test_typiclust_takes_the_largest_groups_without_a_label_first():
+    features, groups = blobs([200, 150, 100, 50, 20])
+    labeled = Labeled(features[groups == 0][:1])
+    chosen = Query.parse("typiclust").select(Candidates(np.arange(len(groups)), features=features), 4, 0, labeled)
+    assert groups[chosen].tolist() == [1, 2, 3, 4]
+
+
+def test_a_typical_point_lies_in_the_middle_of_its_group():
+    draw = rng(2)
+    points = draw.normal(size=(200, 6)) * np.linspace(0.1, 1, 200)[:, None] + np.eye(6)[0] * 5
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    order = np.argsort(-typicality(points.astype(np.float32)))
+    assert np.mean(order[:50]) < np.mean(order[-50:])
+
+
+# cluster-margin
+
+
+def test_cluster_margin_takes_one_of_each_cluster_of_uncertain_images():
+    features, groups = blobs([30] * 5, spread=0.01)
+    sure = np.where(groups == 4, 0.9, 0.5 + 1e-4 * np.arange(len(groups)))  # group 4 is certain
+    candidates = Candidates(np.arange(len(groups)), np.stack([sure, 1 - sure], axis=1), features)
+    chosen = Query.parse("cluster-margin").select(candidates, 4, 0)
+    assert sorted(groups[chosen]) == [0, 1, 2, 3]
+    first = [np.flatnonzero(groups == group)[0] for group in range(4)]
+    assert set(chosen.tolist()) == set(first), "the most uncertain of each"
+
+
+def test_small_clusters_have_their_turn_first():
+    groups = np.array([0, 0, 0, 1, 1, 2])
+    assert in_turns(groups, 6).tolist() == [5, 3, 0, 4, 1, 2]
+
+
+# badge
+
+
+def plain_badge(gradients, n, draw):
+    """k-means++ on whole gradients."""
+    nearest = np.square(gradients).sum(axis=1)
+    picked = [int(np.argmax(nearest))]
+    while len(picked) < n:
+        nearest = np.minimum(nearest, np.square(gradients - gradients[picked[-1]]).sum(axis=1))
+        nearest[picked] = 0
+        total = np.cumsum(nearest)
+        picked.append(int(np.searchsorted(total, draw.random() * total[-1], side="right")))
+    return picked
+
+
+def test_factored_badge_is_badge_on_whole_gradients():
+    draw = rng(4)
+    errors, points = draw.normal(size=(300, 5)), draw.normal(size=(300, 7))
+    gradients = np.einsum("nc,nd->ncd", errors, points).reshape(300, -1)
+    sizes = np.square(gradients).sum(axis=1)
+    assert spread_gradients(errors, points, sizes, 40, rng(1)).tolist() == plain_badge(gradients, 40, rng(1))
+
+
+# power
+
+
+def test_power_draws_in_proportion_to_the_scores():
+    sure = np.array([0.6, 0.8, 1.0, 1.0])
+    candidates = Candidates(np.arange(4), np.stack([sure, 1 - sure], axis=1))
+    query = Query.parse("max-power")
+    counts = np.bincount([int(query.select(candidates, 1, seed)[0]) for seed in range(600)], minlength=4)
+    assert counts[2] == counts[3] == 0, "certain images are drawn last"
+    assert counts[0] / 600 == pytest.approx(2 / 3, abs=0.07)
+
+
+# trust
+
+
+def test_left_out_accuracy_is_that_of_fitting_again_without_each_label():
+    draw = rng(5)
+    labels = np.arange(30) % 3
+    points = draw.normal(size=(3, 6))[labels] + draw.normal(size=(30, 6))
+    right = 0
+    for i in range(30):
+        rest = np.delete(np.arange(30), i)
+        x, y = points[rest], np.eye(3)[labels[rest]]
+        weights = np.linalg.solve(x @ x.T + 1 + 0.1 * np.eye(29), y)
+        right += int(((points[i] @ x.T + 1) @ weights).argmax() == labels[i])
+    assert left_out_accuracy(points, labels, rng(0)) == pytest.approx(right / 30)
+
+
+@pytest.mark.parametrize("labels", [[], [0], [-1, -1, -1]])
+def test_without_two_labels_there_is_no_trust(labels):
+    assert left_out_accuracy(np.ones((len(labels), 3)), np.array(labels, np.int64), rng(0)) == 0
+
+
+@pytest.mark.parametrize("accuracy", [0.4, 0.6, 0.9])
+def test_tempered_probabilities_are_as_confident_as_the_accuracy(accuracy):
+    logits = rng(6).normal(size=(500, 4)) * 5
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert tempered(probs, accuracy).max(axis=1).mean() == pytest.approx(accuracy, abs=1e-3)
+
+
+def test_without_trust_all_classes_are_equal():
+    np.testing.assert_allclose(tempered(np.array([[0.9, 0.1], [0.2, 0.8]]), 0.0), 0.5, atol=0.02)
+
+
+def test_the_radius_is_the_usual_distance_between_labeled_images():
+    circle = np.array([[np.cos(a), np.sin(a)] for a in np.linspace(0, 2 * np.pi, 12, endpoint=False)])
+    assert radius_of(circle) == pytest.approx(2 * np.sin(np.pi / 12))
+    assert radius_of(circle[:1]) == radius_of(circle[[0, 6]]) == RADIUS
+
+
+# uherding and auto
+
+
+@pytest.mark.parametrize("name", ["uherding", "auto"])
+def test_before_there_is_a_model_it_is_herding(name):
+    features, groups = blobs([100, 80, 60, 40])
+    pool = Candidates(np.arange(len(groups)), features=features)
+    chosen = Query.parse(name).select(pool, 4, 0)
+    assert chosen.tolist() == Query.parse("herding").select(pool, 4, 0).tolist()
+
+
+def labels_of(groups, of, count):
+    return np.concatenate([np.flatnonzero(groups == group)[:count] for group in of])
+
+
+@pytest.mark.parametrize("name", ["uherding", "auto"])
+def test_a_trusted_model_is_asked_where_it_is_unsure(name):
+    features, groups = blobs([60] * 6, spread=4.0)
+    probs = np.eye(6)[groups]
+    probs[groups == 5] = 1 / 6
+    known = labels_of(groups, range(6), 3)
+    free = np.setdiff1d(np.arange(len(groups)), known)
+    picked = Query.parse(name).selection(
+        Candidates(free, probs[free], features[free]), 5, 0, Labeled(features[known], groups[known])
+    )
+    assert (groups[picked.index] == 5).all()
+    assert "unsure" in picked.why
+
+
+def test_auto_covers_while_left_out_labels_are_predicted_wrong():
+    features, groups = blobs([60] * 6, spread=4.0)
+    probs = np.eye(6)[groups]
+    probs[groups == 5] = 1 / 6
+    known = labels_of(groups, range(3), 1)  # one of each: nothing can be left out
+    free = np.setdiff1d(np.arange(len(groups)), known)
+    picked = Query.parse("auto").selection(
+        Candidates(free, probs[free], features[free]), 3, 0, Labeled(features[known], groups[known])
+    )
+    assert sorted(groups[picked.index]) == [3, 4, 5]
+    assert "young" in picked.why
+    assert "0% of the labels" in picked.why
+
+
+@pytest.mark.parametrize("name", ["herding", "uherding", "auto"])
+def test_near_duplicates_never_fill_a_batch(name):
+    features, groups = blobs([30] * 8, spread=4.0)
+    many = features[groups == 7][:1] + rng(8).normal(size=(400, 8)) * 0.01
+    pool, truth = np.concatenate([features, many]), np.concatenate([groups, np.full(400, 7)])
+    known = labels_of(groups, range(8), 2)
+    free = np.setdiff1d(np.arange(len(pool)), known)
+    probs = even(len(pool), 8)
+    candidates = Candidates(free, probs[free], pool[free])
+    chosen = Query.parse(name).select(candidates, 20, 0, Labeled(pool[known], truth[known]))
+    assert (chosen >= len(features)).sum() <= 2

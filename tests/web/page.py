@@ -1,0 +1,66 @@
+"""What tests of the page share: keys, picture files, and a server in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from mma.web.keys import Keys
+
+PORT = 8642
+OURS = f"http://127.0.0.1:{PORT}"
+KEYS = Keys("T" * 43, "S" * 43)
+
+SERVER = """
+import sys
+from mma.project import open_project
+from mma.web.connections import Connection
+from mma.web import serve
+Connection.header_seconds = float(sys.argv[3])
+Connection.max_connections = int(sys.argv[4])
+serve(open_project(sys.argv[1]), port=int(sys.argv[2]), browser=False, by="anna")
+"""
+
+
+def write_image(path: Path, number: int, side: int = 48) -> Path:
+    """Write a picture that looks like no other: blocks of random colours."""
+    blocks = np.random.default_rng(number).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(blocks).resize((side, side), Image.Resampling.NEAREST).save(path)
+    return path
+
+
+class Running:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path, port: int, header_seconds: float, max_connections: int) -> None:
+        self.folder = folder
+        command = [sys.executable, "-c", SERVER, str(folder), str(port), str(header_seconds), str(max_connections)]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", self.line)
+        assert found, self.line + self.process.stdout.read()
+        self.port = int(found[1])
+
+    @property
+    def door(self) -> str:
+        text = (self.folder / "state" / "open.html").read_text("utf-8")
+        return re.findall(r'url=([^"]+)"', text)[0]
+
+    @property
+    def token(self) -> str:
+        return self.door.split("token=")[1]
+
+    def stop(self, *, kill: bool = False) -> str:
+        """End the server and return everything it wrote."""
+        self.process.kill() if kill else self.process.terminate()
+        return self.line + self.process.communicate(timeout=20)[0]

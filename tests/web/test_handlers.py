@@ -1,0 +1,332 @@
+"""The routes on a real project: what the page reads, sends and gets back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.requests import Request
+from starlette.testclient import TestClient
+
+from mma.project import Answer, Pick, Project, create_project
+from mma.project.predictions import write_predictions
+from mma.web.alike import grid_items
+from mma.web.app import ROUTES, make_app, say_refused
+from mma.web.history import labeled_images, recent_answers
+from mma.web.news import Newsroom, read_news
+from mma.web.review import likely_mistakes
+from mma.web.setup import Setup
+from tests.web.page import write_image
+
+T = TypeVar("T")
+
+
+def label(project: Project, image: str, class_id: int = 0, by: str = "anna", **rest) -> str:
+    given = uuid4()
+    project.answer(Answer(id=given, images=[image], kind="label", class_id=class_id, by=by, **rest))
+    return str(given)
+
+
+def test_a_label_is_stored_when_the_page_hears_saved(client: TestClient, project: Project, answer_for):
+    item = client.post("/api/next", json={"by": "anna", "n": 1}).json()["items"][0]
+    reply = client.post("/api/answers", json=answer_for(item["image"], 1, seconds=1.5, shown="hidden")).json()
+    assert reply["counts"]["labeled"] == 1
+    assert reply["counts"]["per_class"]["1"] == 1
+    assert project.labels().ids == (item["image"],)
+    assert project.events()[-1].shown == "hidden"
+
+
+def test_an_answer_sent_twice_is_stored_once(client: TestClient, project: Project, answer_for):
+    answer = answer_for(project.images()[0].id)
+    replies = [client.post("/api/answers", json=answer).json() for _ in range(3)]
+    assert replies[0] == replies[1] == replies[2]
+    assert project.counts().labeled == 1
+
+
+def test_next_leaves_out_what_the_page_holds(client: TestClient):
+    first = [item["image"] for item in client.post("/api/next", json={"by": "anna", "n": 8}).json()["items"]]
+    more = [
+        item["image"]
+        for item in client.post("/api/next", json={"by": "anna", "n": 8, "holding": first}).json()["items"]
+    ]
+    assert len(set(first) | set(more)) == 16
+
+
+def test_two_people_are_asked_about_different_images(client: TestClient):
+    asked = [client.post("/api/next", json={"by": by, "n": 9}).json()["items"] for by in ("anna", "ben")]
+    assert not {item["image"] for item in asked[0]} & {item["image"] for item in asked[1]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"class_id": 99}, {"images": ["0" * 64]}, {"images": []}, {"class_id": None}, {"kind": "undo", "class_id": None}],
+)
+def test_what_the_project_will_never_take_is_refused_for_good(client: TestClient, project: Project, answer_for, change):
+    reply = client.post("/api/answers", json={**answer_for(project.images()[0].id), **change})
+    assert reply.status_code == 400
+    assert reply.json()["error"]
+
+
+def run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own: the browser tests leave a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def test_a_full_disk_is_no_reason_to_give_a_label_up():
+    request = Request({"type": "http", "method": "POST", "path": "/", "headers": []})
+    broken = ValueError("the database cannot be used")
+    broken.__cause__ = OSError(28, "No space left on device")
+    assert run_apart(say_refused(request, broken)).status_code == 503
+    assert run_apart(say_refused(request, ValueError("no such class"))).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"by": "anna"}',
+        '{"by": "", "n": 1}',
+        '{"by": "a", "n": "1"}',
+        '{"by":"a","n":1,"path":"x"}',
+    ],
+)
+def test_a_body_that_is_not_understood_says_where(client: TestClient, body: str):
+    reply = client.post("/api/next", content=body)
+    assert reply.status_code == 422
+    assert reply.json()["error"].startswith("not understood")
+
+
+def test_classes_are_made_renamed_merged_and_given_keys(client: TestClient, project: Project):
+    made = client.post("/api/classes", json={"do": "add", "name": "bird", "by": "anna"}).json()["made"]
+    client.post("/api/classes", json={"do": "rename", "id": made, "name": "owl", "by": "anna"})
+    client.post("/api/classes", json={"do": "key", "id": made, "key": "o", "by": "anna"})
+    reply = client.post("/api/classes", json={"do": "merge", "id": 0, "into": 1, "by": "anna"}).json()
+    assert reply["classes"] == [{"id": 1, "name": "dog", "key": None}, {"id": made, "name": "owl", "key": "o"}]
+    twice = client.post("/api/classes", json={"do": "add", "name": "OWL", "by": "anna"})
+    assert twice.status_code == 400
+    assert "already" in twice.json()["error"]
+
+
+def test_the_last_answers_come_newest_first_and_a_grid_is_one(client: TestClient, project: Project):
+    ids = [image.id for image in project.images()[:5]]
+    first = label(project, ids[0])
+    grid = uuid4()
+    project.answer(Answer(id=grid, images=ids[1:5], kind="label", class_id=1, by="anna", source="grid"))
+    answers = client.get("/api/recent?by=anna").json()["answers"]
+    assert [(answer["id"], len(answer["images"])) for answer in answers] == [(str(grid), 4), (first, 1)]
+    project.undo("anna")
+    assert [answer["id"] for answer in recent_answers(project, "anna")] == [first]
+
+
+def test_the_labels_of_a_class_include_those_of_a_class_merged_into_it(client: TestClient, project: Project):
+    ids = [image.id for image in project.images()[:3]]
+    for class_id, image in enumerate(ids[:2]):
+        label(project, image, class_id)
+    project.merge_class(0, 1, "anna")
+    shown = client.get("/api/labels?class_id=1").json()
+    assert [entry["images"] for entry in shown["images"]] == [[ids[1]], [ids[0]]]
+    assert shown["more"] == 0
+    assert labeled_images(project, 0)["images"] == []
+    assert client.get("/api/labels?class_id=x").status_code == 404
+
+
+def test_alike_images_with_two_labels_are_reviewed_with_their_reason(tmp_path: Path):
+    same = [write_image(tmp_path / "photos" / f"same-{name}.png", 1) for name in ("one", "two")]
+    with Image.open(same[1]) as picture:
+        picture.putpixel((0, 0), (1, 2, 3))
+        picture.save(same[1])
+    for number in range(2, 12):
+        write_image(tmp_path / "photos" / f"{number}.png", number)
+    project = create_project(same[0].parent, classes=["cat", "dog"], seed=2)
+    project.index()
+    assert not any(image.audit for image in project.images() if image.name.startswith("same"))  # those are not reviewed
+    for class_id, path in enumerate(same):
+        label(project, next(image.id for image in project.images() if image.name == path.name), class_id)
+    found = likely_mistakes(project)
+    assert {(each["name"], each["class_id"]) for each in found["images"]} == {("same-one.png", 0), ("same-two.png", 1)}
+    assert {each["why"] for each in found["images"]} == {"alike images, labeled cat and dog"}
+    assert found["notes"]
+    project.close()
+
+
+def test_the_sheet_shows_different_images_and_changes_nothing(project: Project):
+    shown = [each["image"] for each in Setup(project).sheet()]
+    assert len(set(shown)) == len(shown) > 10
+    assert shown == [each["image"] for each in Setup(project).sheet()]
+
+
+def test_sub_folders_and_a_labels_file_are_offered(tmp_path: Path):
+    for number, name in enumerate(("cat", "cat", "dog", "dog", "dog")):
+        write_image(tmp_path / "photos" / name / f"{number}.png", number)
+    (tmp_path / "photos" / "labels.csv").write_text("file_name,label\ncat/0.png,big\ndog/2.png,small\n")
+    project = create_project(tmp_path / "photos")
+    offers = Setup(project).offers
+    assert [offer["names"] for offer in offers] == [["cat", "dog"], ["big", "small"]]
+    (tmp_path / "photos" / "labels.csv").write_text("file_name,label\nnowhere.png,big\n")
+    assert "labels.csv was not used" in Setup(project).offers[1]["from"]
+    project.close()
+
+
+def propose(project: Project, chances: list[float]) -> list[str]:
+    """Let a model propose class 0 for some images, with these probabilities."""
+    ids = [image.id for image in project.images() if not image.audit][: len(chances)]
+    project.put_picks(
+        [Pick(image, suggestion=[(0, p), (1, 1 - p)]) for image, p in zip(ids, chances, strict=True)], None
+    )
+    return ids
+
+
+def test_the_grid_of_a_class_has_the_surest_first_and_none_of_another_class(project: Project):
+    ids = propose(project, [0.6, 0.9, 0.2, 0.7])
+    assert [item["image"] for item in grid_items(project, "anna", 0, 24)] == [ids[1], ids[3], ids[0]]
+    assert [item["image"] for item in grid_items(project, "anna", 1, 24)] == [ids[2]]
+
+
+def test_the_grid_goes_by_what_the_newest_model_says_about_every_image(project: Project):
+    ids = propose(project, [0.6, 0.9])
+    others = [image.id for image in project.images() if image.id not in ids and not image.audit][:3]
+    probs = np.array([[0.7, 0.3], [0.1, 0.9], [0.95, 0.05]])
+    (project.folder / "models" / "012").mkdir()
+    write_predictions(project.folder / "models" / "012", others, probs, (0, 1))
+    assert [item["image"] for item in grid_items(project, "anna", 0, 24)] == [others[2], others[0]]
+    (project.folder / "models" / "012" / "predictions.safetensors").write_bytes(b"torn")
+    assert [item["image"] for item in grid_items(project, "anna", 0, 24)] == [ids[1], ids[0]]
+    write_predictions(project.folder / "models" / "012", others, probs, (0, 1))
+    project.merge_class(1, 0, "anna")
+    assert {item["image"] for item in grid_items(project, "anna", 0, 24)} == set(others)
+
+
+def test_the_grid_has_one_image_of_each_burst(tmp_path: Path):
+    first = write_image(tmp_path / "photos" / "a.png", 1, side=60)
+    for number, side in enumerate((61, 62, 63)):
+        write_image(tmp_path / "photos" / f"same-{number}.png", 1, side=side)
+    for number in range(2, 30):
+        write_image(tmp_path / "photos" / f"{number}.png", number)
+    project = create_project(first.parent, classes=["a", "b"])
+    project.index()
+    ids = propose(project, [0.9] * 12)
+    groups = {image.id: image.group for image in project.images()}
+    shown = [item["image"] for item in grid_items(project, "anna", 0, 24)]
+    assert sorted(groups[image] for image in shown) == sorted({groups[image] for image in ids})
+    project.close()
+
+
+def test_look_alikes_are_alike_to_the_model(project: Project):
+    images = [image.id for image in project.images() if not image.audit]
+    kinds = [place % 2 for place in range(len(images))]
+    (project.folder / "models" / "003").mkdir()
+    write_predictions(project.folder / "models" / "003", images, np.eye(2)[kinds], (0, 1))
+    shown = [item["image"] for item in grid_items(project, "anna", None, 5)]
+    assert len({kinds[images.index(image)] for image in shown}) == 1
+
+
+def test_grids_of_two_people_and_single_images_do_not_overlap(project: Project):
+    mine = {item["image"] for item in grid_items(project, "anna", None, 5)}
+    other = {item["image"] for item in grid_items(project, "ben", None, 5)}
+    single = {item.image for item in project.next("anna", 9)}
+    assert len(mine | other) == 10
+    assert not single & (mine | other)
+
+
+def test_audit_images_are_never_in_a_grid(project: Project):
+    audit = {image.id for image in project.images() if image.audit}
+    shown = {item["image"] for item in grid_items(project, "anna", None, 48)}
+    assert audit
+    assert not shown & audit
+
+
+def test_one_confirmation_of_a_grid_is_one_answer_with_one_undo(client: TestClient, project: Project, answer_for):
+    images = [
+        item["image"]
+        for item in client.post("/api/grid", json={"by": "anna", "class_id": None, "n": 6}).json()["items"]
+    ]
+    given = {**answer_for(images[0]), "images": images, "source": "grid"}
+    client.post("/api/answers", json=given)
+    assert project.counts().labeled == 6
+    assert set(project.labels().provenance) == {"grid"}
+    undo = {**answer_for(images[0], None, "undo"), "images": images, "supersedes": given["id"]}
+    assert client.post("/api/answers", json=undo).status_code == 200
+    assert project.counts().labeled == 0
+
+
+def test_news_tell_counts_models_and_work(project: Project):
+    project.put_model(state="ready", accuracy=0.8, about={"low": 0.7, "high": 0.9, "source": "from 60 audit labels"})
+    work = {"name": "deep training", "done": 3, "total": 10, "left": "2.5 min"}
+    project.put_model(state="training", kind="deep", about={"work": work})
+    news = json.loads(json.dumps(read_news(project)))
+    assert news["model"] | {"accuracy": 0.8, "low": 0.7, "state": "training", "number": 2} == news["model"]
+    assert len(news["models"]) == 1
+    assert news["work"] == [{**work, "name": "Training deeper"}]
+    project.put_model(2, about={}, message="reading photos")
+    assert read_news(project)["work"] == [{"name": "Training deeper: reading photos", "done": 0, "total": 0}]
+    project.put_model(2, state="ready")
+    assert read_news(project)["work"] == []
+
+
+def test_news_come_at_once_and_again_after_a_change(project: Project):
+    async def listen() -> list[int]:
+        room = Newsroom(project)
+        found: list[int] = []
+        async for event in room.stream(lambda: len(found) == 2):
+            found.append(json.loads(event.removeprefix("data: "))["counts"]["labeled"])
+            label(project, project.images()[len(found)].id)
+        assert room.streams == 0
+        return found
+
+    assert run_apart(asyncio.wait_for(listen(), 30)) == [0, 1]
+
+
+def test_results_say_how_the_project_stands_before_there_is_a_model(client: TestClient, project: Project):
+    label(project, project.images()[0].id)
+    found = client.get("/api/results").json()
+    assert (found["labels"], found["report"], found["stop"]) == (1, None, None)
+    assert found["per_class"] == {"cat": 1, "dog": 0}
+    assert found["next"][0].startswith("No forecast yet")
+
+
+def test_a_deep_training_is_asked_for_and_refused_without_labels(client: TestClient, project: Project):
+    assert client.post("/api/deep", json={"by": "anna"}).status_code == 400
+    for class_id, image in enumerate(project.images()[:2]):
+        label(project, image.id, class_id)
+    assert client.post("/api/deep", json={"by": "anna"}).status_code == 200
+    assert json.loads((project.layout.state / "deep-asked.json").read_text())["by"] == "anna"
+
+
+def test_the_state_names_project_and_person(client: TestClient, project: Project):
+    state = client.get("/api/state").json()
+    assert state["project"] == {"id": project.settings.id, "name": "photos", "by": "anna"}
+    assert [each["name"] for each in state["classes"]] == ["cat", "dog"]
+
+
+def test_every_file_the_page_asks_for_is_there(project: Project):
+    import re
+
+    files = make_app(project, "anna").state.files
+    wanted = set(re.findall(r"/static/([\w.]+)", files["index.html"][0].decode()))
+    for data, _ in files.values():
+        wanted |= set(re.findall(r'from "\./([\w.]+)"', data.decode()))
+    assert wanted <= set(files)
+    assert set(files) - wanted <= {"index.html"}
+
+
+def test_every_route_is_documented():
+    assert all(route.endpoint.__doc__ for route in ROUTES)
+
+
+def test_the_page_never_loads_torch():
+    code = "import sys, mma.web, mma.web.results; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
