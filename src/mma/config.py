@@ -147,8 +147,9 @@ def from_json(text: str | dict[str, Any]) -> Config:
 
 def config_of(run: Run) -> Config:
     """Read the config of a run; one that is damaged is named by its file."""
+    found = run.config()  # outside of the try: a process lost meanwhile is no damage of the file
     try:
-        return from_json(run.config())
+        return from_json(found)
     except ValueError as error:
         raise ValueError(f"{run.folder}/config.json: {error}") from None
 

@@ -61,6 +61,7 @@ def test_other_answers_have_keys_of_their_own(make_project, serve_project, open_
     page.keyboard.press("n")
     page.keyboard.type("a note: 1 2 u")
     page.click("text=Keep")
+    page.wait_for_selector("dialog", state="detached")  # until then the note is not on its way, and all is saved
     wait_until_saved(page)
     assert picture_name(page) == noted
     names = {image.id: image.name for image in project.images()}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from mma.web.keys import Keys
+
+T = TypeVar("T")
 
 PORT = 8642
 OURS = f"http://127.0.0.1:{PORT}"
@@ -34,6 +40,12 @@ def write_image(path: Path, number: int, side: int = 48) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(blocks).resize((side, side), Image.Resampling.NEAREST).save(path)
     return path
+
+
+def run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own: the browser tests leave a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 class Running:

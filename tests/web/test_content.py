@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import re
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from starlette.testclient import TestClient
 from mma.project import Project, create_project
 from mma.web.app import ROUTES
 from mma.web.images import Pictures
-from tests.web.page import KEYS, Running, write_image
+from tests.web.page import KEYS, Running, run_apart, write_image
 
 STATIC = resources.files("mma.web") / "static"
 FILES = {each.name: each.read_text("utf-8") for each in STATIC.iterdir()}
@@ -235,9 +237,6 @@ def test_s8_a_head_that_never_ends_is_cut_off(project: Project, start: Callable[
 
 
 def test_s8_a_body_that_comes_too_slowly_is_given_up(guard, project: Project):
-    import asyncio
-    from dataclasses import replace
-
     guard.limits = replace(guard.limits, receive=0.05)
     sent: list[dict] = []
 
@@ -252,7 +251,7 @@ def test_s8_a_body_that_comes_too_slowly_is_given_up(guard, project: Project):
     scope = {"type": "http", "method": "POST", "path": "/api/next", "raw_path": b"/api/next", "query_string": b""}
     scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
     begin = time.monotonic()
-    asyncio.run(guard(scope, receive, send))
+    run_apart(guard(scope, receive, send))
     assert sent[0]["status"] == 408
     assert time.monotonic() - begin < 20
 

@@ -6,10 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -26,9 +23,8 @@ from mma.web.history import labeled_images, recent_answers
 from mma.web.news import Newsroom, read_news
 from mma.web.review import likely_mistakes
 from mma.web.setup import Setup
-from tests.web.page import write_image
+from tests.web.page import run_apart, write_image
 
-T = TypeVar("T")
 
 
 def label(project: Project, image: str, class_id: int = 0, by: str = "anna", **rest) -> str:
@@ -75,12 +71,6 @@ def test_what_the_project_will_never_take_is_refused_for_good(client: TestClient
     reply = client.post("/api/answers", json={**answer_for(project.images()[0].id), **change})
     assert reply.status_code == 400
     assert reply.json()["error"]
-
-
-def run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a thread of its own: the browser tests leave a loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
 
 
 def test_a_full_disk_is_no_reason_to_give_a_label_up():
