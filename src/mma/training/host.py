@@ -16,17 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from mma import machine
+from mma.config import Optim
 from mma.nets.flops import forward_flop
 from mma.run import Run
 from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
 from mma.training.memory import keep_memory
+from mma.training.precision import describe_precision, has_bfloat16, resolve
 
 SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
-ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
+# Of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers).
+ARITHMETIC = {"float32": 1, "bfloat16": 2}
 # What the numbers depend on.
 EXACT = (
     *("arithmetic", "torch", "numpy", "scikit-learn"),
-    *("device", "gpu", "threads", "processes", "compile", "cpu", "config", "data", "views"),
+    *("device", "gpu", "threads", "processes", "compile", "cpu", "precision", "config", "data", "views"),
 )
 
 
@@ -112,8 +115,9 @@ def fill_in(run: Run, asked: Host) -> Host:
     )
 
 
-def describe(host: Host, identity: Identity, processes: int = 1) -> dict[str, Any]:
+def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = Optim()) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
+    device = torch.device(host.device or "cpu")
     return {
         "format": 2,
         "mma": version("mma-learn"),
@@ -121,10 +125,12 @@ def describe(host: Host, identity: Identity, processes: int = 1) -> dict[str, An
         "torch": torch.__version__,
         "numpy": np.__version__,
         "scikit-learn": version("scikit-learn"),
-        "arithmetic": ARITHMETIC,
+        "arithmetic": ARITHMETIC[resolve(optim, device)],
         "device": host.device,
-        "gpu": torch.cuda.get_device_name(host.device) if torch.device(host.device or "cpu").type == "cuda" else None,
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "precision": describe_precision(optim, device),
+        "bfloat16": has_bfloat16(device),
         "threads": torch.get_num_threads(),
         "processes": processes,
         "compile": host.compile,
@@ -138,6 +144,10 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
     then = run.host()
     if then is not None:
+        then = {
+            "precision": now["precision"],
+            **then,
+        }  # older versions did not write it, and it follows from the config there
         changed = [key for key in EXACT if then.get(key) != now[key]]
         backbone = views_changed(then.get("views"), now["views"])
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
