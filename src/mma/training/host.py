@@ -21,11 +21,11 @@ from mma.nets.flops import forward_flop
 from mma.run import Run
 from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
 from mma.training.memory import keep_memory
-from mma.training.precision import describe_precision, has_bfloat16, resolve
+from mma.training.precision import describe_precision, has_bfloat16
 
 SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
-# Of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers).
-ARITHMETIC = {"float32": 1, "bfloat16": 2}
+ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
+EARLIER = "bfloat16 with rounded logits"  # what bfloat16 was before host.json named the precision
 # What the numbers depend on.
 EXACT = (
     *("arithmetic", "torch", "numpy", "scikit-learn"),
@@ -95,10 +95,10 @@ def suitable_threads(net: nn.Module, example: Tensor, batch: int) -> int:
 
 
 @contextmanager
-def training_threads(net: nn.Module, example: Tensor, batch: int) -> Iterator[None]:
+def training_threads(net: nn.Module, example: Tensor, optim: Optim) -> Iterator[None]:
     """Train with as many threads as a run would, and put the caller's number back afterwards."""
     before = torch.get_num_threads()
-    torch.set_num_threads(suitable_threads(net, example, batch))
+    torch.set_num_threads(suitable_threads(net, example, optim.batch))
     try:
         yield
     finally:
@@ -125,7 +125,7 @@ def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = 
         "torch": torch.__version__,
         "numpy": np.__version__,
         "scikit-learn": version("scikit-learn"),
-        "arithmetic": ARITHMETIC[resolve(optim, device)],
+        "arithmetic": ARITHMETIC,
         "device": host.device,
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
@@ -144,10 +144,8 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
     then = run.host()
     if then is not None:
-        then = {
-            "precision": now["precision"],
-            **then,
-        }  # older versions did not write it, and it follows from the config there
+        unnamed = "float32" if now["precision"] == "float32" else EARLIER
+        then = {"precision": unnamed, **then}
         changed = [key for key in EXACT if then.get(key) != now[key]]
         backbone = views_changed(then.get("views"), now["views"])
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
