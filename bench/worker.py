@@ -23,6 +23,7 @@ from mma.config import Optim
 from mma.nets import Small, Wrn, initialise
 from mma.rng import rng
 from mma.training.host import Host, suitable_threads
+from mma.training.precision import resolve
 from mma.training.state import State, assemble
 from mma.training.step import training_step
 
@@ -85,7 +86,7 @@ def ours(
     state, batch, algorithm = state_of(case), batch_of(case), MixMatch()
     optim = Optim.model_validate({"batch": case.batch, "precision": precision})
     if suit:
-        torch.set_num_threads(suitable_threads(state.teacher, batch.x, case.batch))
+        torch.set_num_threads(suitable_threads(state.teacher, batch.x, case.batch, resolve(optim, CPU)))
     if compiled:
         state.student.compile()
     return lambda step: training_step(state, algorithm, optim, batch, age=step, ramp=step, rng=rng(1, "loss", step))

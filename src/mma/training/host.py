@@ -21,9 +21,11 @@ from mma.nets.flops import forward_flop
 from mma.run import Run
 from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
 from mma.training.memory import keep_memory
-from mma.training.precision import describe_precision, has_bfloat16
+from mma.training.precision import Precision, describe_precision, has_bfloat16, resolve
 
-SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
+# FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program. bfloat16 takes half as
+# long for the same FLOP, and oneDNN's gradients of kernels wait for the other thread in a loop that never sleeps.
+SMALL_FORWARD: dict[Precision, float] = {"float32": 5e8, "bfloat16": 1e9}
 ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
 EARLIER = "bfloat16 with rounded logits"  # what bfloat16 was before host.json named the precision
 # What the numbers depend on.
@@ -86,19 +88,19 @@ def cores() -> int:
     return max(machine.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
-def suitable_threads(net: nn.Module, example: Tensor, batch: int) -> int:
+def suitable_threads(net: nn.Module, example: Tensor, batch: int, precision: Precision = "float32") -> int:
     """Return the threads for a new run on a CPU: one where a forward is over before a second thread has woken up.
 
-    It follows from the network and its images alone, so that every machine with as many cores chooses alike.
+    It follows from the network, its images and the precision, so that every machine with as many cores chooses alike.
     """
-    return 1 if batch * forward_flop(net, example) < SMALL_FORWARD else cores()
+    return 1 if batch * forward_flop(net, example) < SMALL_FORWARD[precision] else cores()
 
 
 @contextmanager
 def training_threads(net: nn.Module, example: Tensor, optim: Optim) -> Iterator[None]:
     """Train with as many threads as a run would, and put the caller's number back afterwards."""
     before = torch.get_num_threads()
-    torch.set_num_threads(suitable_threads(net, example, optim.batch))
+    torch.set_num_threads(suitable_threads(net, example, optim.batch, resolve(optim, example.device)))
     try:
         yield
     finally:
