@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from mma import machine
 from mma.config import Optim
+from mma.features.backbone import Precision
 from mma.nets.flops import forward_flop
 from mma.run import Run
 from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
 from mma.training.memory import keep_memory
-from mma.training.precision import Precision, describe_precision, has_bfloat16, resolve
+from mma.training.precision import describe_precision, has_bfloat16, resolve
 
 # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program. bfloat16 takes half as
 # long for the same FLOP, and oneDNN's gradients of kernels wait for the other thread in a loop that never sleeps.
