@@ -380,6 +380,22 @@ def test_precision_auto_is_what_the_processor_has(monkeypatch: pytest.MonkeyPatc
     assert auto.query(grey(), 5).tolist() == same.query(grey(), 5).tolist()
 
 
+def test_in_bfloat16_it_predicts_and_queries_as_it_was_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, seen = quick(precision="bfloat16").fit(grey(), some_labels()), []
+    real = Tensor.softmax
+
+    def softmax(logits: Tensor, *args: Any, **settings: Any) -> Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return real(logits, *args, **settings)
+
+    monkeypatch.setattr(Tensor, "softmax", softmax)
+    classifier.predict(grey())
+    predicted = len(seen)
+    classifier.query(grey(), 5)
+    assert len(seen) > predicted > 0
+    assert all(seen)
+
+
 def test_in_bfloat16_it_rounds_more_and_answers_alike() -> None:
     images, y = load_digits().images[:300], np.full(300, -1)
     y[:60] = load_digits().target[:60]

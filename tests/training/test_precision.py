@@ -192,6 +192,16 @@ def test_a_network_of_ones_own_may_answer_in_bfloat16(digits):
     np.testing.assert_allclose(found.sum(1), 1.0, atol=1e-6)
 
 
+def test_embeddings_of_ones_own_network_may_be_bfloat16(digits):
+    net = torch.nn.Module()
+    body, net.head = torch.nn.Linear(64, 8), torch.nn.Linear(8, 10)
+    net.features = lambda x: body(x.flatten(1))
+    views = pixel_views(digits.train, CPU, PixelViews(shift=1, mirror=False), 100)
+    with computing(BFLOAT16, CPU):
+        found = candidates(net, views, np.arange(50), Query.parse("max-kmeans"), 1, 1)
+    assert found.features.dtype == found.probs.dtype == np.float32
+
+
 def test_a_finished_run_is_tested_in_its_own_precision(new_run, digits, monkeypatch):
     monkeypatch.setattr("mma.training.job.load_data", lambda name: digits)
     run = new_run("r", "optim.precision=bfloat16")
