@@ -154,11 +154,13 @@ def test_the_loss_gathers_no_gradient_by_itself(algorithm: Algorithm):
 
 @every_algorithm
 @any_shape
-def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm, shape: Shape):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm, shape: Shape, precision: str):
     student, batch, trace = make_student(shape), make_batch(algorithm, shape, labeled=16, unlabeled=16), []
     optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
     for step in range(30):
-        loss = total(losses_of(algorithm, student, batch, seed=step))
+        with computing(Optim(precision=precision), torch.device("cpu")):
+            loss = total(losses_of(algorithm, student, batch, seed=step))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -306,21 +308,6 @@ def test_in_bfloat16_losses_guesses_memory_and_statistics_are_float32(algorithm:
         kept.append(losses.guesses)
         torch.testing.assert_close(losses.guesses.sum(1), torch.ones(12))
     assert {tensor.dtype for tensor in kept} == {torch.float32}
-
-
-@every_algorithm
-@any_shape
-def test_in_bfloat16_thirty_steps_bring_the_loss_down(algorithm: Algorithm, shape: Shape):
-    student, batch, trace = make_student(shape), make_batch(algorithm, shape, labeled=16, unlabeled=16), []
-    optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
-    for step in range(30):
-        with computing(Optim(precision="bfloat16"), torch.device("cpu")):
-            loss = total(losses_of(algorithm, student, batch, seed=step))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        trace.append(loss.item())
-    assert sum(trace[-5:]) < 0.9 * sum(trace[:5])
 
 
 @every_algorithm
