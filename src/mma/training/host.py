@@ -147,8 +147,8 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
     then = run.host()
     if then is not None:
-        unnamed = "float32" if now["precision"] == "float32" else EARLIER
-        then = {"precision": unnamed, **then}
+        # Earlier versions did not name the precision; float32 is what it was then.
+        then = {"precision": "float32" if now["precision"] == "float32" else EARLIER, **then}
         changed = [key for key in EXACT if then.get(key) != now[key]]
         backbone = views_changed(then.get("views"), now["views"])
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
