@@ -7,7 +7,8 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,10 +32,11 @@ class Contestant:
     case: str
     extra: Mapping[str, str]
     threads: int = 0  # 0 = as many as it would take by itself
+    module: str = "bench.worker"  # what runs in the process
     taken: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        command = [sys.executable, "-m", "bench.worker", self.who, self.case, str(self.threads)]
+        command = [sys.executable, "-m", self.module, self.who, self.case, str(self.threads)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, text=True, env=environment(**self.extra), cwd=ROOT
@@ -66,8 +68,22 @@ class Contestant:
     def close(self) -> None:
         """Let the process end."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
+
+
+@contextmanager
+def busy_neighbour(*, present: bool = True) -> Iterator[None]:
+    """Let a program that never rests run beside what is measured."""
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if present else None
+    try:
+        yield
+    finally:
+        if other is not None:
+            other.kill()
+            other.wait()
 
 
 def take_turns(contestants: Sequence[Contestant], rounds: int, steps: int, warm: int = 2) -> None:

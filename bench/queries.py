@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,25 +17,29 @@ import torch
 from bench.duel import ROOT, environment
 from bench.machine import gigabytes
 from bench.share import in_turns
-from bench.worker import CASES, Case, network
+from bench.steps import EMULATED, half_name
+from bench.worker import CASES, CPU, Case, network, state_of
+from mma.config import Optim
 from mma.data import Images
 from mma.experiments.report.style import style
 from mma.query import Candidates, Labeled, Query, names
 from mma.rng import rng
 from mma.training.evaluate import candidates
 from mma.training.host import Host, suitable_threads
-from mma.views import PixelViews, pixel_views
+from mma.training.precision import computing, has_bfloat16
+from mma.views import PixelViews, Views, pixel_views
 from mma.views.pixels import SCORED as BATCH
 
 SIZES = (10_000, 50_000, 100_000, 300_000, 1_000_000)
 PICKS, WIDTH, CLASSES, LABELED = 250, 384, 10, 250
+HALF_PICKS = 100
 STRATEGIES = [name for name in names() if ".aug" not in name]  # .aug changes what is scored, not what is selected
 PLOT = Path(__file__).with_name("queries.png")
 
 
 def section(threads: int) -> str:
     """Return the tables and draw the plot."""
-    return "\n".join(["## Queries", "", scoring(threads), "", selection()])
+    return "\n".join(["## Queries", "", scoring(threads), "", scoring_in_halves(), "", selection()])
 
 
 def scoring(threads: int) -> str:
@@ -55,12 +59,17 @@ def scoring(threads: int) -> str:
     return "\n".join(lines)
 
 
-def scored(case: Case, count: int, threads: int, device: torch.device) -> Iterator[str]:
-    """Measure one network on a pool of noise: a line of the table for each query."""
+def noise_pool(case: Case, count: int, device: torch.device) -> Views:
+    """Return images of noise in the shape that a network sees."""
     shape = (count, case.side, case.side, case.channels)
     pixels = rng(1, "pool").integers(0, 256, shape, dtype=np.uint8)
     images = Images(pixels, np.zeros(count, np.int64), tuple("abcdefghij"))
-    on, net, index = pixel_views(images, device, PixelViews(shift=2), 1), network(case).eval(), np.arange(count)
+    return pixel_views(images, device, PixelViews(shift=2), 1)
+
+
+def scored(case: Case, count: int, threads: int, device: torch.device) -> Iterator[str]:
+    """Measure one network on a pool of noise: a line of the table for each query."""
+    on, net, index = noise_pool(case, count, device), network(case).eval(), np.arange(count)
     working = min(threads, suitable_threads(net, on.plain(index[:1]), case.batch))  # as a run would
     torch.set_num_threads(working)
     ready = on.plain(index[:BATCH])
@@ -73,6 +82,38 @@ def scored(case: Case, count: int, threads: int, device: torch.device) -> Iterat
             f"| {case.about} | {name} | {count / whole * working:,.0f} | {count / alone * working:,.0f} | "
             f"**{alone / whole:.2f}** |"
         )
+
+
+def scoring_in_halves() -> str:
+    """Score a pool in float32 and in bfloat16, and see whether the same images would be asked about."""
+    lines = [
+        f"The same in {half_name()}: images per second of one core, one thread; `diff2-direct`, networks of random weights. "
+        f"*Same picks*: of the {HALF_PICKS} chosen in float32, those that bfloat16 chooses too.",
+        *([] if has_bfloat16(CPU) else ["", EMULATED]),
+        "",
+        "| network | float32 | bfloat16 | faster by | same picks |",
+        "|---|---|---|---|---|",
+    ]
+    torch.set_num_threads(1)
+    for name, count in (("wrn-28-2", 500), ("wrn-10-1", 2_000), ("small-fashion", 4_000)):
+        lines.append(halves(CASES[name], count))
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def halves(case: Case, count: int) -> str:
+    """Measure one network on a pool of noise in both precisions."""
+    on, net, query = noise_pool(case, count, CPU), state_of(case).teacher.eval(), Query.parse("diff2-direct")
+    picks: dict[str, set[int]] = {}
+
+    def look(precision: Literal["float32", "bfloat16"]) -> None:
+        with computing(Optim(precision=precision), CPU):
+            found = candidates(net, on, np.arange(count), query, 1, 1)
+        picks[precision] = set(query.select(found, HALF_PICKS, rng(1, "select")).tolist())
+
+    whole, half = in_turns([partial(look, "float32"), partial(look, "bfloat16")], 3)
+    same = len(picks["float32"] & picks["bfloat16"])
+    return f"| {case.about} | {count / whole:,.0f} | {count / half:,.0f} | **{whole / half:.2f}** | {same} |"
 
 
 @torch.inference_mode()

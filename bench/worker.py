@@ -23,6 +23,7 @@ from mma.config import Optim
 from mma.nets import Small, Wrn, initialise
 from mma.rng import rng
 from mma.training.host import Host, suitable_threads
+from mma.training.precision import resolve
 from mma.training.state import State, assemble
 from mma.training.step import training_step
 
@@ -39,6 +40,7 @@ class Case:
     batch: int
 
 
+CPU = torch.device("cpu")
 CASES = {
     "wrn-28-2": Case("WRN-28-2, 32x32x3, B=64 (the paper's)", 32, 4, 32, 3, 64),
     "wrn-10-1": Case("WRN-10-1, 32x32x3, B=64 (small)", 16, 1, 32, 3, 64),
@@ -78,10 +80,13 @@ def reference(case: Case) -> Callable[[int], object]:
     return lambda step: plain.step(batch.x, batch.y, list(batch.u), rng(1, "loss", step))
 
 
-def ours(case: Case, *, compiled: bool = False, suit: bool = False) -> Callable[[int], object]:
-    state, batch, algorithm, optim = state_of(case), batch_of(case), MixMatch(), Optim(batch=case.batch)
+def ours(
+    case: Case, *, compiled: bool = False, suit: bool = False, precision: str = "float32"
+) -> Callable[[int], object]:
+    state, batch, algorithm = state_of(case), batch_of(case), MixMatch()
+    optim = Optim.model_validate({"batch": case.batch, "precision": precision})
     if suit:
-        torch.set_num_threads(suitable_threads(state.teacher, batch.x, case.batch))
+        torch.set_num_threads(suitable_threads(state.teacher, batch.x, case.batch, resolve(optim, CPU)))
     if compiled:
         state.student.compile()
     return lambda step: training_step(state, algorithm, optim, batch, age=step, ramp=step, rng=rng(1, "loss", step))
@@ -91,8 +96,15 @@ def main() -> None:
     """Set up, then answer one line per line."""
     who, case, threads = sys.argv[1], CASES[sys.argv[2]], int(sys.argv[3])
     torch.set_num_threads(threads or os.cpu_count() or 1)
+    if who == "reference":
+        answer(reference(case))
+    precision = "bfloat16" if who == "bfloat16" else "float32"
+    answer(ours(case, compiled=who == "compiled", suit=not threads, precision=precision))
+
+
+def answer(step: Callable[[int], object]) -> None:
+    """Make as many steps as each line asks for, and answer with the seconds of each."""
     done = 0
-    step = reference(case) if who == "reference" else ours(case, compiled=who == "compiled", suit=not threads)
     for line in sys.stdin:
         seconds = []
         for _ in range(int(line)):

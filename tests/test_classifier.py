@@ -139,6 +139,7 @@ def test_labels_that_cannot_be_meant_are_explained(y: Any, says: str) -> None:
         ({"weight": -1}, "weight=-1 must be a number of at least 0"),
         ({"net": "fast", "filters": 4}, "filters: Input should be greater than or equal to 8"),
         ({"shift": 8}, "Use at most 7"),
+        ({"precision": "half"}, "precision: Input should be 'float32', 'bfloat16' or 'auto'"),
         ({"image_shape": (4, 4)}, "does not fit samples of shape"),
         ({"device": "cuda:99"}, "torch sees no GPU"),
     ],
@@ -369,3 +370,39 @@ def test_a_fit_that_fails_leaves_nothing_half_fitted() -> None:
         classifier.set_params(steps=0).fit(grey(), some_labels())
     with pytest.raises(NotFittedError):
         classifier.predict(grey())
+
+
+@pytest.mark.parametrize("has", ["float32", "bfloat16"])
+def test_precision_auto_is_what_the_processor_has(monkeypatch: pytest.MonkeyPatch, has: str) -> None:
+    monkeypatch.setattr("mma.training.precision.native_precision", lambda: has)
+    auto, same = (quick(precision=name).fit(grey(), some_labels()) for name in ("auto", has))
+    np.testing.assert_array_equal(auto.predict_proba(grey()), same.predict_proba(grey()))
+    assert auto.query(grey(), 5).tolist() == same.query(grey(), 5).tolist()
+
+
+def test_in_bfloat16_it_predicts_and_queries_as_it_was_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, seen = quick(precision="bfloat16").fit(grey(), some_labels()), []
+    real = Tensor.softmax
+
+    def softmax(logits: Tensor, *args: Any, **settings: Any) -> Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return real(logits, *args, **settings)
+
+    monkeypatch.setattr(Tensor, "softmax", softmax)
+    classifier.predict(grey())
+    predicted = len(seen)
+    classifier.query(grey(), 5)
+    assert len(seen) > predicted > 0
+    assert all(seen)
+
+
+def test_in_bfloat16_it_rounds_more_and_answers_alike() -> None:
+    images, y = load_digits().images[:300], np.full(300, -1)
+    y[:60] = load_digits().target[:60]
+    settings = {"steps": 60, "batch": 16, "filters": 16, "random_state": 0}
+    exact, half = (MixMatchClassifier(precision=p, **settings).fit(images, y) for p in ("float32", "bfloat16"))
+    assert {parameter.dtype for parameter in half.net_.parameters()} == {torch.float32}
+    probs = half.predict_proba(images)
+    assert np.abs(probs - exact.predict_proba(images)).max() > 0
+    np.testing.assert_allclose(probs.sum(1), 1.0)
+    assert (half.predict(images) == exact.predict(images)).mean() > 0.8

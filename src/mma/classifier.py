@@ -27,6 +27,7 @@ from mma.text import did_you_mean
 from mma.training.evaluate import candidates, probabilities
 from mma.training.host import Host, training_threads
 from mma.training.in_memory import on_its_own, own_randomness, train_in_memory
+from mma.training.precision import computing
 from mma.training.state import State
 from mma.views import FeatureViews, Pixels, PixelViews, RowViews
 
@@ -74,6 +75,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     mirror : whether a view may be its mirror image. Without effect on plain rows
     image_shape : (height, width) or (height, width, channels) of the images that the rows of X hold
     device : where to train, "cpu" or "cuda"
+    precision : "float32", "bfloat16", or "auto": bfloat16 where the processor has it, which is faster and rounds more
     random_state : an int makes `fit` and `query` repeatable (on the same machine, with as many threads)
     verbose : print the losses ten times during `fit`
 
@@ -101,6 +103,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mirror: bool = False,
         image_shape: tuple[int, ...] | None = None,
         device: str = "cpu",
+        precision: str = "float32",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ) -> None:
@@ -115,6 +118,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.mirror = mirror
         self.image_shape = image_shape
         self.device = device
+        self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
 
@@ -160,7 +164,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(without_embeddings(self.net_, str(query)))
         samples = self._samples(X_pool)
         views = self._views(samples, self._shift())
-        with self._threads(views):
+        with self._threads(views), self._computing():
             found = candidates(self.net_, views, np.arange(len(samples)), query, self._seed, round=0)
         return query.select(found, at_least("n", n, 0), rng(self._seed, "select"))
 
@@ -199,11 +203,15 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _threads(self, views: Pixels | RowViews) -> AbstractContextManager[None]:
         """Work with as many threads as a run would."""
-        return training_threads(self.net_, views.plain(np.zeros(1, np.int64)), at_least("batch", self.batch, 2))
+        return training_threads(self.net_, views.plain(np.zeros(1, np.int64)), self._optim())
+
+    def _computing(self) -> AbstractContextManager[object]:
+        """Compute in the precision of the training."""
+        return computing(self._optim(), device_of(self.device))
 
     def _probabilities(self, views: Pixels | RowViews, count: int) -> np.ndarray:
         """Return the class probabilities of all samples of the views. (N, classes)"""
-        with self._threads(views):
+        with self._threads(views), self._computing():
             return probabilities(self.net_, views, np.arange(count))
 
     def _shift(self) -> int:
@@ -236,14 +244,23 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             views=ROWS if self._on_rows() else PixelViews(shift=self._shift(), mirror=bool(self.mirror)),
             net=self._net(steps),
             algorithm=self._algorithm(steps),
-            optim=Optim(
-                lr=self._lr(),
-                ema_decay=decay(steps / 10),
-                batch=at_least("batch", self.batch, 2),  # batch normalisation needs two
-            ),
+            optim=self._optim(),
             growth=Growth(start=labels, add=1, budget=labels, first=steps, every=1, final=1, policy=Passive()),
             query="random",
         )
+
+    def _optim(self) -> Optim:
+        """Return the settings of the optimizer."""
+        settings = {
+            "lr": self._lr(),
+            "ema_decay": decay(at_least("steps", self.steps, 1) / 10),
+            "batch": at_least("batch", self.batch, 2),  # batch normalisation needs two
+            "precision": self.precision,
+        }
+        try:
+            return Optim.model_validate(settings)
+        except ValidationError as error:
+            raise ValueError(f"{explain(error)}.") from None
 
     def _lr(self) -> float:
         """Return the step size; a head on rows takes larger steps than a network."""

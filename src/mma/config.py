@@ -39,7 +39,8 @@ class Optim(Settings):
     unlabeled_ratio: int = Field(default=1, gt=0)  # unlabeled images per labeled one
     warmup: int = Field(default=0, ge=0)  # steps over which the learning rate rises to `lr`, again after a refresh
     decay: Literal["constant", "linear"] = "constant"  # how the learning rate falls to zero over the whole run
-    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 = autocast
+    # Networks multiply in bfloat16, everything that is trained stays float32; auto = where the processor has bfloat16.
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
 
 
 class Log(Settings):

@@ -227,7 +227,7 @@ def photos_deep() -> Config:
             batch=16,
             warmup=20,
             decay="linear",
-            precision="bfloat16",
+            precision="auto",  # bfloat16 takes 0.6 of the time where the processor has it
         ),
         growth=Growth(start=300, add=50, budget=300, first=200, every=200, final=600, start_set="coverage"),
         query="diff2.aug-kmeans",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import heads, pool, queries
+from bench import heads, neighbour, pool, queries, steps
 from bench.reference import PlainMixMatch
 from bench.worker import CASES, Case, batch_of, network, plain_network, state_of
 from mma.algorithms import MixMatch
@@ -66,3 +66,25 @@ def test_the_clusters_that_heads_are_timed_on_can_be_told_apart():
     head = heads.fit_head(heads.open_views(stored), {row: int(truth[row]) for row in range(60)}, heads.CLASSES)
     guesses = head.probabilities(heads.open_views(stored), heads.np.arange(60, 400)).argmax(1)
     assert (guesses == truth[60:]).mean() > 0.8
+
+
+@pytest.mark.parametrize("has", ["float32", "bfloat16"])
+def test_rows_say_where_bfloat16_is_emulated(monkeypatch, has):
+    monkeypatch.setattr("mma.training.precision.native_precision", lambda: has)
+    monkeypatch.setattr(steps, "TURNS", {"small-digits": (1, 1)})
+    said = steps.against_reference(1)
+    assert (steps.EMULATED in said) == ("| bfloat16, emulated |" in said) == (has == "float32")
+    assert said.count("| float32 |") == 1
+
+
+def test_scoring_in_bfloat16_is_compared_by_speed_and_picks():
+    line = queries.halves(SMALL_NET, 300)
+    *_, same, _ = (cell.strip() for cell in line.split("|"))
+    assert queries.HALF_PICKS * 0.7 <= int(same) <= queries.HALF_PICKS
+
+
+@pytest.mark.parametrize("name", neighbour.WORK)
+def test_work_beside_a_neighbour_can_be_repeated(name):
+    work = neighbour.WORK[name]()
+    work(0)
+    work(1)

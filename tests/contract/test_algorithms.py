@@ -11,13 +11,16 @@ from types import ModuleType
 
 import pytest
 import torch
+import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mma.algorithms import ALGORITHMS, Algorithm, AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch, ops
+from mma.config import Optim
 from mma.nets import Small, initialise
 from mma.rng import rng
+from mma.training.precision import computing
 
 CLASSES, SIDE = 4, 8
 Shape = tuple[int, ...]  # of one example
@@ -151,11 +154,13 @@ def test_the_loss_gathers_no_gradient_by_itself(algorithm: Algorithm):
 
 @every_algorithm
 @any_shape
-def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm, shape: Shape):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm, shape: Shape, precision: str):
     student, batch, trace = make_student(shape), make_batch(algorithm, shape, labeled=16, unlabeled=16), []
     optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
     for step in range(30):
-        loss = total(losses_of(algorithm, student, batch, seed=step))
+        with computing(Optim(precision=precision), torch.device("cpu")):
+            loss = total(losses_of(algorithm, student, batch, seed=step))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -257,6 +262,52 @@ def test_extreme_logits_give_no_nan(algorithm: Algorithm, scale: float, shape: S
     assert torch.isfinite(total(losses))
     assert all(torch.isfinite(p.grad).all() for p in student.parameters())
     assert losses.guesses is None or torch.isfinite(losses.guesses).all()
+
+
+def gradients(algorithm: Algorithm, shape: Shape, precision: str, student: nn.Module | None = None) -> list[Tensor]:
+    """Return the gradient of every kernel, computed in a precision as a training step does."""
+    student = make_student(shape) if student is None else student
+    with computing(Optim(precision=precision), torch.device("cpu")):
+        total(losses_of(algorithm, student, make_batch(algorithm, shape, labeled=16, unlabeled=16))).backward()
+    kernels = [p for p in student.parameters() if p.ndim >= 2]
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in kernels]
+
+
+def least_cosine(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """Return how well the directions of two lists of gradients agree, at worst."""
+    return min(float(F.cosine_similarity(a.flatten(), b.flatten(), dim=0)) for a, b in zip(ours, theirs, strict=True))
+
+
+@every_algorithm
+@any_shape
+def test_gradients_of_bfloat16_point_where_those_of_float32_do(algorithm: Algorithm, shape: Shape):
+    # A kernel that was cast for a guess has no gradient; if the forward to train used it again, its cosine would be 0.
+    assert least_cosine(gradients(algorithm, shape, "bfloat16"), gradients(algorithm, shape, "float32")) > 0.97
+
+
+@every_algorithm
+def test_the_comparison_of_gradients_notices_a_kernel_without_one(algorithm: Algorithm):
+    student = make_student()
+    student.trunk[0].weight.requires_grad_(False)
+    assert least_cosine(gradients(algorithm, IMAGES, "bfloat16", student), gradients(algorithm, IMAGES, "float32")) == 0
+
+
+@every_algorithm
+@any_shape
+def test_in_bfloat16_losses_guesses_memory_and_statistics_are_float32(algorithm: Algorithm, shape: Shape):
+    student, batch = make_student(shape), make_batch(algorithm, shape)
+    with computing(Optim(precision="bfloat16"), torch.device("cpu")):
+        losses = losses_of(algorithm, student, batch)
+    kept = [
+        *losses.terms.values(),
+        *losses.memory.values(),
+        student.trunk[1].running_mean,
+        student.trunk[1].running_var,
+    ]
+    if losses.guesses is not None:
+        kept.append(losses.guesses)
+        torch.testing.assert_close(losses.guesses.sum(1), torch.ones(12))
+    assert {tensor.dtype for tensor in kept} == {torch.float32}
 
 
 @every_algorithm

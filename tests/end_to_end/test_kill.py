@@ -29,6 +29,7 @@ KILL = Path(__file__).with_name("kill.py")
     [
         ("algorithm=mixmatch", "query=diff2.aug-kmeans"),
         ("algorithm=mean-teacher", "query=entropy-infoD"),
+        ("optim.precision=bfloat16", "query=diff2.aug-kmeans"),
         (
             "growth.policy=buyer",
             "growth.policy.money=50",

@@ -7,8 +7,9 @@ import json
 import pytest
 import torch
 
+from mma.config import Optim
 from mma.nets import NETS
-from mma.training.host import Host, cores, suitable_threads
+from mma.training.host import Host, cores, suitable_threads, training_threads
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 
@@ -20,6 +21,22 @@ from mma.training.oracle import DatasetLabels
 def test_small_networks_take_one_thread_and_large_ones_all(name, shape, filters, expected):
     net = NETS[name](filters=filters).build((shape[0], shape[0], shape[2]), 10)
     assert suitable_threads(net, torch.zeros(1, shape[2], *shape[:2]), 64 if name == "wrn" else 32) == expected
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("float32", cores()), ("bfloat16", 1)])
+def test_a_network_that_bfloat16_makes_small_takes_one_thread_in_it(precision, expected):
+    net = NETS["fast"](filters=16).build((32, 32, 3), 10)
+    assert suitable_threads(net, torch.zeros(1, 3, 32, 32), 32, precision) == expected
+
+
+@pytest.mark.parametrize("has", ["float32", "bfloat16"])
+def test_threads_follow_from_the_precision_that_auto_has_here(monkeypatch, has):
+    monkeypatch.setattr("mma.training.precision.native_precision", lambda: has)
+    net, before, inside = NETS["fast"](filters=16).build((32, 32, 3), 10), torch.get_num_threads(), []
+    with training_threads(net, torch.zeros(1, 3, 32, 32), Optim(batch=32, precision="auto")):
+        inside.append(torch.get_num_threads())
+    assert inside == [1 if has == "bfloat16" else cores()]
+    assert torch.get_num_threads() == before
 
 
 def test_cores_that_a_scheduler_keeps_back_are_not_ours(monkeypatch):

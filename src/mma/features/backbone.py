@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from mma.settings import Settings
 
 Precision = Literal["float32", "bfloat16"]
+# Values of ONEDNN_MAX_CPU_ISA that make oneDNN emulate bfloat16, whatever the processor has.
+WITHOUT_BFLOAT16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
 SMALLEST = 8  # pixels; below it there is nothing to see
 
 
@@ -92,7 +95,9 @@ class Embedder(nn.Module):
 
 
 def native_precision() -> Precision:
-    """Return bfloat16 where the processor multiplies it natively, else float32."""
+    """Return bfloat16 where the processor multiplies it natively, and oneDNN may let it; else float32."""
+    if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in WITHOUT_BFLOAT16:
+        return "float32"
     has = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return "bfloat16" if has.get("avx512_bf16") or has.get("amx_bf16") or has.get("bf16") else "float32"
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from mma.nets.dense import Dense, mean_over_maps
 from mma.nets.network import GroupedNetwork, Net, Shape
 from mma.nets.norm import GroupedBatchNorm2d
 from mma.nets.wrn import BN_EPS, LEAK, SameConv2d
@@ -53,7 +54,7 @@ class FastNet(GroupedNetwork):
         self.stem_bn = GroupedBatchNorm2d(first, eps=BN_EPS, momentum=1 - decay)
         widths = [first, *(filters << scale for scale in (1, 2, 3))]
         self.stages = nn.ModuleList([Stage(a, b, decay) for a, b in pairwise(widths)])
-        self.head = nn.Linear(widths[-1], classes)
+        self.head = Dense(widths[-1], classes)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the mean over the last maps; where asked for, and not to train on, the mean over the mirror image too."""
@@ -68,7 +69,7 @@ class FastNet(GroupedNetwork):
         x = first(x)
         for stage in others:
             x = stage(F.max_pool2d(x, 2))
-        return x.mean((2, 3))
+        return mean_over_maps(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""  # (B, classes)

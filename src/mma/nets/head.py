@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from mma.nets.dense import Dense
 from mma.nets.logistic import choose_parts, everything, fit_logistic, thread_pools
 from mma.nets.network import GroupedNetwork, Net, Shape
 
@@ -62,7 +63,7 @@ class Head(Net):
         module.head.bias.copy_(torch.from_numpy(bias))
 
 
-class Calibrated(nn.Linear):
+class Calibrated(Dense):
     """A dense layer whose logits are divided by a temperature when it is used, and not while it is trained."""
 
     temperature: Tensor

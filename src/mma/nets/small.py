@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from mma.nets.dense import Dense, mean_over_maps
 from mma.nets.network import GroupedNetwork, Net, Shape
 from mma.nets.norm import GroupedBatchNorm2d
 from mma.nets.wrn import BN_EPS, LEAK, SameConv2d
@@ -40,12 +41,12 @@ class SmallNet(GroupedNetwork):
             layers += _conv(inputs, settings.filters << scale, settings.bn_decay)
             inputs = settings.filters << scale
         self.trunk = nn.Sequential(*layers, *_conv(inputs, inputs, settings.bn_decay))
-        self.head = nn.Linear(inputs, classes)
+        self.head = Dense(inputs, classes)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the mean over the last maps."""  # (B, filters << (scales - 1))
         maps: Tensor = self.trunk(x)
-        return maps.mean((2, 3))
+        return mean_over_maps(maps)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""  # (B, classes)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mma.features import lite, mobilenetv2
 from mma.features.mobile import ConvNorm, Inverted, MobileNetwork
+from mma.nets.dense import Dense, mean_over_maps
 from mma.nets.depthwise import DepthwiseConv2d
 from mma.nets.init import initialise
 from mma.nets.logistic import fit_logistic
@@ -125,7 +126,7 @@ class TunedNet(GroupedNetwork):
         assert len(self.parts) == PARTS
         for number, part in enumerate(self.parts):
             prepare(part, settings, frozen=number < settings.frozen)
-        self.head = nn.Linear(network.last.conv.out_channels, classes)
+        self.head = Dense(network.last.conv.out_channels, classes)
         self.normalise = Normalise(settings.mean, settings.std)
 
     def features(self, x: Tensor) -> Tensor:
@@ -138,7 +139,7 @@ class TunedNet(GroupedNetwork):
         x = self.normalise(resize(x, self.side))
         for part in self.parts:
             x = part(x)
-        return x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32))
+        return mean_over_maps(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""  # (B, classes)

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mma.nets import winograd
+from mma.nets.dense import Dense, mean_over_maps
 from mma.nets.network import GroupedNetwork, Net, Shape
 from mma.nets.norm import GroupedBatchNorm2d
 
@@ -122,14 +123,14 @@ class WideResNet(GroupedNetwork):
         parts["final_bn"] = GroupedBatchNorm2d(inputs, eps=BN_EPS, momentum=1 - settings.bn_decay)
         parts["leaky"] = nn.LeakyReLU(LEAK, inplace=True)
         self.trunk = nn.Sequential(parts)
-        self.head = nn.Linear(inputs, classes)
+        self.head = Dense(inputs, classes)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the mean over the last maps."""  # (B, filters << (stages - 1))
         # Original: queries look at the unpooled 8x8x128 map.
         # Differs: the embedding is the pooled vector that the dense layer sees, which is 64 times smaller.
         maps: Tensor = self.trunk(x)
-        return maps.mean((2, 3))
+        return mean_over_maps(maps)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""  # (B, classes)

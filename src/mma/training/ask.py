@@ -181,13 +181,15 @@ def look(job: Job, free: np.ndarray, query: Query, round: int) -> tuple[Candidat
     """Let the teacher look at the images that may be asked about, and at those that were, if the query wants to know them."""
     job.state.teacher.eval()
     views = job.views.at(job.state.step - 1)  # of the size it was trained with
-    found = candidates(job.state.teacher, views, free, query, job.config.seed, round, job.ranks)
+    with job.computing():
+        found = candidates(job.state.teacher, views, free, query, job.config.seed, round, job.ranks)
     held = job.run.held_out()
     asked = {index: label for index, label in job.run.answers().items() if index not in held}
     if not query.needs_labeled or not asked:
         return found, Labeled()
     index = np.fromiter(asked, np.int64, len(asked))
-    features = embeddings(job.state.teacher, views, index, job.ranks)
+    with job.computing():
+        features = embeddings(job.state.teacher, views, index, job.ranks)
     return found, Labeled() if features is None else Labeled(
         features, np.fromiter(asked.values(), np.int64, len(asked))
     )

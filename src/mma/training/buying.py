@@ -65,7 +65,9 @@ def measure(job: Job) -> Measurement | None:
         return None
     job.state.teacher.eval()
     views = job.views.at(job.state.step - 1)  # of the size it was trained with
-    return buyer.measure(probabilities(job.state.teacher, views, np.array(list(known))), np.array(list(known.values())))
+    with job.computing():
+        found = probabilities(job.state.teacher, views, np.array(list(known)))
+    return buyer.measure(found, np.array(list(known.values())))
 
 
 def labels_bought(job: Job, round: Round) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mma.algorithms import ops
 from mma.query import Candidates, Query
 from mma.rng import rng
 from mma.training.ranks import ALONE, Ranks
@@ -22,7 +23,7 @@ def batches(views: Views, index: np.ndarray) -> list[np.ndarray]:
 @torch.inference_mode()
 def probabilities(net: nn.Module, views: Views, index: np.ndarray) -> np.ndarray:
     """Return the class probabilities of the plain images. (N, classes)"""
-    parts = [net(views.plain(part)).softmax(1) for part in batches(views, index)]
+    parts = [ops.probabilities(net(views.plain(part))) for part in batches(views, index)]
     return torch.cat(parts).cpu().numpy()
 
 
@@ -71,7 +72,7 @@ def candidates(
         draws = [rng(seed, "query", round, number, k) for k in range(query.views)]
         # A plain query reuses the embedding: the head is all that is missing.
         logits = [net(views.weak(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
-        probs.add(torch.stack([view.softmax(1) for view in logits]).mean(0))
+        probs.add(torch.stack([ops.probabilities(view) for view in logits]).mean(0))
     return Candidates(index, ranks.gather(probs.array), ranks.gather(features.array) if query.needs_features else None)
 
 
@@ -94,7 +95,7 @@ class Rows:
 
     def add(self, piece: Tensor) -> None:
         """Write the next rows."""  # (n, width)
-        rows = piece.cpu().numpy()
+        rows = piece.to(torch.promote_types(piece.dtype, torch.float32)).cpu().numpy()  # numpy has no bfloat16
         if self.array is None:
             self.array = np.empty((self.count, rows.shape[1]), rows.dtype)
         self.array[self.filled : self.filled + len(rows)] = rows

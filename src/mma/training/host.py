@@ -16,17 +16,23 @@ import torch
 from torch import Tensor, nn
 
 from mma import machine
+from mma.config import Optim
+from mma.features.backbone import Precision
 from mma.nets.flops import forward_flop
 from mma.run import Run
 from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
 from mma.training.memory import keep_memory
+from mma.training.precision import describe_precision, has_bfloat16, resolve
 
-SMALL_FORWARD = 5e8  # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program
+# FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program. bfloat16 takes half as
+# long for the same FLOP, and oneDNN's gradients of kernels wait for the other thread in a loop that never sleeps.
+SMALL_FORWARD: dict[Precision, float] = {"float32": 5e8, "bfloat16": 1e9}
 ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
+EARLIER = "bfloat16 with rounded logits"  # what bfloat16 was before host.json named the precision
 # What the numbers depend on.
 EXACT = (
     *("arithmetic", "torch", "numpy", "scikit-learn"),
-    *("device", "gpu", "threads", "processes", "compile", "cpu", "config", "data", "views"),
+    *("device", "gpu", "threads", "processes", "compile", "cpu", "precision", "config", "data", "views"),
 )
 
 
@@ -83,19 +89,19 @@ def cores() -> int:
     return max(machine.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
-def suitable_threads(net: nn.Module, example: Tensor, batch: int) -> int:
+def suitable_threads(net: nn.Module, example: Tensor, batch: int, precision: Precision = "float32") -> int:
     """Return the threads for a new run on a CPU: one where a forward is over before a second thread has woken up.
 
-    It follows from the network and its images alone, so that every machine with as many cores chooses alike.
+    It follows from the network, its images and the precision, so that every machine with as many cores chooses alike.
     """
-    return 1 if batch * forward_flop(net, example) < SMALL_FORWARD else cores()
+    return 1 if batch * forward_flop(net, example) < SMALL_FORWARD[precision] else cores()
 
 
 @contextmanager
-def training_threads(net: nn.Module, example: Tensor, batch: int) -> Iterator[None]:
+def training_threads(net: nn.Module, example: Tensor, optim: Optim) -> Iterator[None]:
     """Train with as many threads as a run would, and put the caller's number back afterwards."""
     before = torch.get_num_threads()
-    torch.set_num_threads(suitable_threads(net, example, batch))
+    torch.set_num_threads(suitable_threads(net, example, optim.batch, resolve(optim, example.device)))
     try:
         yield
     finally:
@@ -112,8 +118,9 @@ def fill_in(run: Run, asked: Host) -> Host:
     )
 
 
-def describe(host: Host, identity: Identity, processes: int = 1) -> dict[str, Any]:
+def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = Optim()) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
+    device = torch.device(host.device or "cpu")
     return {
         "format": 2,
         "mma": version("mma-learn"),
@@ -123,8 +130,10 @@ def describe(host: Host, identity: Identity, processes: int = 1) -> dict[str, An
         "scikit-learn": version("scikit-learn"),
         "arithmetic": ARITHMETIC,
         "device": host.device,
-        "gpu": torch.cuda.get_device_name(host.device) if torch.device(host.device or "cpu").type == "cuda" else None,
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "precision": describe_precision(optim, device),
+        "bfloat16": has_bfloat16(device),
         "threads": torch.get_num_threads(),
         "processes": processes,
         "compile": host.compile,
@@ -138,6 +147,8 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
     then = run.host()
     if then is not None:
+        # Earlier versions did not name the precision; float32 is what it was then.
+        then = {"precision": "float32" if now["precision"] == "float32" else EARLIER, **then}
         changed = [key for key in EXACT if then.get(key) != now[key]]
         backbone = views_changed(then.get("views"), now["views"])
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):

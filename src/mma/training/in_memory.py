@@ -40,7 +40,7 @@ def train_in_memory(
     state = start(config, views.shape, classes, views.device)
     index, labels = np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
     round = config.growth.rounds()[0]
-    with training_threads(state.teacher, views.plain(pool[:1]), config.optim.batch):
+    with training_threads(state.teacher, views.plain(pool[:1]), config.optim):
         found = start_from_labels(state, config, views.plain(index), labels)
         if isinstance(state.student, HeadNet):
             temperature = calibrate(state.student, config, views, answers, pool, config.growth.first)

@@ -29,7 +29,8 @@ def evaluate(run: Run | Path | str) -> dict[str, Any]:
     if not len(known):
         raise ValueError(f"{job.data.name} has no labeled test images, so there is nothing to test on.")
     test = job.test.at(job.state.step - 1)  # of the size it was trained with
-    probs, truth = probabilities(job.state.teacher, test, known), labels[known]
+    with job.computing():
+        probs, truth = probabilities(job.state.teacher, test, known), labels[known]
     per_class = {
         name: percent_correct(probs[truth == k], truth[truth == k])
         for k, name in enumerate(job.data.test.classes)

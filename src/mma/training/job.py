@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from mma.training import checkpoint, host
 from mma.training.begin import check_data, split_pool
 from mma.training.host import Host
 from mma.training.logs import check_logs
+from mma.training.precision import computing, resolve
 from mma.training.ranks import ALONE, Ranks, check_share
 from mma.training.state import State, start
 from mma.training.watch import Clock, Watch
@@ -68,6 +70,10 @@ class Job:
         stop, self.due = self.ranks.anyone(self.watch.stop, self.clock.due())
         return stop
 
+    def computing(self) -> AbstractContextManager[object]:
+        """Compute in the precision of the run, also where nothing is trained."""
+        return computing(self.config.optim, self.state.device)
+
     def store(self) -> None:
         """Store the state; stored states that nobody needs any more are removed."""
         checkpoint.save_state(self.run, self.state, self.identity)
@@ -94,10 +100,11 @@ def resume(
     device = on.prepare(ranks.local)
     job = load_job(run, device, watch, data, views, ranks)
     if on.threads is None and device.type == "cpu":
-        batch = job.config.optim.batch // ranks.size
-        torch.set_num_threads(host.suitable_threads(job.state.teacher, job.views.plain(np.zeros(1, np.int64)), batch))
+        batch, precision = job.config.optim.batch // ranks.size, resolve(job.config.optim, device)
+        example = job.views.plain(np.zeros(1, np.int64))
+        torch.set_num_threads(host.suitable_threads(job.state.teacher, example, batch, precision))
     ranks.from_first_rank(lambda: check_share(job.config.optim.batch, ranks.size))
-    here = host.describe(on, job.identity, ranks.size)
+    here = host.describe(on, job.identity, ranks.size, job.config.optim)
     ranks.require_same(lambda: {key: here[key] for key in host.EXACT})
     ranks.from_first_rank(lambda: host.check(run, here, inexact=inexact))
     run.remove_unfinished()

@@ -25,11 +25,13 @@ def record(job: Job, round: Round, answers: dict[int, int]) -> None:
     guesses = means.pop("guesses", None)
     job.state.teacher.eval()
     test = job.test.at(job.state.step - 1)  # of the size it was trained with
+    with job.computing():
+        percent = accuracy(job.state.teacher, test, job.data.test.labels, job.ranks)
     row: dict[str, Any] = {
         "step": job.state.step,
         "round": round.index,
         "labels": len(answers),
-        "accuracy": accuracy(job.state.teacher, test, job.data.test.labels, job.ranks),
+        "accuracy": percent,
         "loss": {name.removeprefix("loss/"): shortest(value) for name, value in means.items()},
         "guesses": None if guesses is None else [shortest(share) for share in guesses],
         "warnings": warnings(job.data.train.classes, answers, guesses),

@@ -12,6 +12,7 @@ from mma.algorithms import Algorithm, Batch, Losses
 from mma.config import Config, Optim
 from mma.growth import Round
 from mma.rng import rng
+from mma.training.precision import computing
 from mma.training.ranks import ALONE, Ranks
 from mma.training.schedule import at_step
 from mma.training.state import State
@@ -62,9 +63,7 @@ def training_step(
     ranks: Ranks = ALONE,
 ) -> Losses:
     """Fit one batch. `age`: steps since the weights were drawn; `ramp`: steps since the unlabeled weight began to rise."""
-    half = optim.precision == "bfloat16"
-    # No cache: a kernel that was cast for a guess has no gradient, and the forward to train would find it there.
-    with torch.autocast(state.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+    with computing(optim, state.device):
         losses = algorithm.loss(state.student, state.teacher, replace(batch, memory=state.memory), ramp, rng)
         total = torch.stack(list(losses.terms.values())).sum()
     assert state.weights.gradient is not None

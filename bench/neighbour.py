@@ -1,0 +1,87 @@
+"""What one busy program beside it costs the classifier, the features and a round of the labeling page's worker.
+
+    python -m bench.neighbour WHAT CASE THREADS      a contestant (see `bench/worker.py`)
+
+A step by step comparison of training itself is in `bench/steps.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from bench.duel import QUIET, Contestant, busy_neighbour, take_turns
+from bench.heads import CLASSES, clusters, fit_and_score, open_views
+from bench.worker import answer
+from mma.classifier import MixMatchClassifier
+from mma.data.images import pixel_keys
+from mma.features import ArrayImages, compute_block, parse_backbone
+from mma.features.table import DEFAULT
+from mma.rng import rng
+
+LABELS, IMAGES, STEPS = 60, 1_000, 60
+FAIR = 2.0  # of two cores one is left
+
+
+def section(threads: int, rounds: int = 5) -> str:
+    """Return the table."""
+    lines = [
+        "## Beside a busy program",
+        "",
+        "Seconds by the clock, medians, alone and beside one process that never rests. What is fair: one of two cores is left, "
+        f"so twice as slow at most. Features: 128 images through `{DEFAULT}`. A round of the page's worker: a head fitted on "
+        f"{LABELS} labels among {IMAGES:,} images, and every image scored. The classifier: `MixMatchClassifier`, {STEPS} "
+        "steps.",
+        "",
+        "| | alone | beside a busy process | slower by | at most |",
+        "|---|---|---|---|---|",
+    ]
+    for name in WORK:
+        alone, beside = (clock_of(name, rounds, busy=busy) for busy in (False, True))
+        lines.append(f"| {name} | {alone:.3f} | {beside:.3f} | **{beside / alone:.1f} x** | {FAIR:.1f} x |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def clock_of(name: str, rounds: int, *, busy: bool) -> float:
+    """Return the median seconds of one piece of work, in a process of its own."""
+    with busy_neighbour(present=busy):
+        contestant = Contestant(name, "-", QUIET, module="bench.neighbour")
+        take_turns([contestant], rounds, 1, warm=1)
+    return contestant.clock
+
+
+def features() -> Callable[[int], object]:
+    """Compute features of an array, on all cores."""
+    pixels = rng(1, "images").integers(0, 256, (128, 32, 32, 3), dtype=np.uint8)
+    images, backbone = ArrayImages(pixels, pixel_keys(pixels)), parse_backbone(DEFAULT).resolve()
+    return lambda step: compute_block(images, backbone, np.arange(len(pixels)))
+
+
+def page_worker() -> Callable[[int], object]:
+    """Fit a head as a round of the page's worker does, with its one thread."""
+    torch.set_num_threads(1)
+    stored, truth = clusters(IMAGES)
+    views, answers = open_views(stored), {row: int(truth[row]) for row in range(LABELS)}
+    return lambda step: fit_and_score(views, answers)
+
+
+def classifier() -> Callable[[int], object]:
+    """Fit the classifier on images of noise, with the threads it takes by itself."""
+    draw = rng(1, "images")
+    images, y = draw.integers(0, 256, (400, 16, 16), dtype=np.uint8), np.full(400, -1)
+    y[:LABELS] = np.arange(LABELS) % CLASSES
+    return lambda step: MixMatchClassifier(steps=STEPS, random_state=0).fit(images, y)
+
+
+WORK: dict[str, Callable[[], Callable[[int], object]]] = {
+    "features": features,
+    "a round of the page's worker": page_worker,
+    "the classifier": classifier,
+}
+
+if __name__ == "__main__":
+    answer(WORK[sys.argv[1]]())
