@@ -12,6 +12,7 @@ from mma.data import DataSet, load_data, nested_order
 from mma.rng import rng
 from mma.run import Run, check_vacant
 from mma.training.given import given_logs, with_labels_of
+from mma.training.guesses import given_guesses
 from mma.training.state import start
 from mma.views.views import Say, keep_quiet
 
@@ -29,7 +30,7 @@ def new_run(
     """Make the folder of a new run, after checking that its data, classes, budget and network go together.
 
     Features that are not stored yet are computed here; `say` hears how far that is. The labels of another run,
-    `labels_from`, become its start set.
+    `labels_from`, become its start set, and what its model says about the pool guides the first steps.
     """
     config = config if labels_from is None else with_labels_of(config, labels_from)
     check_vacant(folder)
@@ -40,6 +41,8 @@ def new_run(
     views = config.views.open(data, device, config.growth.steps, say)
     start(config, views.shape, len(data.train.classes), device)  # a network that does not fit says so
     logs = {} if labels_from is None else given_logs(labels_from, data.train)
+    if labels_from is not None and (guesses := given_guesses(labels_from, config, data.train)):
+        logs["guesses"] = guesses
     return Run.create(folder, config.model_dump(mode="json"), logs)
 
 
