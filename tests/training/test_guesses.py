@@ -82,10 +82,10 @@ def test_other_guesses_than_it_began_with_are_refused_by_their_hash(source, digi
     train(run, data=digits, on=ONE, until=3)
     path = run.path("guesses")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
-    with pytest.raises(
-        ValueError, match=r"guesses.jsonl is not the file that this run began with: it was .*[0-9a-f]{64}"
-    ):
-        train(run, data=digits, on=ONE)
+    words = r"guesses.jsonl is not the file that this run began with: it was .*[0-9a-f]{64}"
+    for use in (lambda: train(run, data=digits, on=ONE), lambda: open_run(run)):
+        with pytest.raises(ValueError, match=words):
+            use()
 
 
 def test_a_run_on_pixels_has_no_guesses_to_give(new_run, digits, tmp_path):
