@@ -20,8 +20,7 @@ LEAST = 0.001  # the smallest probability that is written down
 
 def given_guesses(source: Run, config: Config, images: Images) -> list[Row]:
     """Return what the model of a run on features says about the images of a new run; nothing where that is not used."""
-    guided = getattr(config.algorithm, "guided", 0)
-    if not guided or config_of(source).views.kind != "features" or not source.checkpoint_steps():
+    if not is_guided(config) or config_of(source).views.kind != "features" or not source.checkpoint_steps():
         return []
     from mma.training.job import look_at  # a job is made of a run that has begun, and this one begins
 
@@ -33,6 +32,11 @@ def given_guesses(source: Run, config: Config, images: Images) -> list[Row]:
     probs = probabilities(job.state.teacher, job.views, np.array([row_of[keys[index]] for index in found], np.int64))
     names = [name if name in images.classes else "" for name in known.classes]
     return [as_guess(index, keys[index], names, row) for index, row in zip(found, probs.tolist(), strict=True)]
+
+
+def is_guided(config: Config) -> bool:
+    """Return whether the algorithm would look at the guesses of another model."""
+    return bool(getattr(config.algorithm, "guided", 0))
 
 
 def as_guess(index: int, key: str, names: list[str], probs: list[float]) -> Row:
