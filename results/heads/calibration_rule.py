@@ -8,12 +8,11 @@ A line of the CSV is one fit: the calibration error without a temperature, and w
 from __future__ import annotations
 
 import argparse
-import csv
 from pathlib import Path
 
 import numpy as np
 import torch
-from compare import draw_labels, load_task, scores
+from compare import append_line, draw_labels, load_task, scores
 
 from mma.config import change
 from mma.nets import logistic
@@ -55,18 +54,18 @@ def main() -> None:
             answers = draw_labels(task.labels, per_class, seed)
             config = change(preset("photos"), [f"views.backbone={args.backbone}", f"seed={seed}"])
             head = fit_head(task.views, answers, task.classes, config=config)
-            row: dict[str, object] = {"data": args.data, "backbone": args.backbone, "labels": len(answers), "seed": seed}
+            row: dict[str, object] = {
+                "data": args.data,
+                "backbone": args.backbone,
+                "labels": len(answers),
+                "seed": seed,
+            }
             for name, temperature in {"none": 1.0, **{f"{s:g}": found[s] for s in STRENGTHS}}.items():
                 head.net.head.temperature.fill_(temperature)
                 scored = scores(head.probabilities(task.other, np.arange(len(task.truth))), task.truth)
                 row |= {f"temperature {name}": round(temperature, 3), f"ece {name}": round(scored["ece"], 3)}
                 row |= {f"nll {name}": round(scored["nll"], 4)}
-            new = not args.out.exists()
-            with args.out.open("a", newline="") as file:
-                table = csv.DictWriter(file, list(row))
-                if new:
-                    table.writeheader()
-                table.writerow(row)
+            append_line(args.out, row)
 
 
 if __name__ == "__main__":

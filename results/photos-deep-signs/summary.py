@@ -1,4 +1,4 @@
-"""Turn rounds.csv here and in ../photos-signs into one table (printed) and one figure:  python results/photos-deep-signs/summary.py"""
+"""Make one table (printed) and one figure from rounds.csv here and in ../photos-signs:  python summary.py"""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DRAWN = {  # colour, marker, line
     "photos (lite0)": ("tab:gray", "v", "-"),
     "photos (hog)": ("tab:orange", "s", "-"),
     "photos (lite0+hog, chosen)": ("tab:blue", "o", "-"),
-    "from scratch, without the head's guesses": ("tab:green", "x", ""),
+    "from scratch, aligned to the labels, 2,000 steps (earlier)": ("tab:brown", "1", ""),
+    "from scratch, without the head's guesses, 1,000 steps": ("tab:green", "x", ""),
     "photos-deep": ("tab:red", "P", ""),
 }
 
