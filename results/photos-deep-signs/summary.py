@@ -13,8 +13,7 @@ DRAWN = {  # colour, marker, line
     "photos (lite0)": ("tab:gray", "v", "-"),
     "photos (hog)": ("tab:orange", "s", "-"),
     "photos (lite0+hog, chosen)": ("tab:blue", "o", "-"),
-    "from scratch, aligned to the labels, 2,000 steps (earlier)": ("tab:brown", "1", ""),
-    "from scratch, without the head's guesses, 1,000 steps": ("tab:green", "x", ""),
+    "from scratch, aligned to the labels, 2,000 steps (earlier)": ("tab:green", "x", ""),
     "photos-deep": ("tab:red", "P", ""),
 }
 
