@@ -34,6 +34,7 @@ LOGS: dict[str, dict[str, type]] = {
     "queries": {"round": int, "step": int, "strategy": str, "indices": list, "keys": list, "scores": list},
     "labels": {"round": int, "index": int, "key": str, "label": int},
     "purchases": {"round": int, "step": int, "labels": int, "images": int, "had": dict},
+    "guesses": {"index": int, "key": str, "probs": dict},  # of another model, where the run starts from one
     "starts": {"round": int, "step": int},  # how a network started from the labels, where it does
     "metrics": {"step": int, "round": int, "labels": int, "loss": dict},
 }

@@ -241,3 +241,31 @@ def test_anchored_mixmatch_asks_the_one_who_is_to_guess():
     for guesser, logits in (("student", WEAK), ("teacher", -WEAK)):
         algorithm = AnchoredMixMatch(align="off", temperature=1.0, guesser=guesser)
         exactly(algorithm.loss(student, teacher, batch, 0, rng(0, "loss")).guesses, softmax(logits))
+
+
+GIVEN = np.array([[0.1, 0.8, 0.1], [0.0, 0.5, 0.5], [0.2, 0.0, 0.8], [1.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize(("step", "guidance"), [(0, 1.0), (25, 0.75), (100, 0.0), (200, 0.0)])
+def test_given_guesses_give_way_to_its_own(step, guidance):
+    algorithm = AnchoredMixMatch(align="off", temperature=1.0, alpha=0.0, weight=4.0, ramp=50, guided=100)
+    batch = Batch(images(X), torch.tensor(Y), images(WEAK)[None], images(STRONG)[None], {}, torch.tensor(GIVEN))
+    losses = algorithm.loss(Pixels().double(), Pixels().double(), batch, step, rng(0, "loss"))
+    q = guidance * GIVEN + (1 - guidance) * softmax(WEAK)
+    exactly(losses.guesses, q)
+    error = np.mean([(softmax(view) - q) ** 2 for view in (WEAK, STRONG)])
+    exactly(losses.terms["unlabeled"], 4.0 * max(step / 50 if step < 50 else 1.0, guidance) * error)
+
+
+def test_given_guesses_say_how_the_pool_is_distributed():
+    before = {name: torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64) for name in ("guesses", "labels")}
+    batch = Batch(images(X), torch.tensor(Y), images(WEAK)[None], images(STRONG)[None], before, torch.tensor(GIVEN))
+    algorithm = AnchoredMixMatch(align="labels", align_decay=0.9, guided=1)
+    found = algorithm.loss(Pixels().double(), Pixels().double(), batch, 1, rng(0, "loss"))
+    exactly(found.memory["labels"], 0.9 * before["labels"].numpy() + 0.1 * GIVEN.mean(0))
+
+
+def test_without_guidance_given_guesses_are_not_looked_at():
+    batch = Batch(images(X), torch.tensor(Y), images(WEAK)[None], images(STRONG)[None], {}, torch.tensor(GIVEN))
+    algorithm = AnchoredMixMatch(align="off", temperature=1.0)
+    exactly(algorithm.loss(Pixels().double(), Pixels().double(), batch, 0, rng(0, "loss")).guesses, softmax(WEAK))

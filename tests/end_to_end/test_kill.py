@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mma.config import change
+from mma.config import Config, change
 from mma.data import DataSet
 from mma.run import Run
 from mma.training.begin import new_run as begin
@@ -51,6 +51,31 @@ def test_a_fine_tuned_run_killed_again_and_again_ends_byte_equal(tmp_path, tiny,
     )
     whole, run = (begin(config, tmp_path / name, digits) for name in ("whole", "killed"))
     kill_and_compare(whole, run, "points", digits, contents, least=5)
+
+
+@pytest.fixture
+def head(tmp_path, tiny, digits, monkeypatch) -> Config:
+    """A head on features of digits, which asks for labels."""
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "cache"))
+    features = ["views=features", "views.backbone=hog@32", "views.crops=1", "net=head", "query=auto"]
+    return change(tiny(*SHORTER), [*features, *FEW])
+
+
+def test_a_run_on_features_killed_again_and_again_ends_byte_equal(tmp_path, head, digits, contents):
+    whole, run = (begin(head, tmp_path / name, digits) for name in ("whole", "killed"))
+    kill_and_compare(whole, run, "points", digits, contents, least=5)
+    assert run.read("starts")
+
+
+def test_a_run_that_begins_with_the_guesses_of_a_head_killed_again_and_again_ends_byte_equal(
+    tmp_path, tiny, head, digits, contents
+):
+    source = begin(head, tmp_path / "source", digits)
+    train(source, data=digits, on=Host(threads=1))
+    config = change(tiny(*SHORTER), ["algorithm=anchored-mixmatch", "algorithm.guided=8", "log.checkpoint=1", *FEW])
+    whole, run = (begin(config, tmp_path / name, digits, labels_from=source) for name in ("whole", "killed"))
+    kill_and_compare(whole, run, "points", digits, contents, least=5)
+    assert run.read("guesses")
 
 
 def kill_and_compare(

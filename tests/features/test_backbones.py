@@ -43,7 +43,7 @@ def test_a_label_is_read_as_the_same_backbone(text):
         ("lite0/float16", "is not a backbone"),
         ("hf", "hf:PLACE"),
         ("hog:photos", "Write  hog"),
-        ("onnx:nowhere.onnx", "no such file"),
+        ("onnx:nowhere.onnx", "there is no file"),
     ],
 )
 def test_a_wrong_backbone_is_explained(text, words):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -106,6 +107,18 @@ def test_code_that_comes_with_a_model_is_not_run(dino, tmp_path):
     with pytest.raises(ValueError, match="cannot be read as a model"):
         parse_backbone(f"hf:{dino}").load()
     assert not (tmp_path / "ran").exists()
+
+
+def test_weights_that_are_cut_short_or_of_another_shape_are_named_by_their_hash(dino):
+    path = dino / "model.safetensors"
+    whole, about = path.read_bytes(), json.loads((dino / "config.json").read_text())
+    for weights, width in ((whole[:500], 16), (whole, 32)):
+        path.write_bytes(weights)
+        (dino / "config.json").write_text(json.dumps({**about, "hidden_size": width}))
+        with pytest.raises(ValueError, match=hashlib.sha256(weights).hexdigest()) as refusal:
+            parse_backbone(f"hf:{dino}").load()
+        assert "cannot be read as a model of transformers" in str(refusal.value)
+        assert "Get another copy" in str(refusal.value)
 
 
 def test_a_model_that_takes_no_images_is_refused(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mma
-from mma.algorithms import MixMatch
+from mma.algorithms import AnchoredMixMatch, MixMatch
 from mma.config import Log, Optim
 from mma.model.find import project_model
 from mma.nets import Small
@@ -71,6 +71,19 @@ def test_a_deep_model_is_a_run_folder_and_a_model_that_predicts(made):
             assert np.abs(found.probs[place] - kept.probs[kept.row[image]]).max() < 0.01
     assert project.models()[-1].state == "ready"
     assert not list((project.folder / "cache").glob("deep-*.npy"))
+
+
+def test_it_begins_with_what_the_live_model_says_about_the_pool(made):
+    project, _ = made
+    shapes.settle(LiveWorker(project, deep=False))
+    guided = AnchoredMixMatch(weight=1.0, ramp=10, guided=40)
+    report = train_deep(project, config=short().model_copy(update={"algorithm": guided}))
+    folder = model_folder(project.folder, report.number)
+    rows = Run.open(folder / "run").read("guesses")
+    ids = (folder / "images.txt").read_text().split()
+    assert [row["key"] for row in rows] == ids[: len(ids) - report.audit]
+    assert [row["index"] for row in rows] == list(range(len(rows)))
+    assert all(set(row["probs"]) <= set(shapes.KINDS) for row in rows)
 
 
 def test_a_network_is_fine_tuned_only_where_pretrained_features_are_the_best(made):

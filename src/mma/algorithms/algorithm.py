@@ -25,6 +25,7 @@ class Batch:
     u: Tensor  # (K, B', ...) K weak views of B' unlabeled examples
     strong: Tensor | None = None  # (S, B', ...) strong views of the same examples; None for S = 0
     memory: Mapping[str, Tensor] = field(default_factory=dict)  # running averages of earlier steps, by name
+    guesses: Tensor | None = None  # (B', classes) what another model says about the unlabeled examples; None = nothing
 
 
 @dataclass(frozen=True)

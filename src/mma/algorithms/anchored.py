@@ -30,7 +30,8 @@ class AnchoredMixMatch(Algorithm):
     """MixMatch with two ideas of its successor (arXiv:1911.09785): distribution alignment and augmentation anchoring.
 
     The guess comes from one weak view. That view and a strong view of the same image are mixed with the labeled images
-    and fitted as in MixMatch. Unlike the successor, it predicts no rotations and keeps MixMatch's squared error.
+    and fitted as in MixMatch. Unlike the successor, it predicts no rotations and keeps MixMatch's squared error. A run that
+    was given the guesses of another model (`--labels-from`) begins with them.
     """
 
     name: Literal["anchored-mixmatch"] = "anchored-mixmatch"
@@ -43,6 +44,9 @@ class AnchoredMixMatch(Algorithm):
     guesser: Literal["student", "teacher"] = "teacher"  # the teacher knows more early, and follows later
     align: Alignment = "uniform"  # bring the mean of the guesses to that of the labels, or to all classes alike
     align_decay: float = Field(0.99, ge=0, lt=1)  # of the running means behind it, per step
+    guided: int = Field(
+        0, ge=0
+    )  # steps over which the guesses of another model, where there are any, give way to its own
 
     def memory(self, classes: int) -> dict[str, Tensor]:
         """Return the running means that alignment needs."""
@@ -53,14 +57,23 @@ class AnchoredMixMatch(Algorithm):
         assert batch.strong is not None
         with frozen_statistics(student):
             p = probabilities(weak_logits(student, teacher, batch.u[0], self.guesser))  # (B, classes)
-        p, memory = align_distribution(p, batch.y, batch.memory, self.align, self.align_decay)
+        given = batch.guesses.to(p) if batch.guesses is not None and self.guided else None
+        # Labels that were asked for are not distributed as the pool is; the guesses of a model that knows them are.
+        p, memory = align_distribution(
+            p, batch.y if given is None else given, batch.memory, self.align, self.align_decay
+        )
+        guidance = 0.0 if given is None else 1.0 - ramp(step, self.guided)
+        p = p if given is None else torch.lerp(p, given, guidance)
         q = sharpen(p, self.temperature)  # (B, classes)
         targets = torch.cat([one_hot(batch.y, q), q, q])  # (N, classes), N = B + 2 B
         inputs, targets = mixup(torch.cat([batch.x, batch.u[0], batch.strong[0]]), targets, self.alpha, rng)
         logits = interleaved_forward(student, inputs, [len(batch.x), len(q), len(q)])  # (N, classes)
         x, u = slice(len(batch.x)), slice(len(batch.x), None)
+        height = max(
+            ramp(step, self.ramp), guidance
+        )  # guesses of a trained model are worth their weight from the start
         terms = {
             "labeled": F.cross_entropy(logits[x], targets[x]),
-            "unlabeled": self.weight * ramp(step, self.ramp) * F.mse_loss(probabilities(logits[u]), targets[u]),
+            "unlabeled": self.weight * height * F.mse_loss(probabilities(logits[u]), targets[u]),
         }
         return Losses(terms, guesses=q, memory=memory)

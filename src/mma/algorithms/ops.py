@@ -91,12 +91,13 @@ def align_distribution(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Bring the mean guess to the uniform distribution or to that of the labels (distribution alignment, arXiv:1911.09785).
 
+    `y` are labels (B,), or rows (B, classes) that stand for the pool better than labels that were asked for.
     Returns the aligned guesses and the updated running means.
     """
     if how == "off":
         return p, {}
     guesses = ema(memory["guesses"], p.mean(0), decay)
-    labels = ema(memory["labels"], one_hot(y, p).mean(0), decay)
+    labels = ema(memory["labels"], (one_hot(y, p) if y.ndim == 1 else y).mean(0), decay)
     target = labels if how == "labels" else torch.full_like(labels, 1.0 / len(labels))
     return rescale(p, guesses, target), {"guesses": guesses, "labels": labels}
 

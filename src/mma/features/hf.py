@@ -84,8 +84,11 @@ def read_tower(folder: Path) -> nn.Module:
         model, info = transformers.AutoModel.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ValueError(f"hf:{folder} cannot be read as a model of transformers: {_first_line(error)}") from error
+    except Exception as error:  # every library involved has classes of its own for what can be broken
+        raise ValueError(
+            f"hf:{folder} cannot be read as a model of transformers: {_first_line(error)}. Its weights are {_hashes(folder)}. "
+            "Get another copy of the folder."
+        ) from error
     tower = getattr(model, "vision_model", model)
     missing = [name for name in info["missing_keys"] if "pooler" not in name]
     if missing:
@@ -122,7 +125,8 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"hf:{folder} has no config.json, so it is not a model of transformers.")
     if not any(folder.glob("*.safetensors")):
         raise ValueError(
-            f"hf:{folder} has no .safetensors file. Other files can run code when they are read, so they are not."
+            f"hf:{folder} has no .safetensors file. Other files can run code when they are read, so they are not. Save the "
+            "model as safetensors where you trust it:  model.save_pretrained(FOLDER)"
         )
 
 
@@ -158,6 +162,11 @@ def _normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hashes(folder: Path) -> str:
+    """Name the files of weights by their hash, to compare them with another copy."""
+    return ", ".join(f"{path.name} (sha256 {_sha256(path)})" for path in sorted(folder.glob("*.safetensors")))
 
 
 def _first_line(error: Exception) -> str:

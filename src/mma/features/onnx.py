@@ -77,7 +77,10 @@ class OnnxNetwork(nn.Module):
         try:
             self.session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
-            raise ValueError(f"onnx:{path} cannot be read as an ONNX file: {str(error).splitlines()[0]}") from error
+            raise ValueError(
+                f"onnx:{path} (sha256 {settings.weights()[0]}) cannot be read as an ONNX file: {str(error).splitlines()[0]}. "
+                "Export the network again, with its weights inside the file."
+            ) from error
         self.output = check_session(self.session, settings)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -96,8 +99,8 @@ def check_session(session: Any, settings: Onnx) -> str:
     if len(inputs) != 1 or inputs[0].type != "tensor(float)" or not _fits(inputs[0].shape, image):
         found = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs) or "nothing"
         raise ValueError(
-            f"onnx:{settings.place} is no backbone for images of {image} ({settings.layout}): it takes {found}. Set side and "
-            f"layout in {settings.place}.json, or use another file."
+            f"onnx:{settings.place} is no backbone for images of {image} ({settings.layout}): it takes {found}. "
+            f"{_remedy(settings, inputs)}"
         )
     vectors = [each.name for each in outputs if each.type == "tensor(float)" and len(each.shape) == 2]
     if not vectors:
@@ -106,6 +109,17 @@ def check_session(session: Any, settings: Onnx) -> str:
             f"onnx:{settings.place} is no backbone: it returns {found}, and not one vector (B, D) of floats per image."
         )
     return str(vectors[0])
+
+
+def _remedy(settings: Onnx, inputs: list[Any]) -> str:
+    """Say what to change, where something can be changed."""
+    if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) != 4:
+        return "A backbone has one input: float32 images. Use another file."
+    if isinstance(inputs[0].shape[0], int):
+        return (
+            f"It must take any number of images, not {inputs[0].shape[0]}: export it with a free (dynamic) first axis."
+        )
+    return f"Set side and layout in {settings.place}.json, or use another file."
 
 
 def _fits(shape: list[Any], image: list[int]) -> bool:
@@ -131,7 +145,9 @@ def find_file(place: str) -> Path:
     """Return the file, or say that it is not there."""
     path = Path(place).expanduser()
     if not path.is_file():
-        raise ValueError(f"onnx:{place}: there is no such file.")
+        raise ValueError(
+            f"onnx:{place}: there is no file {path.absolute()}. Write  onnx:FILE  with the path of the file."
+        )
     return path
 
 

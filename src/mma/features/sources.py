@@ -85,29 +85,38 @@ class PhotoFiles:
         return np.stack([self._read(int(row), side) for row in rows])
 
     def _read(self, row: int, side: int) -> NDArray[np.uint8]:
-        name = printable(str(self.root / self.names[row]))
         try:
             photo, key = read_unscaled_photo(self.root, self.names[row], 2 * side)
         except Exception as error:  # decoders raise anything at all on broken bytes
-            raise ValueError(f"{name} cannot be read any more: {explain_bad_file(error)}. {self._remedy()}") from error
+            reason = explain_bad_file(error)
+            raise ValueError(f"{self._name(row)} cannot be read any more: {reason}. {self._remedy()}") from error
         if not np.array_equal(key, self.keys[row]):
             was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
-            raise ValueError(f"{name} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
+            raise ValueError(f"{self._name(row)} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
         if min(photo.shape[:2]) < SMALLEST:
             height, width = photo.shape[:2]
             raise ValueError(
-                f"{name} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take it out of "
-                f"the folder and make the data set again:  mma data get folder --from {printable(str(self.root))}"
+                f"{self._name(row)} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take "
+                f"it out of the folder and make the data set again:  mma data get folder --from {printable(str(self.root))}"
             )
-        small: NDArray[np.uint8] = squash(photo[None], side)[0]
-        return small
+        return squash_one(photo, side)
 
     def take(self, rows: Rows) -> PhotoFiles:
         """Return the photos of `rows`; whoever decodes them needs to reach the same folder."""
         return PhotoFiles(self.root, [self.names[row] for row in rows], np.asarray(self.keys[rows]))
 
+    def _name(self, row: int) -> str:
+        return printable(str(self.root / self.names[row]))
+
     def _remedy(self) -> str:
         return f"Restore it, or make the data set again:  mma data get folder --from {printable(str(self.root))}"
+
+
+def squash_one(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Scale one image to a square. (H, W, C) -> (side, side, C)"""
+    # `image[None]` would have a stride of 0, which torch does not take for channels-last: the same bytes in twice the time.
+    small: NDArray[np.uint8] = squash(image.reshape(1, *image.shape), side)[0]
+    return small
 
 
 def squash(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:

@@ -101,7 +101,8 @@ def _read_copy(path: Path, file: WeightsFile) -> dict[str, Tensor]:
     try:
         tensors = parse_safetensors(path.read_bytes())
     except SafetensorError as error:
-        raise _damage(path, str(error)) from error
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        raise _damage(path, f"{error}; the sha256 of the file is {found}") from error
     if (found := content_digest(tensors)) != file.content:
         raise _damage(path, f"the sha256 of its tensors is {found}, and it must be {file.content}")
     return dict(tensors)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mma.data.photos import reduce_photo, squash_photo, unscaled_photo
 from mma.features import Backbone
 from mma.features.compute import BATCH, check_vectors
-from mma.features.sources import squash
+from mma.features.sources import squash_one
 from mma.model.description import FeatureInput, PixelInput
 from mma.model.photo import Opener
 from mma.views import Pixels
@@ -100,7 +100,7 @@ class FeaturePredictor:
                 size = reduce_photo(image, enough)
                 if size not in decoded:
                     decoded[size] = unscaled_photo(image, enough)
-                scaled.append(squash(decoded[size][None], backbone.side)[0])
+                scaled.append(squash_one(decoded[size], backbone.side))
         return scaled
 
     @torch.inference_mode()

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.config import Config
-from mma.files import create_atomically, read_json, write_atomically
+from mma.files import Row, create_atomically, read_json, write_atomically
 from mma.growth import Growth, Passive, Round
 from mma.model.description import About, ModelFile
 from mma.model.folder import model_files
@@ -29,7 +29,7 @@ from mma.project import open_project
 from mma.project.audit import judge
 from mma.project.deep_data import DeepTask, load_data
 from mma.project.model_report import ModelReport, Serving, latest_report, model_folder, write_report
-from mma.project.predictions import write_predictions
+from mma.project.predictions import ANSWERS, latest_predictions, write_predictions
 from mma.project.project import Project, silent
 from mma.project.training_set import TrainingSet
 from mma.run import Run
@@ -37,6 +37,7 @@ from mma.text import duration, printable
 from mma.training.begin import new_run
 from mma.training.evaluate import probabilities
 from mma.training.given import is_pretrained
+from mma.training.guesses import as_guess
 from mma.training.host import Host
 from mma.training.job import Job, look_at
 from mma.training.loop import train
@@ -60,12 +61,26 @@ def train_deep(
     project.put_model(task.number, kind="deep", seq=labels.seq, **note)
     data = load_data(project, task)
     place = task.folder / "run"
-    run = Run.open(place) if (place / "config.json").is_file() else new_run(task.config, place, data, say)
+    begun = (place / "config.json").is_file()
+    run = Run.open(place) if begun else new_run(task.config, place, data, say, guesses=live_guesses(project, task))
     watch = TimeLeft(project, task.number, say, stop)
     train(run, watch=watch, on=Host(threads=1), data=data)
     if watch.stop:
         return None
     return finish(project, task, look_at(run, data))
+
+
+def live_guesses(project: Project, task: DeepTask) -> list[Row]:
+    """Return what the model that serves now says about the images to learn from: the network begins with that."""
+    answers = latest_predictions(project.folder, ANSWERS)
+    if answers is None:
+        return []
+    pool = task.images[: len(task.images) - task.audit]
+    known = [(index, image.id) for index, image in enumerate(pool) if image.id in answers.row]
+    probs = answers.of([key for _, key in known], task.training)
+    assert probs is not None
+    names = list(task.training.names)
+    return [as_guess(*place, names, row) for place, row in zip(known, probs.tolist(), strict=True)]
 
 
 def suitable_config(project: Project) -> Config:

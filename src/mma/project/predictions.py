@@ -54,10 +54,10 @@ def write_predictions(
     write_atomically(folder / name, save(tensors))
 
 
-def read_predictions(folder: Path) -> DeepAnswers | None:
+def read_predictions(folder: Path, name: str = FILE) -> DeepAnswers | None:
     """Read what was kept; None where nothing whole is."""
     try:
-        found = load((folder / FILE).read_bytes())
+        found = load((folder / name).read_bytes())
         keys, probs, classes = found["keys"], found["probs"].astype(np.float32), found["classes"]
     except (OSError, KeyError, SafetensorError):
         return None
@@ -65,7 +65,7 @@ def read_predictions(folder: Path) -> DeepAnswers | None:
     return DeepAnswers(int(folder.name), tuple(int(each) for each in classes), probs, row)
 
 
-def latest_predictions(project: Path) -> DeepAnswers | None:
-    """Return the answers of the newest deep model that ended; None before there is one."""
-    folders = sorted((path.parent for path in (project / "models").glob(f"*/{FILE}")), key=lambda each: int(each.name))
-    return read_predictions(folders[-1]) if folders else None
+def latest_predictions(project: Path, name: str = FILE) -> DeepAnswers | None:
+    """Return the answers of the newest deep model that ended, or of what serves now; None before there is one."""
+    folders = sorted((path.parent for path in (project / "models").glob(f"*/{name}")), key=lambda each: int(each.name))
+    return read_predictions(folders[-1], name) if folders else None

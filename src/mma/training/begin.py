@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import torch
 
 from mma.config import Config
 from mma.data import DataSet, load_data, nested_order
+from mma.files import Row
 from mma.rng import rng
 from mma.run import Run, check_vacant
 from mma.training.given import given_logs, with_labels_of
+from mma.training.guesses import given_guesses, is_guided
 from mma.training.state import start
 from mma.views.views import Say, keep_quiet
 
@@ -25,11 +28,13 @@ def new_run(
     say: Say = keep_quiet,
     *,
     labels_from: Run | None = None,
+    guesses: Sequence[Row] = (),
 ) -> Run:
     """Make the folder of a new run, after checking that its data, classes, budget and network go together.
 
     Features that are not stored yet are computed here; `say` hears how far that is. The labels of another run,
-    `labels_from`, become its start set.
+    `labels_from`, become its start set, and what its model says about the pool guides the first steps; `guesses` are those
+    of a model without a run.
     """
     config = config if labels_from is None else with_labels_of(config, labels_from)
     check_vacant(folder)
@@ -40,6 +45,9 @@ def new_run(
     views = config.views.open(data, device, config.growth.steps, say)
     start(config, views.shape, len(data.train.classes), device)  # a network that does not fit says so
     logs = {} if labels_from is None else given_logs(labels_from, data.train)
+    guesses = guesses if labels_from is None else given_guesses(labels_from, config, data.train)
+    if guesses and is_guided(config):
+        logs["guesses"] = list(guesses)
     return Run.create(folder, config.model_dump(mode="json"), logs)
 
 

@@ -27,8 +27,16 @@ DATA_CHANGED = (
 )
 
 
+GUESSES = "sha256 of guesses:"  # how the digest of guesses begins
+
+
 def views_changed(before: str | None, now: str | None) -> str:
-    """Say that the features come from another backbone."""
+    """Say that the features come from another backbone, or that the guesses of another model are not the same any more."""
+    if any(digest and digest.startswith(GUESSES) for digest in (before, now)):
+        return (
+            f"guesses.jsonl is not the file that this run began with: it was {before} and is {now}. Restore it from a copy, or "
+            "start a new run."
+        )
     return (
         f"the backbone is not the one this run began with: its digest was {before} and is {now}. Install the version of its "
         "weights that the run began with, or start a new run."
@@ -41,7 +49,7 @@ class Identity:
 
     config: str  # digest of the config
     data: str  # digest of the images and labels
-    views: str | None = None  # digest of the backbone that made the features, where there is one
+    views: str | None = None  # digest of the backbone that made the features, or of guesses that the run was given
 
 
 class CheckpointHeader(BaseModel):

@@ -70,6 +70,8 @@ def copy(trunk: Run, folder: Path, config: Config, step: int) -> int:
     run.write_host({**(trunk.host() or {}), "config": config.digest()})
     for log in ("queries", "labels"):
         run.append(log, [row for row in trunk.read(log) if row["round"] in asked])
+    if guesses := trunk.read("guesses"):
+        run.append("guesses", guesses)
     run.append("metrics", [row for row in trunk.read("metrics") if row["step"] <= step])
     run.store(step, lambda: save(arrays, metadata={"mma": header.model_dump_json()}))
     return step

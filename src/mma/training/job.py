@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mma.config import Config, config_of
 from mma.data import DataSet, load_data, nested_order
@@ -15,6 +16,7 @@ from mma.growth import Round
 from mma.run import Run
 from mma.training import checkpoint, host
 from mma.training.begin import check_data, split_pool
+from mma.training.guesses import guesses_digest, read_guesses
 from mma.training.host import Host
 from mma.training.logs import check_logs
 from mma.training.precision import computing, resolve
@@ -38,6 +40,7 @@ class Job:
     identity: checkpoint.Identity
     watch: Watch
     ranks: Ranks = ALONE
+    guesses: Tensor | None = None  # (N, classes) of another model, where the run was given them
     clock: Clock = field(default_factory=Clock)
     due: bool = False  # the clock asks for a stored state
 
@@ -154,8 +157,9 @@ def load_job(
     data = data or load_data(config.data.name)
     check_data(config, data)
     pool, held = split_pool(config, data)
-    identity = checkpoint.Identity(config.digest(), data.train.digest(), config.views.digest())
+    identity = checkpoint.Identity(config.digest(), data.train.digest(), config.views.digest() or guesses_digest(run))
+    guesses = read_guesses(run, data.train.classes, len(data.train))
     data = replace(data, test=data.train.take(held)) if len(held) else data
     views = views or config.views.open(data, device, config.growth.steps, watch.say)
     state = start(config, views.shape, len(data.train.classes), device)
-    return Job(run, config, data, pool, views, views.of(data.test), state, identity, watch, ranks)
+    return Job(run, config, data, pool, views, views.of(data.test), state, identity, watch, ranks, guesses)

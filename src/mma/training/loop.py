@@ -80,7 +80,7 @@ def fit(job: Job, round: Round, until: int | None) -> None:
     """Train with the labels of one round, to its end or to step `until`."""
     state, config, ranks = job.state, job.config, job.ranks
     answers, pool = labels_to_train(job, round), job.pool_at(round.index)
-    stream = Stream(config, job.views, pool, answers, round, ranks.share(config.optim.batch))
+    stream = Stream(config, job.views, pool, answers, round, ranks.share(config.optim.batch), job.guesses)
     if state.step == round.begin:
         begin(job, round, answers)
     for warning in warnings(job.data.train.classes, answers, None):

@@ -42,8 +42,9 @@ class Stream:
         answers: dict[int, int],
         round: Round,
         share: slice = ALL,  # the part of each batch that this process trains on
+        guesses: Tensor | None = None,  # (N, classes) of another model, for every image
     ) -> None:
-        self.config, self.views, self.round, self.share = config, views, round, share
+        self.config, self.views, self.round, self.share, self.guesses = config, views, round, share, guesses
         labeled = np.array(list(answers), np.int64)
         targets = torch.tensor(list(answers.values()), dtype=torch.int64)
         self.targets = targets.to(views.device)
@@ -74,7 +75,12 @@ class Stream:
             return Batch(x, y, u)
         draw = rng(seed, "strong", step)  # apart, so that the weak views are those of every other algorithm
         strong = views.strong(np.tile(unlabeled, count), draw, self.of_each_view(count))
-        return Batch(x, y, u, torch.stack(strong.chunk(count)))
+        guesses = self.given_guesses(unlabeled[self.of_each_view(1)])
+        return Batch(x, y, u, torch.stack(strong.chunk(count)), guesses=guesses)
+
+    def given_guesses(self, rows: np.ndarray) -> Tensor | None:
+        """Return what another model says about images, where the run was given that."""  # (B, classes)
+        return None if self.guesses is None else self.guesses[torch.from_numpy(rows)].to(self.views.device)
 
     def labeled_views(self, rows: np.ndarray, views: Views, draw: np.random.Generator, step: int) -> Tensor:
         """Return weak views of labeled images, and strong ones of as many as asked for; the part of this process."""
