@@ -23,7 +23,7 @@ def auto(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Pi
     if candidates.probs is None:
         picks = cover(field, n)
         return Picks(picks.rows, picks.scores, f"auto covers the pool, because there is no model yet; {picks.why}")
-    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, rng)
+    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, field.target_points, rng)
     if accuracy < YOUNG:
         picks = cover(field, n)
         why = f"auto covers the pool, because the model is young: {left_out(accuracy)}, less than {YOUNG:.0%}; {picks.why}"

@@ -67,7 +67,7 @@ def uncertain_herding(candidates: Candidates, labeled: Labeled, n: int, rng: Gen
     if candidates.probs is None:
         return cover(field, n)
     # Paper: the temperature of least calibration error. Differs: no labels are held out, so each is left out in turn.
-    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, rng)
+    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, field.target_points, rng)
     return cover_uncertain(field, candidates.probs[field.targets], accuracy, n)
 
 
@@ -99,7 +99,7 @@ def cover_uncertain(field: Field, probs: Floats, accuracy: float, n: int) -> Pic
 
 def left_out(accuracy: float) -> str:
     """Say how well labels that are left out are predicted."""
-    return f"{accuracy:.0%} of the labels are predicted right when each is left out in turn"
+    return f"when each label is left out in turn, those predicted right stand for {accuracy:.0%} of the pool"
 
 
 def radius_of(points: Floats) -> float:
