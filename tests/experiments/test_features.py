@@ -88,7 +88,7 @@ def test_every_table_of_the_paper_can_be_run_on_features(name):
     assert (grid.methods.keys(), grid.requests) == (paper.methods.keys(), paper.requests)
     for cell in grid.cells():
         config = config_of(grid, cell)
-        assert (config.views.kind, config.net.name) == ("features", "head")
+        assert (config.views.kind, config.net.name, config.net.folds) == ("features", "head", 0)
         assert len(config.growth.rounds()) <= 16
         if config.growth.policy.grows:
             assert cell.budget in [round.labels for round in config.growth.rounds()]

@@ -16,7 +16,8 @@ COVERAGE = "growth.start_set=coverage"
 def on_features(base: Config, backbone: str, budget: int) -> Config:
     """Return a paper's preset on features: its data, start set and query; views, network and steps of the preset `photos`.
 
-    Queries are larger where more than ROUNDS would be needed up to `budget`.
+    Queries are larger where more than ROUNDS would be needed up to `budget`. They see the head's probabilities as they are: a
+    temperature changes no answer, and finding it takes three times as long as the round itself.
     """
     photos = preset("photos")
     views = photos.views.model_dump() | {"backbone": backbone}
@@ -27,7 +28,7 @@ def on_features(base: Config, backbone: str, budget: int) -> Config:
     return base.model_copy(
         update={
             "views": FeatureViews.model_validate(views),
-            "net": photos.net,
+            "net": photos.net.model_copy(update={"folds": 0}),
             "algorithm": photos.algorithm,
             "optim": photos.optim,
             "log": photos.log,
