@@ -77,7 +77,7 @@ def cover(field: Field, n: int) -> Picks:
     picked, gains = greedy(similarity(field.choice_points, field.target_points, RADIUS), covered, None, n)
     before = float(covered.mean())
     after = before + float(gains.sum())
-    why = f"coverage: the pool's mean similarity to its nearest labeled image rises from {before:.3f} to {after:.3f}"
+    why = f"the pool's mean similarity to the nearest labeled image rises from {before:.3f} to {after:.3f}"
     return Picks(field.choice[picked], gains, why)
 
 
@@ -93,13 +93,13 @@ def cover_uncertain(field: Field, probs: Floats, accuracy: float, n: int) -> Pic
     radius = radius_of(field.labeled_points)
     covered = coverage_by(field.labeled_points, field.target_points, radius)
     picked, gains = greedy(similarity(field.choice_points, field.target_points, radius), covered, weights, n)
-    why = f"uncertain coverage: images the model is unsure about, {radius:.2f} apart; {left_out(accuracy)}"
+    why = f"{left_out(accuracy)}; images closer to each other than about {radius:.2f} count as one"
     return Picks(field.choice[picked], gains, why)
 
 
 def left_out(accuracy: float) -> str:
     """Say how well labels that are left out are predicted."""
-    return f"when each label is left out in turn, those predicted right stand for {accuracy:.0%} of the pool"
+    return f"labels that the other labels predict right stand for {accuracy:.0%} of the pool"
 
 
 def radius_of(points: Floats) -> float:
