@@ -93,7 +93,7 @@ def cover_uncertain(field: Field, probs: Floats, accuracy: float, n: int) -> Pic
     radius = radius_of(field.labeled_points)
     covered = coverage_by(field.labeled_points, field.target_points, radius)
     picked, gains = greedy(similarity(field.choice_points, field.target_points, radius), covered, weights, n)
-    why = f"{left_out(accuracy)}; images closer to each other than about {radius:.2f} count as one"
+    why = f"{left_out(accuracy)}; unsure images that lie closer than about {radius:.2f} count as one"
     return Picks(field.choice[picked], gains, why)
 
 
