@@ -99,3 +99,9 @@ def test_features_are_for_the_papers_tables():
         from_experiment("digits", features="hog")
     with pytest.raises(ValueError, match="it takes no --scale"):
         from_experiment("cifar10", "lab", features="hog")
+
+
+def test_a_table_on_photos_that_are_not_here_says_how_to_get_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match="Get it with  mma data get folder --from DIR --name signs"):
+        from_experiment("low-budget-signs")
