@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mma.data import load_data
+from mma.data.hard import HARD
 from mma.experiments import folder as grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines import worker
@@ -105,3 +107,9 @@ def test_a_table_on_photos_that_are_not_here_says_how_to_get_them(monkeypatch, t
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
     with pytest.raises(ValueError, match="Get it with  mma data get folder --from DIR --name signs"):
         from_experiment("low-budget-signs")
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_seeds_of_a_hard_table_draw_different_pools(kind):
+    grid = from_experiment(f"hard-digits-{kind}", methods="random")
+    assert config_of(grid, grid.cells()[0]).data.total < 0.85 * len(load_data(f"hard:{kind}:digits").train)

@@ -37,7 +37,7 @@ def on_features(base: Config, backbone: str, budget: int) -> Config:
     )
 
 
-def low_budget(data: str, backbone: str, classes: int, total: int | None, settings: tuple[str, ...] = ()) -> Experiment:
+def low_budget(data: str, backbone: str, classes: int, total: int, settings: tuple[str, ...] = ()) -> Experiment:
     """Return growing from one label per class to 25: random, the paper's best queries, coverage, and `auto`.
 
     Each round starts anew, so that its end is what a run with that budget reaches: one run fills a row of the table. Each seed
@@ -51,8 +51,8 @@ def low_budget(data: str, backbone: str, classes: int, total: int | None, settin
         **{name: Method(settings=(f"query={name}", COVERAGE)) for name in ("herding", "uherding", "auto")},
     }
     shared = (
-        *(() if total is None else (f"data.total={total}",)),
-        *(f"data.name={data}", f"views.backbone={backbone}", "growth.start_set=uniform", f"growth.start={sizes[0]}"),
+        *(f"data.name={data}", f"data.total={total}", f"views.backbone={backbone}"),
+        *("growth.start_set=uniform", f"growth.start={sizes[0]}"),
         *("growth.policy=sizes", f"growth.policy.labels={sizes}", f"growth.budget={sizes[-1]}"),
     )
     rows = {**growing("random", "diff2.aug-direct", "diff2.aug-kmeans"), **covered}
