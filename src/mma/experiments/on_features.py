@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mma.config import Config
+from mma.config import Config, change
 from mma.experiments.methods import Experiment, Method, growing
 from mma.presets import preset
 from mma.views import FeatureViews
@@ -11,13 +11,15 @@ SCALE = "features"
 ROUNDS = 16  # of a run, at most: larger queries than the paper's where it takes more
 PER_CLASS = (1, 2, 5, 10, 25)  # labels per class of a low-budget table
 COVERAGE = "growth.start_set=coverage"
+FOLDS = (
+    "net.folds=0"  # no temperature: it changes no answer, and finding it takes three times as long as a round itself
+)
 
 
 def on_features(base: Config, backbone: str, budget: int) -> Config:
     """Return a paper's preset on features: its data, start set and query; views, network and steps of the preset `photos`.
 
-    Queries are larger where more than ROUNDS would be needed up to `budget`. They see the head's probabilities as they are: a
-    temperature changes no answer, and finding it takes three times as long as the round itself.
+    Queries are larger where more than ROUNDS would be needed up to `budget`.
     """
     photos = preset("photos")
     views = photos.views.model_dump() | {"backbone": backbone}
@@ -25,16 +27,17 @@ def on_features(base: Config, backbone: str, budget: int) -> Config:
     enough = -(-(budget - base.growth.start) // ((ROUNDS - 1) * add))
     lengths = {"first": rounds.first, "every": rounds.every, "final": rounds.final}
     fresh = {"refresh_every": 1, "refresh_final": True, "add": add * max(enough, 1)}
-    return base.model_copy(
+    changed = base.model_copy(
         update={
             "views": FeatureViews.model_validate(views),
-            "net": photos.net.model_copy(update={"folds": 0}),
+            "net": photos.net,
             "algorithm": photos.algorithm,
             "optim": photos.optim,
             "log": photos.log,
             "growth": base.growth.model_copy(update={**lengths, **fresh}),
         }
     )
+    return change(changed, [FOLDS])
 
 
 def low_budget(data: str, backbone: str, classes: int, total: int, settings: tuple[str, ...] = ()) -> Experiment:
@@ -52,7 +55,7 @@ def low_budget(data: str, backbone: str, classes: int, total: int, settings: tup
     }
     shared = (
         *(f"data.name={data}", f"data.total={total}", f"views.backbone={backbone}"),
-        *("growth.start_set=uniform", f"growth.start={sizes[0]}"),
+        *("growth.start_set=uniform", f"growth.start={sizes[0]}", FOLDS),
         *("growth.policy=sizes", f"growth.policy.labels={sizes}", f"growth.budget={sizes[-1]}"),
     )
     rows = {**growing("random", "diff2.aug-direct", "diff2.aug-kmeans"), **covered}
