@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mma.data import load_data
+from mma.data.hard import HARD
 from mma.experiments import folder as grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines import worker
@@ -88,7 +90,7 @@ def test_every_table_of_the_paper_can_be_run_on_features(name):
     assert (grid.methods.keys(), grid.requests) == (paper.methods.keys(), paper.requests)
     for cell in grid.cells():
         config = config_of(grid, cell)
-        assert (config.views.kind, config.net.name) == ("features", "head")
+        assert (config.views.kind, config.net.name, config.net.folds) == ("features", "head", 0)
         assert len(config.growth.rounds()) <= 16
         if config.growth.policy.grows:
             assert cell.budget in [round.labels for round in config.growth.rounds()]
@@ -99,3 +101,15 @@ def test_features_are_for_the_papers_tables():
         from_experiment("digits", features="hog")
     with pytest.raises(ValueError, match="it takes no --scale"):
         from_experiment("cifar10", "lab", features="hog")
+
+
+def test_a_table_on_photos_that_are_not_here_says_how_to_get_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match="Get it with  mma data get folder --from DIR --name signs"):
+        from_experiment("low-budget-signs")
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_seeds_of_a_hard_table_draw_different_pools(kind):
+    grid = from_experiment(f"hard-digits-{kind}", methods="random")
+    assert config_of(grid, grid.cells()[0]).data.total < 0.85 * len(load_data(f"hard:{kind}:digits").train)

@@ -163,6 +163,12 @@ def test_no_interval_reaches_above_a_hundred_percent():
     assert plots.view([60.0, 99.9])[1] <= 100.5
 
 
+def test_learning_curves_show_the_end_of_every_round_and_not_the_first_evaluations():
+    means = [5.0, *[60.0] * 20, 90.0]
+    assert 5.0 < plots.limits(means, [], 90.0)[0] < 60.0
+    assert plots.limits(means, [30.0, 90.0], 90.0)[0] < 30.0
+
+
 def test_the_interval_of_two_seeds_does_not_stretch_the_plot_of_differences():
     rows = [Difference("a", "random", 10, 10, n, mean, mean - half, mean + half, 1.0, 1.0)
             for n, mean, half in ((10, 2.0, 1.0), (10, 3.0, 1.5), (2, 4.0, 130.0))]  # fmt: skip

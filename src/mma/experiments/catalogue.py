@@ -35,6 +35,8 @@ LOCK_IN_STEPS = (
     *("net.filters=8", "algorithm.ramp=350", "optim.ema_decay=0.985"),
     *("growth.first=350", "growth.every=90", "growth.final=700", "log.every=70", "log.last=5"),
 )
+# About three quarters of each pool, so that each seed draws another one.
+HARD_DIGITS = {"long-tail": 300, "near-duplicates": 1_500, "wrong-5": 1_000, "wrong-20": 1_000, "no-class": 1_250}
 LAB_100 = (*LAB, "data.total=20000", "growth.start=1000", "growth.add=250")
 
 EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
@@ -219,8 +221,8 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
     "low-budget-cifar10": {"lab": lambda: low_budget("cifar10", "lite0", 10, 10_000)},
     **{
         f"hard-{name}-{kind}": {"lab": partial(low_budget, f"hard:{kind}:{name}", "hog", 10, total)}
-        for name, total in (("digits", None), ("fashion-mnist", 10_000))
-        for kind in HARD
+        for name, totals in (("digits", HARD_DIGITS), ("fashion-mnist", dict.fromkeys(HARD, 10_000)))
+        for kind, total in totals.items()
     },
     "lock-in-digits": {"lab": lambda: lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},
     "lock-in-fashion-mnist": {

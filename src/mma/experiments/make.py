@@ -186,7 +186,8 @@ def data_set(name: str) -> DataSetInfo:
     for entry in catalogue():
         if entry.name == name:
             return entry
-    raise ValueError(f"the data set {printable(name)} is not here. Make it with  mma data get  first.")
+    load_data(name)  # says how to get it
+    raise AssertionError(f"{name} can be opened but is not listed")
 
 
 def unknown_experiment(name: str) -> str:

@@ -23,11 +23,11 @@ def auto(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Pi
     if candidates.probs is None:
         picks = cover(field, n)
         return Picks(picks.rows, picks.scores, f"auto covers the pool, because there is no model yet; {picks.why}")
-    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, rng)
+    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, field.target_points, rng)
     if accuracy < YOUNG:
-        picks = cover(field, n)
-        why = f"auto covers the pool, because the model is young: {left_out(accuracy)}, less than {YOUNG:.0%}; {picks.why}"
+        picks, doubt = cover(field, n), f"{left_out(accuracy)}, less than {YOUNG:.0%}"
+        why = f"auto covers the pool, because the model cannot be trusted yet: {doubt}; {picks.why}"
     else:
         picks = cover_uncertain(field, candidates.probs[field.targets], accuracy, n)
-        why = f"auto asks where the model is unsure, because it can be trusted; {picks.why}"
+        why = f"auto asks where the model is unsure, because it can be trusted: {picks.why}"
     return Picks(picks.rows, picks.scores, why)

@@ -67,7 +67,7 @@ def uncertain_herding(candidates: Candidates, labeled: Labeled, n: int, rng: Gen
     if candidates.probs is None:
         return cover(field, n)
     # Paper: the temperature of least calibration error. Differs: no labels are held out, so each is left out in turn.
-    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, rng)
+    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, field.target_points, rng)
     return cover_uncertain(field, candidates.probs[field.targets], accuracy, n)
 
 
@@ -77,7 +77,7 @@ def cover(field: Field, n: int) -> Picks:
     picked, gains = greedy(similarity(field.choice_points, field.target_points, RADIUS), covered, None, n)
     before = float(covered.mean())
     after = before + float(gains.sum())
-    why = f"coverage: the pool's mean similarity to its nearest labeled image rises from {before:.3f} to {after:.3f}"
+    why = f"the pool's mean similarity to the nearest labeled image rises from {before:.3f} to {after:.3f}"
     return Picks(field.choice[picked], gains, why)
 
 
@@ -93,13 +93,13 @@ def cover_uncertain(field: Field, probs: Floats, accuracy: float, n: int) -> Pic
     radius = radius_of(field.labeled_points)
     covered = coverage_by(field.labeled_points, field.target_points, radius)
     picked, gains = greedy(similarity(field.choice_points, field.target_points, radius), covered, weights, n)
-    why = f"uncertain coverage: images the model is unsure about, {radius:.2f} apart; {left_out(accuracy)}"
+    why = f"{left_out(accuracy)}; unsure images that lie closer than about {radius:.2f} count as one"
     return Picks(field.choice[picked], gains, why)
 
 
 def left_out(accuracy: float) -> str:
     """Say how well labels that are left out are predicted."""
-    return f"{accuracy:.0%} of the labels are predicted right when each is left out in turn"
+    return f"labels that the other labels predict right stand for {accuracy:.0%} of the pool"
 
 
 def radius_of(points: Floats) -> float:

@@ -165,13 +165,13 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
     for method in sorted(methods, key=lambda m: m in styles):  # pale ones first, behind
         line = [p for p in points if p.method == method]
         draw_steps(axes, method, [p.step for p in line], [p.mean for p in line], styles.get(method))
-    counts = draw_round_ends(axes, found, budget, styles)
+    counts, ends = draw_round_ends(axes, found, budget, styles)
     name_others(axes, len(methods) - len(styles))
     note = "; dotted: labels are added" if found.description.label_steps else ""
     axes.set(
         xlabel="step",
         ylabel="accuracy, %",
-        ylim=limits([p.mean for p in points if p.method in styles], axes.dataLim.y1),
+        ylim=limits([p.mean for p in points if p.method in styles], ends, axes.dataLim.y1),
     )
     subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)}{note}")
     legend_below(figure, axes)
@@ -187,9 +187,11 @@ def draw_steps(axes: Any, method: str, steps: Sequence[int], means: Sequence[flo
         axes.plot([], [], linestyle=look.line, label=method, **look.marks())
 
 
-def draw_round_ends(axes: Any, found: Results, budget: int, styles: Mapping[str, Style]) -> list[int]:
-    """Draw mean and interval at the end of each round, side by side; return the numbers of seeds."""
-    counts, width = [], max((row.step for row in found.rounds), default=0) / 150
+def draw_round_ends(
+    axes: Any, found: Results, budget: int, styles: Mapping[str, Style]
+) -> tuple[list[int], list[float]]:
+    """Draw mean and interval at the end of each round, side by side; return the numbers of seeds and the means."""
+    counts, ends, width = [], [], max((row.step for row in found.rounds), default=0) / 150
     for number, (method, look) in enumerate(styles.items()):
         groups: Curve = {}
         for row in found.rounds:
@@ -201,12 +203,13 @@ def draw_round_ends(axes: Any, found: Results, budget: int, styles: Mapping[str,
         bars = whiskers([groups[step] for step in steps])
         axes.errorbar(x, means, yerr=bars, linestyle="none", elinewidth=1.0, capsize=2.5, **look.marks())
         counts += [len(groups[step]) for step in steps]
-    return counts
+        ends += means
+    return counts, ends
 
 
-def limits(means: Sequence[float], top: float) -> tuple[float, float]:
-    """Return limits that leave out the first evaluations, which would squeeze everything into the upper edge."""
-    low, high = float(np.percentile(means, 8)), max(means)
+def limits(means: Sequence[float], ends: Sequence[float], top: float) -> tuple[float, float]:
+    """Return limits that show the end of every round, but not the first evaluations, which would squeeze all others."""
+    low, high = min([float(np.percentile(means, 8)), *ends]), max(means)
     margin = 0.12 * (high - low) + 1.0
     return max(0.0, low - margin), min(100.5, max(high, top) + 0.1 * margin)
 

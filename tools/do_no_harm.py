@@ -1,0 +1,95 @@
+"""Is asking by `auto` ever worse than a random draw? `python tools/do_no_harm.py` writes results/do-no-harm/.
+
+Every data set and budget of results/low-budget-* and results/hard-* is a cell: the paired difference of `auto` to random over
+the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many, so that it fails
+sooner), or when its mean is below -0.5 points.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mma.experiments.report.collect import collect
+from mma.experiments.report.numbers import interval_text
+from mma.experiments.report.plots import draw_difference, view_of_differences
+from mma.experiments.report.statistics import Difference, differences
+from mma.experiments.report.style import INK, NO_DATES, in_house_style, new_figure, render, subtitle
+from mma.files import write_atomically
+
+RESULTS = Path(__file__).parents[1] / "results"
+FOLDERS = ("low-budget-*", "hard-*")
+ASKING, REFERENCE = "auto", "random"
+WORST = -0.5  # points that the mean of a cell may be below random
+Cell = tuple[str, Difference]
+
+
+def cells(results: Path) -> list[Cell]:
+    """Return the difference of `auto` to random in every data set and budget, with the data set's name."""
+    found = []
+    for folder in sorted(folder for pattern in FOLDERS for folder in results.glob(pattern)):
+        rows = differences(collect(folder), REFERENCE)
+        found += [(folder.name, row) for row in rows if row.method == ASKING]
+    return found
+
+
+def fails(row: Difference) -> bool:
+    """Tell whether a cell does harm."""
+    return row.high < 0 or row.mean < WORST
+
+
+def summary(found: list[Cell]) -> str:
+    """Say how many cells gain, and name those that fail."""
+    above = sum(row.low > 0 for _, row in found)
+    bad = [f"{name}, {row.budget} labels" for name, row in found if fails(row)]
+    return (
+        f"{len(found)} cells. Above random with the whole 95 % interval: {above}. Mean above zero: "
+        f"{sum(row.mean > 0 for _, row in found)}. Failing: {'; '.join(bad) or 'none'}."
+    )
+
+
+def as_markdown(found: list[Cell]) -> str:
+    """Return one line per cell."""
+    lines = [
+        "| data | labels | n | `auto` - random | 95 % interval | shows | do no harm |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in found:
+        verdict, kept = row.verdict, "**fails**" if fails(row) else "kept"
+        span = interval_text(row.low, row.high)
+        lines.append(f"| {name} | {row.budget} | {row.n} | {row.mean:+.2f} | {span} | {verdict} | {kept} |")
+    return "\n".join(lines) + "\n"
+
+
+@in_house_style
+def draw(found: list[Cell]) -> Any:
+    """Draw every cell with its interval, grouped by data set."""
+    figure, (axes,) = new_figure("auto against random: do no harm", 1.8 + 0.24 * len(found))
+    axes.axvline(0, color=INK, linewidth=1.0)
+    for number, (_, row) in enumerate(found):
+        draw_difference(axes, number, row)
+    axes.set_yticks(range(len(found)), [f"{name}, {row.budget}" for name, row in found], fontsize=9)
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.set(xlabel="points of accuracy above random", xlim=view_of_differences([row for _, row in found]))
+    counts = sorted({row.n for _, row in found})
+    seeds = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+    note = "data set and labels; filled: shown by the corrected test of its table"
+    subtitle(axes, f"Mean and 95 % interval (paired t), {seeds} seeds; {note}", 52)
+    return figure
+
+
+def write(results: Path) -> Path:
+    """Write the table and its figure."""
+    found, out = cells(results), results / "do-no-harm"
+    out.mkdir(exist_ok=True)
+    text = f"# Does `auto` do harm?\n\n{(__doc__ or '').strip()}\n\n{summary(found)}\n\n{as_markdown(found)}"
+    write_atomically(out / "README.md", text)
+    figure = draw(found)
+    for kind in NO_DATES:
+        write_atomically(out / f"do-no-harm.{kind}", render(figure, kind))
+    return out / "README.md"
+
+
+if __name__ == "__main__":
+    print(write(RESULTS))
