@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
 
 from tests.browser.acts import count_events, picture_name, press_and_move_on, stored, wait_for_words, wait_until_saved
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+from tests.web.page import free_port
 
 
 def press(page, key: str) -> str:

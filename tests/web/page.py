@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Coroutine
@@ -40,6 +42,18 @@ def write_image(path: Path, number: int, side: int = 48) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(blocks).resize((side, side), Image.Resampling.NEAREST).save(path)
     return path
+
+
+def free_port() -> int:
+    """Return a port that no program listens at and that the system gives to no connection by itself.
+
+    A server that is killed and started again must find it free: a port of the system's own range may be taken meanwhile.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)  # not `random`, whose seed is the same in parallel test runs
+        with socket.socket() as found:
+            if found.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
