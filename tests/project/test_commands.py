@@ -141,8 +141,8 @@ def test_what_an_index_found_is_said_in_sentences(photos, picture, label):
     project.close()
     text = "\n".join(lines)
     assert "22 images in 24 files, 22 of them new" in text
-    assert "1 files have the same bytes as another one" in text
-    assert "1 files cannot be used:" in text
+    assert "files with the same bytes as another one, whose label they share: 1" in text
+    assert "files that cannot be used: 1" in text
     assert "\x1b" not in text
     assert "sub-folders could be classes: a, b" in text
 

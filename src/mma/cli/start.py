@@ -156,12 +156,12 @@ def describe(project: Project, report: IndexReport) -> list[str]:
     """Say what an index found, and what a person should know or decide."""
     lines = [f"{report.images:,} images in {report.files:,} files, {report.new:,} of them new"]
     if report.duplicates:
-        lines.append(f"{report.duplicates:,} files have the same bytes as another one; they share its label")
+        lines.append(f"files with the same bytes as another one, whose label they share: {report.duplicates:,}")
     if report.near:
-        lines.append(f"{report.near:,} images look like another one")
-    lines += _list_names("cannot be used", [f"{bad.file}: {bad.reason}" for bad in report.bad])
-    lines += _list_names("were changed after they were labeled; their labels stay with the old bytes", report.changed)
-    lines += _list_names("were labeled and are gone; their labels are kept", report.missing)
+        lines.append(f"images that look almost like another one: {report.near:,}")
+    lines += _list_names("files that cannot be used", [f"{bad.file}: {bad.reason}" for bad in report.bad])
+    lines += _list_names("files changed after they were labeled; their labels stay with the old bytes", report.changed)
+    lines += _list_names("files that were labeled and are gone; their labels are kept", report.missing)
     if not project.classes():
         lines += _class_hints(project)
     return lines
@@ -171,7 +171,7 @@ def _list_names(what: str, names: list[str]) -> list[str]:
     if not names:
         return []
     more = [f"  and {len(names) - SHOWN:,} more:  mma doctor PROJECT"] if len(names) > SHOWN else []
-    return [f"{len(names):,} files {what}:", *(f"  {name}" for name in names[:SHOWN]), *more]
+    return [f"{what}: {len(names):,}", *(f"  {name}" for name in names[:SHOWN]), *more]
 
 
 def _class_hints(project: Project) -> list[str]:

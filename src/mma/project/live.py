@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -272,13 +273,19 @@ def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: python -m mma.project.live FOLDER")
     os.nice(NICE)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # so that the deep training stores its state
+    signal.signal(signal.SIGTERM, leave)
     parent = os.getppid()
     try:
         project = open_project(Path(sys.argv[1]))
         work(project, talk, wanted=lambda: os.getppid() == parent)
     except ValueError as error:
         sys.exit(printable(str(error)))
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """End in order, so that the deep training stores its state. A second signal must not break into that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def talk(message: str) -> None:
