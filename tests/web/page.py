@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 PORT = 8642
 OURS = f"http://127.0.0.1:{PORT}"
+PATIENCE = 180  # seconds until something that must happen is given up; other programs may use every core
 KEYS = Keys("T" * 43, "S" * 43)
 
 SERVER = """
@@ -89,4 +90,4 @@ class Running:
     def stop(self, *, kill: bool = False) -> str:
         """End the server and return everything it wrote."""
         self.process.kill() if kill else self.process.terminate()
-        return self.line + self.process.communicate(timeout=20)[0]
+        return self.line + self.process.communicate(timeout=PATIENCE)[0]

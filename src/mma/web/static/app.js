@@ -98,6 +98,7 @@ class Page {
   }
 
   saved(reply) {
+    this.history?.extend();
     update({ counts: reply.counts, seq: reply.seq, reachable: true });
   }
 

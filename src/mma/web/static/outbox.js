@@ -1,6 +1,6 @@
 /** Answers on their way to the server. They are stored in the browser first, so that no key press is lost. */
 
-import { post, Refused } from "./api.js";
+import { oneTab, post, Refused } from "./api.js";
 
 const WAITING = "waiting";
 const REFUSED = "refused";
@@ -142,9 +142,8 @@ export class Outbox {
   async send() {
     if (this.running) return;
     this.running = true;
-    const lock = navigator.locks ? (act) => navigator.locks.request(`mma-outbox-${this.project}`, act) : (act) => act();
     try {
-      await lock(async () => { while (await this.sendFirst()); });
+      await oneTab(`mma-outbox-${this.project}`, async () => { while (await this.sendFirst()); });
     } finally {
       this.running = false;
     }

@@ -30,7 +30,7 @@ export class SetupView {
     this.node = h("section", { class: "setup-view", "aria-label": "Classes" });
     this.field = h("input", { id: "new-class", type: "text", maxlength: 100, autocomplete: "off", spellcheck: "false", dir: "auto", placeholder: "for example: cat" });
     this.sheet = h("div", { class: "sheet", role: "group", "aria-label": "Some of the images" });
-    this.made = h("div", { class: "made" });
+    this.made = h("div", { class: "made", onfocusout: () => setTimeout(() => this.renderMade()) });
   }
 
   async open() {
@@ -75,7 +75,7 @@ export class SetupView {
     const enough = state.classes.length >= 2;
     const words = enough ? "Start labeling" : state.classes.length ? "One more class, and you can start" : "";
     const start = this.first && words ? h("button", { type: "button", class: "main start", disabled: !enough, onclick: () => this.begin() }, words) : null;
-    if (this.made.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
+    if (this.made.contains(document.activeElement) && document.activeElement.matches("input, select")) return; // somebody types or chooses there
     show(this.made, offered, rows, start);
   }
 
@@ -111,7 +111,7 @@ export class SetupView {
     const name = h("input", { type: "text", maxlength: 100, value: each.name, "aria-label": `Name of ${printable(each.name)}`, autocomplete: "off", dir: "auto",
       onchange: () => change({ do: "rename", id: each.id, name: name.value }).then((fine) => { if (fine === null) name.value = each.name; }) });
     const others = state.classes.filter((other) => other.id !== each.id);
-    const merge = h("select", { "aria-label": `Merge ${printable(each.name)} into`, onchange: () => change({ do: "merge", id: each.id, into: Number(merge.value) }) },
+    const merge = h("select", { "aria-label": `Merge ${printable(each.name)} into`, onchange: () => { merge.blur(); change({ do: "merge", id: each.id, into: Number(merge.value) }); } },
       h("option", { value: "" }, "–"), others.map((other) => h("option", { value: other.id }, printable(other.name))));
     return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? merge : icon("check")));
   }
