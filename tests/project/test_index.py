@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mma.data.photos import read_small_photo
+from mma.data.photos import small_photo
 from mma.project import create_project, open_project, relink
 from mma.project import scan as scan_module
 from mma.project.alike import DISTANCE, Alike
@@ -83,7 +83,7 @@ def test_r8_files_with_the_same_bytes_share_a_label(photos, project, label):
 
 def test_a_second_index_opens_no_file_again(made, monkeypatch):
     made.index()
-    monkeypatch.setattr(scan_module, "read_small_photo", lambda *args: pytest.fail("opens a file"))
+    monkeypatch.setattr(scan_module._Reader, "read", lambda *args: pytest.fail("opens a file"))
     report = made.index()
     assert (report.images, report.new, report.bad) == (20, 0, [])
 
@@ -182,6 +182,18 @@ def test_an_empty_folder_where_there_were_images_changes_nothing(photos, project
     assert project.counts().left == 19
 
 
+def test_s7_a_link_back_inside_opens_no_folder_that_leads_out(tmp_path, picture):
+    picture(tmp_path / "photos" / "a.png", 1)
+    picture(tmp_path / "photos-private" / "secret.png", 2)
+    (tmp_path / "photos-private" / "back.png").symlink_to(tmp_path / "photos" / "a.png")
+    (tmp_path / "photos" / "sub").symlink_to(tmp_path / "photos-private")
+    (tmp_path / "photos" / "out.png").symlink_to(tmp_path / "photos-private" / "secret.png")
+    names = ["sub/back.png", "sub/secret.png", "out.png", "a.png"]
+    found = {facts.path: facts.reason for facts in scan_module.look((tmp_path / "photos").resolve(), names)}
+    leads_out = "it is a link that leads out of the folder"
+    assert found == {**dict.fromkeys(names[:3], leads_out), "a.png": None}
+
+
 # near-duplicates
 
 
@@ -189,8 +201,8 @@ def test_the_hash_is_that_of_the_library(photos):
     names = [path.name for path in photos.iterdir()]
     found = {facts.path: facts.phash for facts in scan_module.look(photos.resolve(), names)}
     for name in names:
-        small, _, _ = read_small_photo(photos.resolve(), name, scan_module.ENOUGH)
-        assert found[name] == str(imagehash.phash(small))
+        with Image.open(photos / name) as image:
+            assert found[name] == str(imagehash.phash(small_photo(image, scan_module.SIDE)[0]))
 
 
 def test_pictures_of_one_colour_look_alike(tmp_path):
