@@ -176,6 +176,26 @@ def test_r2_a_label_that_is_refused_for_good_is_shown_and_lets_the_others_pass(m
     wait_until_saved(page)
 
 
+def test_r2_a_full_disk_is_named_and_the_label_is_saved_when_there_is_room(
+    make_project, serve_project, open_page, monkeypatch
+):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+
+    def full(answer) -> None:
+        raise ValueError("cannot write to labels.jsonl: No space left on device.") from OSError(28, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(project, "answer", full)
+        name = press_and_move_on(page, "2")
+        wait_for_words(page, "The server cannot save, 1 label waiting")
+        page.click("#saved button")
+        page.wait_for_selector("dialog >> text=No space left on device")
+        page.click("dialog >> text=Good")
+    wait_until_saved(page)
+    assert stored(project) == {name: 1}
+
+
 def test_r2_a_page_without_its_key_says_so_and_keeps_the_labels(make_project, serve_project, open_page):
     project = make_project()
     page = open_page(serve_project(project).door)

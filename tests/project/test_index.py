@@ -326,7 +326,7 @@ def test_d3_only_the_first_frame_counts(photos, made):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_listed(photos, made):
     (photos / "3.png").chmod(0)
-    assert "ermission" in reasons(made.index())["3.png"]
+    assert reasons(made.index())["3.png"] == "it may not be read"
 
 
 def test_s7_links_out_of_the_folder_are_neither_indexed_nor_served(photos, made, tmp_path, picture):

@@ -193,4 +193,8 @@ def explain_bad_file(error: Exception) -> str:
         return f"it has more than {MAX_PIXELS:,} pixels"
     if isinstance(error, FileNotFoundError):
         return "it is a link that leads nowhere"
+    if isinstance(error, PermissionError):
+        return "it may not be read"
+    if "truncated" in str(error).lower():  # Pillow has several ways to say so
+        return "the file is cut short"
     return printable(str(error))[:200] or type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import signal
 import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -120,5 +121,6 @@ def _workers(files: int) -> Executor:
 
 
 def _be_quiet() -> None:
-    """Silence the decoders for the life of a worker process."""
+    """Silence the decoders for the life of a worker process, and leave Ctrl-C to whoever started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     quiet_decoders().__enter__()
