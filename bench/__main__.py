@@ -12,7 +12,7 @@ from mma.cli import quiet_threads
 
 quiet_threads()  # before torch is loaded, as the `mma` command does
 
-from bench import features, heads, machine, page, pool, predict, project, queries, share, steps  # noqa: E402
+from bench import features, heads, live, machine, page, pool, predict, project, queries, share, steps  # noqa: E402
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 SECTIONS: dict[str, Callable[[int], str]] = {
@@ -23,6 +23,7 @@ SECTIONS: dict[str, Callable[[int], str]] = {
     "features": features.section,
     "heads": heads.section,
     "project": project.section,
+    "live": live.section,
     "page": page.section,
     "predict": predict.section,
 }

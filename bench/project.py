@@ -70,9 +70,10 @@ def indexing() -> str:
     return "\n".join(lines)
 
 
-def in_process(*arguments: str) -> str:
+def in_process(*arguments: str, module: str = "bench.project") -> str:
+    """Measure one thing in a process of its own, and return what it prints."""
     # Not -m: the processes that index would import this file, too, which no command does.
-    command = [sys.executable, "-c", "from bench.project import main; main()", *arguments]
+    command = [sys.executable, "-c", f"from {module} import main; main()", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment(), cwd=ROOT)
     print(done.stdout.strip(), flush=True)
     return done.stdout
