@@ -287,6 +287,7 @@ def test_d3_bad_files_are_listed_with_their_reason_and_stop_nothing(photos, made
     (photos / "vector.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
     (photos / "notes.txt").write_text("passed by")
     (photos / "wide.png").write_bytes(huge_png(100_000, 100_000))
+    (photos / "large.png").write_bytes(huge_png(9_000, 9_000))  # below the limit of Pillow, above ours
     os.truncate(photos / "cut.png", len(whole) // 2)
     with (photos / "long.jpg").open("wb") as file:
         file.truncate((64 << 20) + 1)
@@ -296,9 +297,10 @@ def test_d3_bad_files_are_listed_with_their_reason_and_stop_nothing(photos, made
     assert report.passed_by == 1
     assert found["empty.jpg"] == "the file is empty"
     assert "80,000,000" in found["wide.png"]
+    assert found["large.png"] == "9,000 x 9,000 pixels are more than 80,000,000"
     assert "bytes are more than" in found["long.jpg"]
     assert "not a readable JPEG" in found["text.png"]
-    assert set(found) == {"empty.jpg", "cut.png", "text.png", "vector.svg", "wide.png", "long.jpg"}
+    assert set(found) == {"empty.jpg", "cut.png", "text.png", "vector.svg", "wide.png", "large.png", "long.jpg"}
 
 
 def huge_png(width: int, height: int) -> bytes:
