@@ -3,7 +3,8 @@
 PHOTOS has a sub-folder for each class. The tool never sees them: the photos are copied into one folder under names that say
 nothing, and the person knows the class of each by its sha256. `mma start` serves the page, Chromium opens it, and the person
 names the classes, answers with the keyboard until there are enough models, asks for a training on pixels, goes on labeling,
-and waits until it ends. OUT gets the photos, the project, models.csv and screenshots.
+and waits until it ends. On a busy machine the person waits for models that are two rounds behind. OUT gets the photos, the
+project, models.csv and screenshots.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 
 import mma
 from mma.project import ModelRow, Project, open_project
+from mma.project.live import EVERY
 from mma.project.model_report import read_report
 from mma.project.simulate import LabeledPhotos, link_photos, read_labeled
 
@@ -111,6 +113,7 @@ def label_until_done(wanted: argparse.Namespace, photos: LabeledPhotos, page: An
     person.name_classes()
     while person.labels < wanted.labels or len(ready(project, "live")) < wanted.models:
         person.label()
+        wait_for(lambda: len(ready(project, "live")) >= person.labels // EVERY - 2, "a model")  # on a busy machine
     talk(f"{person.labels} labels, {len(ready(project, 'live'))} live models")
     person.ask_for_deep()
     for _ in range(20):
