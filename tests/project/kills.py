@@ -119,7 +119,7 @@ def kill_again_and_again(folder: Path, port: int, kills: int, seed: int, saved: 
         if not os.WIFSIGNALED(status):
             sys.exit("the server ended by itself")
         # It lives just long enough for some labels, whatever the speed of the machine.
-        long *= 1.1 if saved() < before + 12 else 0.95
+        long *= 1.1 if saved() < before + 6 else 0.9
     return fork(lambda: serve_project(folder, port))
 
 
