@@ -24,6 +24,7 @@ export class SetupView {
   title = "Classes";
   images = [];
   offers = [];
+  adding = Promise.resolve(); // kept when all names are sent
 
   constructor({ begin }) {
     this.begin = begin;
@@ -85,13 +86,18 @@ export class SetupView {
       h("button", { type: "button", class: "quiet", onclick: () => this.addAll(names) }, `Use these ${number(names.length)}`))));
   }
 
-  async add(name) {
+  /** Take a name. The field is free for the next one at once; names are sent one after the other, in their order. */
+  add(name) {
     const wanted = name.trim();
     if (!wanted) return;
-    if ((await change({ do: "add", name: wanted })) === null) return;
     this.field.value = "";
     this.field.focus();
-    announce(`${printable(wanted)} added. ${state.classes.length} classes.`);
+    this.adding = this.adding.then(() => this.make(wanted));
+  }
+
+  async make(name) {
+    if ((await change({ do: "add", name })) !== null) announce(`${printable(name)} added. ${state.classes.length} classes.`);
+    else if (!this.field.value) this.field.value = name; // to be mended
   }
 
   async addAll(names) {
