@@ -310,3 +310,21 @@ def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_pa
     shapes.settle(LiveWorker(open_project(project.folder), deep=False))
     assert project.models()[-1].state == "ready"
     assert len(project.labels()) == 20
+
+
+def test_the_page_shows_one_bar_for_features_however_many_models_come_meanwhile(made):
+    from mma.project.notes import end_note, note_features
+    from mma.web.news import read_news
+
+    project, _ = made
+    for done in (0, 100, 200):
+        note_features(project, "features", {"name": "features", "done": done, "total": 300})
+        project.put_model(1 + done // 100, kind="live", state="ready")
+    project.put_model(
+        9, kind="deep", state="training", about={"work": {"name": "deep training", "done": 1, "total": 8}}
+    )
+    note_features(project, "features", {"name": "features", "done": 299, "total": 300})
+    shown = [(each["name"], each["done"]) for each in read_news(project)["work"]]
+    assert shown == [("Computing features", 299), ("Training deeper", 1)]
+    end_note(project)
+    assert [each["name"] for each in read_news(project)["work"]] == ["Training deeper"]
