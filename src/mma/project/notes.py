@@ -1,4 +1,4 @@
-"""How far the features are, for the page: kept with the latest live model, or with the first one, which is to come. No torch."""
+"""How far the features are, for the page: kept with the latest live model, or with the first one, still to come. No torch."""
 
 from __future__ import annotations
 
