@@ -69,6 +69,17 @@ def test_every_tenth_label_makes_a_model_with_picks_and_reasons(made):
     assert {row["provenance"] for row in picks_of(project, 3)} <= {"query", "random"}
 
 
+def test_r10_a_backup_of_the_events_precedes_every_round(made):
+    project, kinds = made
+    worker = LiveWorker(project, deep=False)
+    shapes.settle(worker)
+    for labels in (10, 20):
+        shapes.answer_next(project, kinds, 10)
+        shapes.settle(worker)
+        backup = sorted(project.layout.backups.glob("round-*.jsonl"))[-1]
+        assert backup.read_bytes().count(b'"kind":"label"') == labels
+
+
 def test_a_model_s_folder_holds_labels_picks_report_and_a_model_that_predicts(made):
     project, kinds = made
     worker = LiveWorker(project, deep=False)
