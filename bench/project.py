@@ -31,7 +31,7 @@ from mma.project.index import is_audit_group
 from mma.rng import rng
 
 IMAGES, LABELS = 1_000_000, 300
-PHOTOS = ((10_000, 64, "64 x 64"), (3_000, 256, "256 x 192"), (150, 2_000, "2000 x 1500"))
+PHOTOS = ((30_000, 64, "64 x 64"), (3_000, 256, "256 x 192"), (150, 2_000, "2000 x 1500"))
 
 
 def section(threads: int) -> str:
@@ -70,9 +70,10 @@ def indexing() -> str:
     return "\n".join(lines)
 
 
-def in_process(*arguments: str) -> str:
+def in_process(*arguments: str, module: str = "bench.project") -> str:
+    """Measure one thing in a process of its own, and return what it prints."""
     # Not -m: the processes that index would import this file, too, which no command does.
-    command = [sys.executable, "-c", "from bench.project import main; main()", *arguments]
+    command = [sys.executable, "-c", f"from {module} import main; main()", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment(), cwd=ROOT)
     print(done.stdout.strip(), flush=True)
     return done.stdout

@@ -14,16 +14,46 @@ def picture_name(page: Any) -> str:
 
 
 def press_and_move_on(page: Any, key: str) -> str:
-    """Answer the picture on the screen with a key; return its name when the next one is there."""
+    """Answer the picture on the screen with a key; return its name when it is gone."""
     name = picture_name(page)
     page.keyboard.press(key)
-    page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=name)
+    wait_for_another(page, name)
     return name
 
 
-def saved_words(page: Any) -> str:
-    words: str = page.text_content("#saved")
-    return words
+def wait_for_another(page: Any, name: str) -> None:
+    """Wait until this picture is no longer on the screen."""
+    page.wait_for_function("before => document.querySelector('img.picture')?.alt !== before", arg=name)
+
+
+def wait_for_picture(page: Any, name: str) -> None:
+    """Wait until this picture is on the screen."""
+    page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=name)
+
+
+def loaded_pictures(page: Any) -> list[str]:
+    """Return the ids of the large pictures that the browser has loaded."""
+    found: list[str] = page.evaluate(
+        "performance.getEntriesByType('resource').filter(each => each.name.endsWith('/full')).map(each => each.name.split('/').at(-2))"
+    )
+    return found
+
+
+def wait_until_loaded(page: Any, count: int) -> None:
+    """Wait until so many large pictures were loaded: without a server there are no others."""
+    page.wait_for_function(
+        "count => performance.getEntriesByType('resource').filter(each => each.name.endsWith('/full')).length >= count",
+        arg=count,
+    )
+
+
+def open_view(page: Any, served: Any, view: str) -> None:
+    """Turn to a view, and wait until it shows what it asked the server for."""
+    page.goto(f"{served.url}#{view}")
+    page.wait_for_function("view => document.body.dataset.view === view", arg=view)
+    if view == "label":
+        picture_name(page)
+    page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
 
 
 def wait_until_saved(page: Any) -> None:

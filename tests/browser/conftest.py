@@ -18,6 +18,7 @@ from tests.web.conftest import start  # noqa: F401
 from tests.web.page import KEYS, write_image
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PATIENCE = 180_000  # milliseconds until a page that does not get there is given up; other programs may use every core
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
 
@@ -68,7 +69,7 @@ class Served:
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.thread.join(20)
+        self.thread.join(PATIENCE / 1000)
         self.socket.close()
 
 
@@ -95,7 +96,7 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     def watch(page: Any) -> Any:
         page.on("pageerror", lambda error: problems.append(f"error: {error}"))
         page.on("console", lambda message: problems.append(message.text) if "Security Policy" in message.text else None)
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE)
         return page
 
     def open_at(address: str, context: Any = None, view: str = "", **options: Any) -> Any:

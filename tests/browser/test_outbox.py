@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-import socket
 
-from tests.browser.acts import count_events, picture_name, press_and_move_on, stored, wait_for_words, wait_until_saved
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+from tests.browser.acts import (
+    count_events,
+    open_view,
+    picture_name,
+    press_and_move_on,
+    stored,
+    wait_for_picture,
+    wait_for_words,
+    wait_until_loaded,
+    wait_until_saved,
+)
+from tests.web.page import free_port
 
 
 def press(page, key: str) -> str:
@@ -26,11 +30,11 @@ def test_r2_the_server_is_killed_and_restarted_while_a_browser_labels(make_proje
     server = start(project.folder, port)
     page = open_page(server.door)
     given = {press_and_move_on(page, "1"): 0 for _ in range(3)}
+    wait_until_loaded(page, 9)  # six more pictures than were answered
     server.stop(kill=True)
     given |= {press_and_move_on(page, "2"): 1 for _ in range(6)}
     wait_for_words(page, "Offline, ")
-    waiting = page.text_content("#saved")
-    assert "labels waiting" in waiting
+    wait_for_words(page, "labels waiting")
     start(project.folder, port)
     wait_until_saved(page)
     given |= {press_and_move_on(page, "1"): 0 for _ in range(6)}
@@ -46,6 +50,7 @@ def test_r2_labels_given_offline_survive_a_closed_tab(make_project, serve_projec
     context = page.context
     given = {press_and_move_on(page, "1"): 0}
     wait_until_saved(page)
+    wait_until_loaded(page, 9)
     context.set_offline(True)
     given |= {press_and_move_on(page, "2"): 1 for _ in range(3)}
     wait_for_words(page, "Offline, 3 labels waiting")
@@ -63,9 +68,11 @@ def test_r2_offline_and_online_again_needs_no_hand(make_project, serve_project, 
     page = open_page(serve_project(project).door)
     press_and_move_on(page, "1")
     wait_until_saved(page)
+    wait_until_loaded(page, 9)
     page.context.set_offline(True)
-    press_and_move_on(page, "1")
+    wrong = press_and_move_on(page, "1")
     page.keyboard.press("u")
+    wait_for_picture(page, wrong)
     press_and_move_on(page, "2")
     wait_for_words(page, "3 labels waiting")
     page.context.set_offline(False)
@@ -88,6 +95,8 @@ def test_r2_two_tabs_share_the_work_and_nothing_is_doubled(make_project, serve_p
         given |= {first: 0, second: 1}
     wait_until_saved(one)
     wait_until_saved(other)
+    wait_until_loaded(one, 10)  # two more pictures than were answered
+    wait_until_loaded(other, 10)
     one.context.set_offline(True)
     given |= {press_and_move_on(one, "1"): 0, press_and_move_on(other, "2"): 1}
     wait_for_words(one, "2 labels waiting")
@@ -114,8 +123,8 @@ def test_r2_an_answer_whose_reply_is_lost_is_sent_again_and_stored_once(make_pro
 
     page.route("**/api/answers", lose_reply)
     name = press_and_move_on(page, "1")
-    wait_for_words(page, "1 label waiting")
     wait_until_saved(page)
+    assert len(lost) == 2
     assert lost[0] == lost[1]
     assert stored(project) == {name: 0}
     assert count_events(project) == 1
@@ -167,6 +176,26 @@ def test_r2_a_label_that_is_refused_for_good_is_shown_and_lets_the_others_pass(m
     wait_until_saved(page)
 
 
+def test_r2_a_full_disk_is_named_and_the_label_is_saved_when_there_is_room(
+    make_project, serve_project, open_page, monkeypatch
+):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+
+    def full(answer) -> None:
+        raise ValueError("cannot write to labels.jsonl: No space left on device.") from OSError(28, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(project, "answer", full)
+        name = press_and_move_on(page, "2")
+        wait_for_words(page, "The server cannot save, 1 label waiting")
+        page.click("#saved button")
+        page.wait_for_selector("dialog >> text=No space left on device")
+        page.click("dialog >> text=Good")
+    wait_until_saved(page)
+    assert stored(project) == {name: 1}
+
+
 def test_r2_a_page_without_its_key_says_so_and_keeps_the_labels(make_project, serve_project, open_page):
     project = make_project()
     page = open_page(serve_project(project).door)
@@ -205,7 +234,7 @@ def test_s9_the_page_asks_nobody_but_its_own_server(make_project, serve_project,
     context.on("request", lambda request: asked.append(request.url))
     page = open_page(served.door, context)
     for view in ("grid", "review", "results", "classes", "label"):
-        page.goto(f"{served.url}#{view}")
+        open_view(page, served, view)
     press_and_move_on(page, "1")
     wait_until_saved(page)
     context.close()

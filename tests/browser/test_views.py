@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from mma.project import Answer, Pick, Project, create_project
-from tests.browser.acts import picture_name, press_and_move_on, stored, wait_until_saved
+from tests.browser.acts import open_view, picture_name, press_and_move_on, stored, wait_for_picture, wait_until_saved
 from tests.browser.conftest import PHONE
 from tests.web.page import write_image
 
@@ -23,11 +22,6 @@ HOSTILE = (
     "عربى عربى",
     "W" * 100,
 )
-
-
-def open_view(page: Any, served: Any, view: str) -> None:
-    page.goto(f"{served.url}#{view}")
-    page.wait_for_function("view => document.body.dataset.view === view", arg=view)
 
 
 def propose(project: Project, class_id: int = 0) -> None:
@@ -105,7 +99,7 @@ def test_a_label_is_corrected_from_the_review(make_project, serve_project, open_
     wait_until_saved(page)
     open_view(page, served, "review")
     page.click(".past-tile")
-    page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=wrong)
+    wait_for_picture(page, wrong)
     press_and_move_on(page, "2")
     wait_until_saved(page)
     assert stored(project) == {wrong: 1}
@@ -137,7 +131,6 @@ def test_s5_hostile_names_are_text_in_every_view(hostile: Project, serve_project
     shown = [press_and_move_on(page, "1") for _ in range(3)]
     for view in VIEWS:
         open_view(page, served, view)
-        page.wait_for_timeout(150)
         assert HOSTILE[0] in page.text_content("body")
         assert page.locator("main script, main i, [onerror], [onmouseover]").count() == 0
     wait_until_saved(page)
@@ -187,8 +180,7 @@ def test_axe_finds_nothing_serious_in_any_view(make_project, serve_project, open
             page.wait_for_selector("dialog[open]")
         else:
             open_view(page, served, view)
-            page.wait_for_timeout(250)
-        violations = Axe().run(page).response["violations"]
+            violations = Axe().run(page).response["violations"]
         found += [
             f"{view}: {each['id']} {each['nodes'][0]['html']}"
             for each in violations
@@ -223,7 +215,6 @@ def test_every_view_fits_the_screen_also_with_long_and_turned_names(hostile: Pro
     page = open_page(served.door, viewport=size, has_touch=size is PHONE)
     for view in VIEWS:
         open_view(page, served, view)
-        page.wait_for_timeout(150)
         assert not page.evaluate(OVERFLOW), view
 
 
@@ -232,7 +223,6 @@ def test_on_a_phone_nothing_lies_on_top_of_something_else(make_project, serve_pr
     page = open_page(served.door, viewport=PHONE, has_touch=True)
     for view in VIEWS:
         open_view(page, served, view)
-        page.wait_for_timeout(250)
         parts = [page.locator(name).bounding_box() for name in (".bar", "main > *", ".panel")]
         rows = [box.bounding_box() for box in page.locator("main > * > *:visible").all()]
         for above, below in [*pairwise(parts), *pairwise(rows)]:

@@ -103,7 +103,7 @@ def test_a_server_that_sends_another_range_is_not_believed(serve, tmp_path):
     assert (tmp_path / "data.bin.part").read_bytes() == CONTENT[:1_000]
 
 
-def test_a_wrong_file_of_the_right_length_is_deleted_and_both_hashes_named(serve, tmp_path):
+def test_d2_a_wrong_file_of_the_right_length_is_deleted_and_both_hashes_named(serve, tmp_path):
     wrong = bytes(reversed(CONTENT))
     server = serve(content=wrong)
     with pytest.raises(ValueError, match="did not send the official file") as error:
@@ -121,7 +121,7 @@ def test_a_part_of_another_file_is_found_out_by_the_hash(serve, tmp_path):
     assert fetch(original(server), tmp_path).read_bytes() == CONTENT
 
 
-def test_a_file_that_is_too_long_is_not_kept(serve, tmp_path):
+def test_d2_a_file_that_is_too_long_is_not_kept(serve, tmp_path):
     with pytest.raises(ValueError, match="sends more than"):
         fetch(original(serve(content=CONTENT + b"more")), tmp_path)
     assert not (tmp_path / "data.bin").exists()

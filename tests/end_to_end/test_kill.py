@@ -39,7 +39,7 @@ KILL = Path(__file__).with_name("kill.py")
         ),
     ],
 )
-def test_a_run_killed_again_and_again_ends_byte_equal(new_run, digits, contents, settings, mode):
+def test_r7_a_run_killed_again_and_again_ends_byte_equal(new_run, digits, contents, settings, mode):
     kill_and_compare(
         new_run("whole", *LONGER, *settings), new_run("killed", *LONGER, *settings), mode, digits, contents
     )

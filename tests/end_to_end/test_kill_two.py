@@ -39,7 +39,7 @@ def killed(run: Run, kills: int) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
-def test_a_run_whose_processes_are_killed_in_turn_ends_byte_equal(whole, settings, tmp_path, contents):
+def test_r7_a_run_whose_processes_are_killed_in_turn_ends_byte_equal(whole, settings, tmp_path, contents):
     run = Run.create(tmp_path / "killed", settings)
     assert min(killed(run, 6)) >= 2, "too few kills: make the run longer"
     assert run.status() == "done"

@@ -42,7 +42,7 @@ def test_a_cut_copy_is_damaged(data_folder):
         Lite0().load()
 
 
-def test_a_package_with_another_file_is_refused_by_its_hash_and_never_read(tmp_path, monkeypatch):
+def test_d1_a_package_with_another_file_is_refused_by_its_hash_and_never_read(tmp_path, monkeypatch):
     package = tmp_path / "other_package"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('nothing of the package may run')")

@@ -84,7 +84,7 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(run, tmp_path):
         export(model, model, ["safetensors"])
 
 
-def test_an_export_that_does_not_agree_leaves_nothing_behind(run, tmp_path, monkeypatch):
+def test_d6_an_export_that_does_not_agree_leaves_nothing_behind(run, tmp_path, monkeypatch):
     wrong = onnx.load_from_string(mma_onnx(mma.load(run.folder)))
     for tensor in wrong.graph.initializer:
         if tensor.name.endswith("head.bias"):

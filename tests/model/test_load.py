@@ -110,7 +110,7 @@ def change_tensors(folder: Path, change) -> None:
     change_json(folder, sha256=hashlib.sha256(data).hexdigest())
 
 
-def test_a_flipped_bit_is_found_by_the_hash(pixels, tmp_path):
+def test_d1_a_flipped_bit_is_found_by_the_hash(pixels, tmp_path):
     folder = pixels().save(tmp_path / "m")
     data = bytearray((folder / "model.safetensors").read_bytes())
     data[-1] ^= 1
@@ -129,7 +129,7 @@ def test_a_flipped_bit_is_found_by_the_hash(pixels, tmp_path):
         (lambda t: t["network/head.bias"].fill_(float("nan")), "not finite, in network/head.bias"),
     ],
 )
-def test_tensors_that_do_not_fit_the_network_are_refused_by_name(pixels, tmp_path, change, message):
+def test_d1_tensors_that_do_not_fit_the_network_are_refused_by_name(pixels, tmp_path, change, message):
     folder = pixels().save(tmp_path / "m")
     change_tensors(folder, change)
     with pytest.raises(ValueError, match=message):

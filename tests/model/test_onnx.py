@@ -74,7 +74,7 @@ def test_many_images_of_one_size_go_in_at_once(heads, pixels, tmp_path, scene):
         assert np.abs(found - in_float32(model).predict(batch).probs).max() <= TOLERANCE
 
 
-def test_the_file_is_one_file_that_says_what_it_is(pixels, tmp_path):
+def test_d6_the_file_is_one_file_that_says_what_it_is(pixels, tmp_path):
     proto = onnx.load(write(pixels(), tmp_path))
     about = {each.key: each.value for each in proto.metadata_props}
     assert json.loads(about["mma"])["classes"] == list(pixels().classes)
@@ -88,7 +88,7 @@ def test_the_file_is_one_file_that_says_what_it_is(pixels, tmp_path):
     assert onnx_bytes(pixels()) == onnx_bytes(pixels())
 
 
-def test_a_file_that_computes_something_else_is_refused(pixels, tmp_path):
+def test_d6_a_file_that_computes_something_else_is_refused(pixels, tmp_path):
     with pytest.raises(ValueError, match="computes other probabilities than the model, by up to"):
         compare(write(pixels(seed=1), tmp_path), pixels(seed=2), borrowed_images())
 

@@ -38,7 +38,7 @@ def test_every_file_has_a_row_and_bad_ones_say_why(pixels, folder, tmp_path):
     found = predict_folder(model, folder, tmp_path / "out.csv")
     rows = {row["file"]: row for row in read_csv(tmp_path / "out.csv")}
     assert len(rows) == found.files == 15
-    assert "truncated" in rows["'-broken.jpg"]["problem"]
+    assert "cut short" in rows["'-broken.jpg"]["problem"]
     assert rows["away"]["problem"] == "links to folders are not followed"
     assert rows["away"]["label"] == rows["away"]["confidence"] == ""
     assert found.bad == 2

@@ -95,7 +95,7 @@ def test_bad_files_are_listed_and_the_others_are_predicted(pixels, photo_files, 
     empty.touch()
     found = pixels().predict([bad, photo_files["small.png"], text, str(empty), missing])
     assert [each.file for each in found.bad] == [str(bad), str(text), str(empty), str(missing)]
-    assert "truncated" in found.bad[0].reason
+    assert "cut short" in found.bad[0].reason
     assert [label is None for label in found.labels] == [True, False, True, True, True]
     assert np.isnan(found.probs[0]).all()
     assert np.isfinite(found.probs[1]).all()

@@ -29,8 +29,8 @@ def ordinary_user() -> str | None:
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """Start a server; yield its URL."""
+def server(*, fsync: bool = False) -> Iterator[str]:
+    """Start a server; yield its URL. Most tests kill its clients, never the server or the machine: they need no fsync."""
     place, user = binaries(), ordinary_user()
     assert place is not None, MISSING
     # The path of a socket has at most 107 characters, and a TMPDIR may be longer.
@@ -41,7 +41,7 @@ def server() -> Iterator[str]:
         run = {"user": user, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         initdb = [place / "initdb", "-D", folder / "data", "-U", "mma", "-A", "trust", "--no-sync", "-E", "UTF8"]
         subprocess.run([*initdb, "--locale=C"], check=True, **run)
-        options = f"-k {folder} -c listen_addresses='' -c max_connections=200 -c fsync=off"  # clients are killed here, never the server
+        options = f"-k {folder} -c listen_addresses='' -c max_connections=200 -c fsync={'on' if fsync else 'off'}"
         control = [place / "pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log"]
         subprocess.run([*control, "-o", options, "start"], check=True, **run)
         try:

@@ -23,7 +23,7 @@ def made(photos):
 
 def wait_for(condition) -> None:
     """Wait until something is so; a test that waits in vain is ended by its own assertion."""
-    for _ in range(3_000):
+    for _ in range(18_000):
         if condition():
             return
         time.sleep(0.01)
@@ -50,7 +50,7 @@ def test_an_index_that_is_interrupted_goes_on_at_the_next_start(made, monkeypatc
     def advance(done, total):
         if done == 8:
             reached.set()
-            closed.wait(60)
+            closed.wait(180)
 
     def join_index(thread, *arguments):
         if thread.name == "index":
@@ -60,7 +60,7 @@ def test_an_index_that_is_interrupted_goes_on_at_the_next_start(made, monkeypatc
     monkeypatch.setattr(threading.Thread, "join", join_index)
     reports = []
     with indexing(made, reports.append, pytest.fail, advance):
-        reached.wait(60)
+        reached.wait(180)
     assert reports == []
     assert made.counts().images == 12  # the batch under way is stored
     assert made.index().images == 20

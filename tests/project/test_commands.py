@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -321,3 +324,15 @@ def test_a_full_database_is_a_sentence(made, label):
     events = made.events()
     assert events[: len(before)] == before
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no groups of processes")
+def test_ctrl_c_at_the_terminal_stops_page_and_training_without_a_traceback(photos):
+    """A terminal sends Ctrl-C to everything that was started from it, also to the training process."""
+    command = [sys.executable, "-m", "mma", "start", str(photos), "--classes", "a,b", "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        assert any("the page is at" in line for line in process.stderr)
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.stderr.read()
+    assert (process.returncode, rest) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import replace
 
@@ -132,6 +133,24 @@ def test_stopped_and_started_again_it_ends_as_if_it_had_not_stopped(made, tmp_pa
     again = train_deep(project)
     assert again.number == whole.number + 1
     assert {name: (model_folder(project.folder, again.number) / name).read_bytes() for name in files} == expected
+
+
+def test_a_deep_training_that_begins_during_a_live_round_has_a_number_of_its_own(made, monkeypatch):
+    project, _ = made
+    worker = LiveWorker(project, deep=False)
+    rounds = importlib.import_module("mma.project.live").live_round
+
+    def round_and_deep(*arguments, **named):
+        assert train_deep(project, config=short(), stop=lambda: True) is None  # begins, and is stopped
+        return rounds(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mma.project.live.live_round", round_and_deep)
+        shapes.settle(worker)
+    kinds = {row.number: (row.kind, row.state) for row in project.models()}
+    assert kinds == {1: ("live", "ready"), 2: ("deep", "training")}
+    assert train_deep(project).number == 2
+    assert latest_report(project.folder, "live").number == 1
 
 
 def test_the_live_worker_compares_the_deep_model_and_says_which_serves(made):

@@ -69,6 +69,17 @@ def test_every_tenth_label_makes_a_model_with_picks_and_reasons(made):
     assert {row["provenance"] for row in picks_of(project, 3)} <= {"query", "random"}
 
 
+def test_r10_a_backup_of_the_events_precedes_every_round(made):
+    project, kinds = made
+    worker = LiveWorker(project, deep=False)
+    shapes.settle(worker)
+    for labels in (10, 20):
+        shapes.answer_next(project, kinds, 10)
+        shapes.settle(worker)
+        backup = sorted(project.layout.backups.glob("round-*.jsonl"))[-1]
+        assert backup.read_bytes().count(b'"kind":"label"') == labels
+
+
 def test_a_model_s_folder_holds_labels_picks_report_and_a_model_that_predicts(made):
     project, kinds = made
     worker = LiveWorker(project, deep=False)
@@ -310,3 +321,21 @@ def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_pa
     shapes.settle(LiveWorker(open_project(project.folder), deep=False))
     assert project.models()[-1].state == "ready"
     assert len(project.labels()) == 20
+
+
+def test_the_page_shows_one_bar_for_features_however_many_models_come_meanwhile(made):
+    from mma.project.notes import end_note, note_features
+    from mma.web.news import read_news
+
+    project, _ = made
+    for done in (0, 100, 200):
+        note_features(project, "features", {"name": "features", "done": done, "total": 300})
+        project.put_model(1 + done // 100, kind="live", state="ready")
+    project.put_model(
+        9, kind="deep", state="training", about={"work": {"name": "deep training", "done": 1, "total": 8}}
+    )
+    note_features(project, "features", {"name": "features", "done": 299, "total": 300})
+    shown = [(each["name"], each["done"]) for each in read_news(project)["work"]]
+    assert shown == [("Computing features", 299), ("Training deeper", 1)]
+    end_note(project)
+    assert [each["name"] for each in read_news(project)["work"]] == ["Training deeper"]

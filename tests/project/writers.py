@@ -63,7 +63,7 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     from postgres import server
 
-    with tempfile.TemporaryDirectory() as folder, server() if postgres else nullcontext() as url:
+    with tempfile.TemporaryDirectory() as folder, server(fsync=True) if postgres else nullcontext() as url:
         begin = time.monotonic()
         failed, stored = run(Path(folder), writers, labels, url)
     took = time.monotonic() - begin

@@ -502,7 +502,12 @@ def test_two_processes_cannot_train_one_run(new_run, digits):
         go(run, digits)
 
 
-def test_a_full_disk_stops_clearly_and_loses_nothing(new_run, digits, contents, monkeypatch):
+@pytest.mark.parametrize(
+    ("code", "why"), [(28, "No space left on device"), (30, "Read-only file system")], ids=["full", "read-only"]
+)
+def test_r7_a_full_or_read_only_disk_stops_clearly_and_loses_nothing(
+    new_run, digits, contents, monkeypatch, code: int, why: str
+):
     import os
 
     whole, run = new_run("whole"), new_run("full")
@@ -512,11 +517,11 @@ def test_a_full_disk_stops_clearly_and_loses_nothing(new_run, digits, contents, 
     def full(handle):
         calls.append(handle)
         if len(calls) == 14:
-            raise OSError(28, "No space left on device")
+            raise OSError(code, why)
         real(handle)
 
     monkeypatch.setattr("mma.files.os.fsync", full)
-    with pytest.raises(ValueError, match=r"No space left on device.*mma train"):
+    with pytest.raises(ValueError, match=rf"{why}.*mma train"):
         go(run, digits)
     monkeypatch.undo()
     go(run, digits)

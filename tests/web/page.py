@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Coroutine
@@ -21,6 +23,7 @@ T = TypeVar("T")
 
 PORT = 8642
 OURS = f"http://127.0.0.1:{PORT}"
+PATIENCE = 180  # seconds until something that must happen is given up; other programs may use every core
 KEYS = Keys("T" * 43, "S" * 43)
 
 SERVER = """
@@ -40,6 +43,18 @@ def write_image(path: Path, number: int, side: int = 48) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(blocks).resize((side, side), Image.Resampling.NEAREST).save(path)
     return path
+
+
+def free_port() -> int:
+    """Return a port that no program listens at and that the system gives to no connection by itself.
+
+    A server that is killed and started again must find it free: a port of the system's own range may be taken meanwhile.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)  # not `random`, whose seed is the same in parallel test runs
+        with socket.socket() as found:
+            if found.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
@@ -75,4 +90,4 @@ class Running:
     def stop(self, *, kill: bool = False) -> str:
         """End the server and return everything it wrote."""
         self.process.kill() if kill else self.process.terminate()
-        return self.line + self.process.communicate(timeout=20)[0]
+        return self.line + self.process.communicate(timeout=PATIENCE)[0]

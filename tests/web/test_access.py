@@ -22,7 +22,7 @@ from mma.web import keys as key_file
 from mma.web.app import ROUTES
 from mma.web.keys import new_keys
 from mma.web.server import allowed_hosts, check_address, serve
-from tests.web.page import KEYS, OURS, PORT, Running
+from tests.web.page import KEYS, OURS, PATIENCE, PORT, Running
 
 FOREIGN = [
     "http://evil.com",
@@ -57,7 +57,7 @@ def test_s1_loopback_needs_no_option(host):
 
 def test_s1_the_server_listens_on_loopback_alone(project: Project, start: Callable[..., Running]):
     server = start(project.folder)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE):
         pass
     listening = Path("/proc/net/tcp")
     if not listening.exists():
@@ -139,7 +139,7 @@ def test_s2_the_token_is_in_no_argument_log_or_traceback(
     server = start(project.folder)
     token = server.token
     base = f"http://127.0.0.1:{server.port}"
-    with httpx.Client(base_url=base) as browser:
+    with httpx.Client(base_url=base, timeout=PATIENCE) as browser:
         browser.get(f"/?token={token}")
         with (
             closing(sqlite3.connect(project.layout.database)) as database,
@@ -149,7 +149,7 @@ def test_s2_the_token_is_in_no_argument_log_or_traceback(
         failed = browser.get("/api/state")
         browser.get(f"/?token={token}&token={token}")
         browser.get(f"/api/state?token={token}")
-        httpx.get(f"{base}/?token={token}x")
+        httpx.get(f"{base}/?token={token}x", timeout=PATIENCE)
     arguments = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().decode()
     written = server.stop()
     assert failed.status_code == 500

@@ -7,7 +7,6 @@ import io
 import os
 import re
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
@@ -21,11 +20,11 @@ from starlette.testclient import TestClient
 from mma.project import Project, create_project
 from mma.web.app import ROUTES
 from mma.web.images import Pictures
-from tests.web.page import KEYS, Running, run_apart, write_image
+from tests.web.page import KEYS, PATIENCE, Running, run_apart, write_image
 
 STATIC = resources.files("mma.web") / "static"
 FILES = {each.name: each.read_text("utf-8") for each in STATIC.iterdir()}
-HEADER_SECONDS = 0.5
+HEADER_SECONDS = 5.0  # long enough for a browser on a busy machine
 
 
 def test_s5_every_answer_carries_the_policy(client: TestClient, stranger: TestClient, project: Project):
@@ -205,7 +204,7 @@ def test_s8_what_is_too_long_is_refused(client: TestClient):
 
 def say(port: int, data: bytes) -> socket.socket:
     """Connect, send a part of a request, and wait."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     connection.sendall(data)
     return connection
 
@@ -220,7 +219,7 @@ def is_closed(connection: socket.socket) -> bool:
 def test_s8_slow_clients_do_not_stop_the_others(project: Project, start: Callable[..., Running]):
     server = start(project.folder, header_seconds=HEADER_SECONDS, max_connections=20)
     slow = [say(server.port, b"GET / HTTP/1.1\r\nHost: x") for _ in range(60)]
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=10) as browser:
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE) as browser:
         browser.get(f"/?token={server.token}")
         assert browser.get("/api/state").status_code == 200
         assert all(is_closed(each) for each in slow)
@@ -230,7 +229,7 @@ def test_s8_slow_clients_do_not_stop_the_others(project: Project, start: Callabl
 
 
 def test_s8_a_head_that_never_ends_is_cut_off(project: Project, start: Callable[..., Running]):
-    server = start(project.folder, header_seconds=30)
+    server = start(project.folder, header_seconds=PATIENCE)
     with say(server.port, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 4_000) as connection:
         answer = connection.recv(100)
     assert answer.startswith(b"HTTP/1.1 400")
@@ -241,7 +240,7 @@ def test_s8_a_body_that_comes_too_slowly_is_given_up(guard, project: Project):
     sent: list[dict] = []
 
     async def receive():
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
 
     async def send(message):
         sent.append(message)
@@ -250,10 +249,8 @@ def test_s8_a_body_that_comes_too_slowly_is_given_up(guard, project: Project):
     headers |= {"content-type": "application/json", "cookie": f"mma-8642={KEYS.session}"}
     scope = {"type": "http", "method": "POST", "path": "/api/next", "raw_path": b"/api/next", "query_string": b""}
     scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
-    begin = time.monotonic()
-    run_apart(guard(scope, receive, send))
+    run_apart(asyncio.wait_for(guard(scope, receive, send), PATIENCE))
     assert sent[0]["status"] == 408
-    assert time.monotonic() - begin < 20
 
 
 WATCHED = """
@@ -274,7 +271,7 @@ def test_s9_the_server_asks_nobody_anything(project: Project, start: Callable[..
     server = start(project.folder)
     base = f"http://127.0.0.1:{server.port}"
     headers = {"origin": base, "x-mma": project.settings.id}
-    with httpx.Client(base_url=base, headers=headers) as browser:
+    with httpx.Client(base_url=base, headers=headers, timeout=PATIENCE) as browser:
         browser.get(f"/?token={server.token}")
         items = browser.post("/api/next", json={"by": "anna", "n": 3}).json()["items"]
         assert browser.get(f"/images/{items[0]['image']}/full").status_code == 200

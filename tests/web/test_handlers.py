@@ -23,7 +23,7 @@ from mma.web.history import labeled_images, recent_answers
 from mma.web.news import Newsroom, read_news
 from mma.web.review import likely_mistakes
 from mma.web.setup import Setup
-from tests.web.page import run_apart, write_image
+from tests.web.page import PATIENCE, run_apart, write_image
 
 
 def label(project: Project, image: str, class_id: int = 0, by: str = "anna", **rest) -> str:
@@ -276,7 +276,7 @@ def test_news_come_at_once_and_again_after_a_change(project: Project):
         assert room.streams == 0
         return found
 
-    assert run_apart(asyncio.wait_for(listen(), 30)) == [0, 1]
+    assert run_apart(asyncio.wait_for(listen(), PATIENCE)) == [0, 1]
 
 
 def test_results_say_how_the_project_stands_before_there_is_a_model(client: TestClient, project: Project):

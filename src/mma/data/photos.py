@@ -94,17 +94,18 @@ def unscaled_photo(image: Image.Image, enough: int) -> NDArray[np.uint8]:
     return np.array(_upright(image, enough, "RGB"), np.uint8)
 
 
-def read_small_photo(root: Path, name: str, enough: int) -> tuple[Image.Image, tuple[int, int], str]:
-    """Decode one image small and grey, to look at it rather than to train on it.
+def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int, int]]:
+    """Return an opened image small and grey, to look at it rather than to train on it, and the size of the whole image.
 
-    Return it with the width and height of the whole image, upright, and the sha256 of its file.
+    Both are upright. A JPEG's colours are not decoded, and of a large one no more than `enough` pixels on each side need.
     """
-    with open_photo(root, name) as (image, key):
-        _check_pixels(image)
-        width, height = image.size
-        turned = image.getexif().get(ORIENTATION, 1) >= 5
-        image.draft("L", (enough, enough))  # a JPEG's colours need not be decoded
-        return _upright(image, enough, "L"), (height, width) if turned else (width, height), key.tobytes().hex()
+    _check_pixels(image)
+    width, height = image.size
+    turn = image.getexif().get(ORIENTATION, 1)
+    image.draft("L", (enough, enough))
+    if turn != 1:
+        ImageOps.exif_transpose(image, in_place=True)
+    return _flat(image, "L"), (height, width) if turn >= 5 else (width, height)
 
 
 @contextmanager
@@ -141,9 +142,18 @@ def _check_pixels(image: Image.Image) -> None:
 
 def check_file(path: Path, root: Path) -> None:
     """Refuse what must not even be opened: anything outside the folder, pipes, devices, files of absurd length."""
-    if not os.path.realpath(path, strict=True).startswith(os.path.join(root, "")):
+    check_inside(path, root)
+    check_kind(os.stat(path))
+
+
+def check_inside(path: Path | str, root: Path | str) -> None:
+    """Refuse a file or folder whose path leads out of `root`, which must be resolved."""
+    if not os.path.join(os.path.realpath(path, strict=True), "").startswith(os.path.join(root, "")):
         raise ValueError("it is a link that leads out of the folder")
-    about = os.stat(path)
+
+
+def check_kind(about: os.stat_result) -> None:
+    """Refuse pipes, devices, empty files and files of absurd length."""
     if not stat.S_ISREG(about.st_mode):
         raise ValueError("it is not a regular file")
     if about.st_size == 0:
@@ -183,4 +193,8 @@ def explain_bad_file(error: Exception) -> str:
         return f"it has more than {MAX_PIXELS:,} pixels"
     if isinstance(error, FileNotFoundError):
         return "it is a link that leads nowhere"
+    if isinstance(error, PermissionError):
+        return "it may not be read"
+    if "truncated" in str(error).lower():  # Pillow has several ways to say so
+        return "the file is cut short"
     return printable(str(error))[:200] or type(error).__name__

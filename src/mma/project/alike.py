@@ -22,8 +22,11 @@ class Alike:
     def add(self, image: str, phash: str) -> None:
         """Begin a group with this image."""
         value = int(phash, 16)
+        self._add(image, value, _bands(value))
+
+    def _add(self, image: str, value: int, bands: list[int]) -> None:
         self._exact.setdefault(value, image)
-        for table, band in zip(self._bands, _bands(value), strict=True):
+        for table, band in zip(self._bands, bands, strict=True):
             table[band].append((value, image))
 
     def group(self, image: str, phash: str) -> str:
@@ -31,15 +34,16 @@ class Alike:
         value = int(phash, 16)
         if value in self._exact:
             return self._exact[value]
+        bands = _bands(value)
         near = [
-            ((value ^ other).bit_count(), first)
-            for table, band in zip(self._bands, _bands(value), strict=True)
+            (bits, first)
+            for table, band in zip(self._bands, bands, strict=True)
             for other, first in table.get(band, ())
-            if (value ^ other).bit_count() <= DISTANCE
+            if (bits := (value ^ other).bit_count()) <= DISTANCE
         ]
         if near:
             return min(near)[1]
-        self.add(image, phash)
+        self._add(image, value, bands)
         return image
 
 

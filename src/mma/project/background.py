@@ -71,7 +71,8 @@ def worker(project: Project, say: Say, command: Sequence[str] = LIVE) -> Iterato
 def _keep_running(command: Sequence[str], say: Say, stop: threading.Event) -> None:
     pauses = iter(PAUSES)
     while not stop.is_set():
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        # A session of its own: Ctrl-C at the terminal is for us, and we end it in order.
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         while process.poll() is None and not stop.wait(0.2):
             pass
         if stop.is_set():

@@ -140,7 +140,8 @@ def change_settings(project: Project, **values: Any) -> Project:
 def _check_moved(project: Project, images: Path) -> None:
     place, root = printable(str(images)), printable(str(project.root))
     if not images.is_dir():
-        raise ValueError(f"there is no folder {place}. Give the folder where the images are now.")
+        folder = printable(str(project.folder))
+        raise ValueError(f"there is no folder {place}. If its images were moved:  mma start FOLDER --project {folder}")
     if project.root.is_dir():
         raise ValueError(
             f"{printable(str(project.folder))} is the project of {root}, and those images are still there. "
@@ -167,6 +168,8 @@ def file_key(root: Path, name: str) -> str | None:
 def check_images(images: Path, folder: Path) -> int:
     """Count the files that may be images. Refuse a folder without any, and a project inside the images."""
     place = printable(str(images))
+    if images.is_file():
+        raise ValueError(f"{place} is a file. Give the folder it lies in:  mma start {printable(str(images.parent))}")
     if not images.is_dir():
         raise ValueError(f"there is no folder {place}. Give a folder of images:  mma start FOLDER")
     if not os.access(images, os.R_OK | os.X_OK):

@@ -105,8 +105,7 @@ def begin_task(project: Project, config: Config) -> DeepTask:
     pool = [image for image in everything.values() if not image.audit and image.id not in left_out]
     audited = [everything[image] for image in training.audit if image in everything]
     config = settings_for(config, len(training.train), project.settings.seed)
-    models = project.models()
-    number = models[-1].number + 1 if models else 1
+    number = take_number(project, labels.seq)
     about = {"seq": labels.seq, "audit": len(audited), "config": config.model_dump(mode="json")}
 
     def fill(place: Path) -> None:
@@ -118,6 +117,13 @@ def begin_task(project: Project, config: Config) -> DeepTask:
     folder = model_folder(project.folder, number)
     create_atomically(folder, fill)
     return DeepTask(number, folder, training, [*pool, *audited], len(audited), config)
+
+
+def take_number(project: Project, seq: int) -> int:
+    """Take the number of a new deep model, so that no live one gets it. One that was taken and not used is taken again."""
+    taken = [row.number for row in project.models() if row.kind == "deep" and row.state == "training"]
+    number = taken[-1] if taken else None
+    return project.put_model(number, kind="deep", seq=seq, state="training", message="reading photos").number
 
 
 def settings_for(config: Config, labels: int, seed: int) -> Config:

@@ -74,7 +74,9 @@ class DeepProcess:
             self.fail("it died twice")
             return
         folder = str(self.project.folder)
-        self.process = subprocess.Popen([sys.executable, "-m", "mma.project.deep", folder], stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "mma.project.deep", folder]
+        # A session of its own: Ctrl-C at the terminal is for whoever started it, who ends it in order.
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def finish(self, code: int) -> bool:
         """Take note of how it ended."""

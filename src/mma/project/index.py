@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
         raise ValueError(
             f"{printable(str(root))} is empty, and there were {len(known):,} files. Is its disk connected? Nothing was changed."
         )
-    stamps = {name: _stamp(root / name) for name in names}
+    stamps = {name: _stamp(os.path.join(root, name)) for name in names}
     fresh = [name for name in names if name not in known or (known[name].size, known[name].mtime) != stamps[name]]
     indexer = _Indexer(store, settings, stamps, {path: row.image for path, row in known.items()})
     indexer.total = len(fresh)
@@ -73,9 +74,9 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
     return _report(store, before, bad, passed_by)
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: str) -> Stamp:
     try:
-        about = path.stat()
+        about = os.stat(path)
     except OSError:  # a broken link, or no permission: looking at the file says which
         return -1, -1
     return about.st_size, about.st_mtime_ns
@@ -101,7 +102,7 @@ class _Indexer:
             if rows:
                 connection.execute(insert(db.images), rows)
                 add_counts(connection, Counter({"images": len(rows), "open": len(rows)}))
-            self._store_files(connection, facts)
+            self._store_files(connection, facts)  # before these paths count as known
             back = [image for image, present in known.items() if not present]
             lost = [old for old in (self.paths.get(each.path) for each in facts) if old]
             self.paths.update({each.path: each.image for each in facts})
@@ -159,7 +160,8 @@ class _Indexer:
         return self._kept.get(image) or self._alike.group(image, phash)
 
     def _store_files(self, connection: Connection, facts: Sequence[FileFacts]) -> None:
-        connection.execute(delete(db.files).where(db.files.c.path.in_([each.path for each in facts])))
+        if old := [each.path for each in facts if each.path in self.paths]:
+            connection.execute(delete(db.files).where(db.files.c.path.in_(old)))
         rows = [
             {
                 "path": each.path,

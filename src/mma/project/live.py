@@ -118,17 +118,17 @@ class LiveWorker:
         self.given_up.add(place)
         self.attempts.end(place)
         self.project.put_model(
-            self.number(), kind="live", seq=max(self.seq, 0), state="failed", message=f"{place}: {printable(why)}"
+            self.begin_model(), kind="live", seq=max(self.seq, 0), state="failed", message=f"{place}: {printable(why)}"
         )
         return False
 
-    def number(self) -> int:
-        """Return the number of the next model. One that was begun and never ended is begun again."""
+    def begin_model(self) -> int:
+        """Take the number of the next model, so that no deep one gets it. One that was begun and never ended is begun again."""
         models = self.project.models()
         open_ = [model for model in models if model.kind == "live" and model.state in ("training", "failed")]
-        if open_ and open_[-1].number == models[-1].number:
-            return open_[-1].number
-        return models[-1].number + 1 if models else 1
+        again = open_ and (open_[-1].state == "training" or open_[-1].number == models[-1].number)
+        number = open_[-1].number if again else None
+        return self.project.put_model(number, kind="live", seq=max(self.seq, 0), state="training", message="").number
 
     def note(self, words: str, work: dict[str, Any]) -> None:
         """Say and note how far the features are."""
@@ -186,7 +186,7 @@ class LiveWorker:
         """Make a model and picks."""
         assert self.pool is not None
         training = self.training_set()
-        number, deep = self.number(), self.answers
+        number, deep = self.begin_model(), self.answers
         made = live_round(
             self.project, self.pool, training, self.memory, self.config, number=number, deep=deep, asks=self.asks
         )

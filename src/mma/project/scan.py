@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import signal
+import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import islice
@@ -13,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mma.data.photos import explain_bad_file, quiet_decoders, read_small_photo
+from mma.data.photos import FORMATS, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
 from mma.machine import cores
 
-ENOUGH = 64  # pixels on a side; large JPEGs are decoded at down to an eighth of their size
-FIRST, PART = 32, 256  # files per task: the first images are soon there
+FIRST, PART = 32, 512  # files per task: the first images are soon there
 MANY = 2_000  # files from which on processes pay: decoding small files holds the interpreter's lock
 SIDE, KEPT = 32, 8  # of the picture that is hashed, and of its coarsest waves
 
@@ -34,20 +38,45 @@ class FileFacts(NamedTuple):
 
 
 def look(root: Path, names: Sequence[str]) -> list[FileFacts]:
-    """Look at a few files, one after the other."""
+    """Look at a few files, one after the other. `root` must be resolved."""
     pictures = np.zeros((len(names), SIDE, SIDE), np.float32)
-    found = [_look_at(root, name, picture) for name, picture in zip(names, pictures, strict=True)]
+    reader = _Reader(str(root))
+    found = [_look_at(reader, name, picture) for name, picture in zip(names, pictures, strict=True)]
     hashes = perceptual_hashes(pictures)
     return [each._replace(phash=code) if each.image else each for each, code in zip(found, hashes, strict=True)]
 
 
-def _look_at(root: Path, name: str, picture: NDArray[np.float32]) -> FileFacts:
+def _look_at(reader: _Reader, name: str, picture: NDArray[np.float32]) -> FileFacts:
     try:
-        small, (width, height), image = read_small_photo(root, name, ENOUGH)
-        picture[:] = np.asarray(small.resize((SIDE, SIDE), Image.Resampling.LANCZOS))
-        return FileFacts(name, image, width, height)
+        data = reader.read(name)
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            small, (width, height) = small_photo(image, SIDE)
+            small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+            picture[:] = np.asarray(small)
+        return FileFacts(name, hashlib.sha256(data).hexdigest(), width, height)
     except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
         return FileFacts(name, None, reason=explain_bad_file(error))
+
+
+class _Reader:
+    """Reads files below a folder. Whether a sub-folder lies inside is looked at once for all of its files."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.inside: set[str] = set()  # sub-folders that lie in the folder
+
+    def read(self, name: str) -> bytes:
+        path = os.path.join(self.root, name)
+        folder, about = os.path.dirname(path), os.lstat(path)
+        if folder not in self.inside:
+            check_inside(folder, self.root)
+            self.inside.add(folder)
+        if stat.S_ISLNK(about.st_mode):
+            check_inside(path, self.root)
+            about = os.stat(path)
+        check_kind(about)
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
 
 
 def _cosines() -> NDArray[np.float64]:
@@ -92,5 +121,6 @@ def _workers(files: int) -> Executor:
 
 
 def _be_quiet() -> None:
-    """Silence the decoders for the life of a worker process."""
+    """Silence the decoders for the life of a worker process, and leave Ctrl-C to whoever started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     quiet_decoders().__enter__()

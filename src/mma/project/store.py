@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from mma.text import printable
 WAIT = 60_000  # milliseconds to wait for another writer
 NOT_ALLOWED = "42501"  # what PostgreSQL calls a missing permission
 PAGES = 64 << 10  # KiB of SQLite's cache per connection
+ROOM = 256 << 10  # bytes; on a disk with less SQLite cannot even begin
 
 
 class Store:
@@ -135,9 +137,10 @@ def explain_database_errors(place: str) -> Iterator[None]:
     except (OperationalError, ProgrammingError) as error:
         if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != NOT_ALLOWED:
             raise
+        way_out = "Start the server" if "://" in place else "Make room"
         raise ValueError(
-            f"the database {printable(place)} cannot be used: {_first_line(error)}. What was saved before is whole. Make room, "
-            "allow writing there or start the server, then run the same command again."
+            f"the database {printable(place)} cannot be used: {_reason(place, error)}. What was saved before is whole. "
+            f"{way_out} or allow writing there, then run the same command again."
         ) from error
     except DatabaseError as error:
         if type(error) is not DatabaseError:  # its kinds, such as a broken constraint, are mistakes of ours
@@ -146,6 +149,19 @@ def explain_database_errors(place: str) -> Iterator[None]:
             f"the database {printable(place)} is damaged or not ours: {_first_line(error)}. Rebuild it from labels.jsonl:  "
             "mma doctor PROJECT --rebuild"
         ) from error
+
+
+def _reason(place: str, error: DatabaseError) -> str:
+    """Say what is wrong. SQLite says of a full or read-only disk only that a file cannot be opened or written."""
+    folder, said = Path(place).parent, _first_line(error)
+    if not folder.is_dir() or not hasattr(os, "statvfs"):
+        return said
+    disk = os.statvfs(folder)
+    if disk.f_flag & os.ST_RDONLY:
+        return f"its disk is read-only ({said})"
+    if disk.f_bavail * disk.f_frsize < ROOM:
+        return f"its disk is full ({said})"
+    return said
 
 
 def _first_line(error: DatabaseError) -> str:

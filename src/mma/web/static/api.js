@@ -18,20 +18,34 @@ export class Refused extends Error {
 
 const PATIENCE = 15_000; // milliseconds
 let project = "";
+let asking = 0;
 
 /** Name the project that every change is meant for. */
 export function aim(id) {
   project = id;
 }
 
-async function request(path, options, patience = PATIENCE) {
-  let response;
+/** Ask, and return the response with its body; null where that is no JSON. */
+async function ask(path, options, patience) {
+  underWay(+1);
   try {
-    response = await fetch(path, { ...options, cache: "no-store", signal: AbortSignal.timeout(patience) });
+    const response = await fetch(path, { ...options, cache: "no-store", signal: AbortSignal.timeout(patience) });
+    return [response, await response.json().catch(() => null)];
   } catch (error) {
     throw new Unreachable(error.message);
+  } finally {
+    underWay(-1);
   }
-  const body = await response.json().catch(() => null);
+}
+
+/** Requests under way; the page shows it to whoever drives it, for example a test. */
+function underWay(change) {
+  asking += change;
+  document.body.toggleAttribute("data-asking", asking > 0);
+}
+
+async function request(path, options, patience = PATIENCE) {
+  const [response, body] = await ask(path, options, patience);
   if (body === null) throw new Unreachable(`no answer (${response.status})`);
   if (!response.ok) throw new Refused(response.status, body.error ?? "refused");
   return body;
@@ -43,6 +57,9 @@ export function post(path, body, patience = PATIENCE) {
   const headers = { "Content-Type": "application/json", "X-MMA": project };
   return request(path, { method: "POST", headers, body: JSON.stringify(body) }, patience);
 }
+
+/** Do something in one tab of this browser at a time. */
+export const oneTab = (name, act) => (navigator.locks ? navigator.locks.request(name, act) : act());
 
 /** The address of an image, smaller ("thumb") or as large as is useful ("full"). */
 export const imageAddress = (id, size) => `/images/${id}/${size}`;

@@ -79,7 +79,7 @@ export class Choices {
     const typed = this.field.value.trim();
     if (many && !typed) return null;
     const words = many ? ["new class ", nameOf(typed)] : ["new class"];
-    return h("button", { type: "button", class: "choice new", onclick: () => this.create(typed), ...(many ? { role: "option", "aria-selected": "true" } : { "aria-keyshortcuts": "+" }) },
+    return h("button", { type: "button", class: "choice new", onclick: () => this.make(typed), ...(many ? { role: "option", "aria-selected": "true" } : { "aria-keyshortcuts": "+" }) },
       many ? icon("plus") : h("kbd", {}, "+"), h("span", {}, words));
   }
 
@@ -90,6 +90,14 @@ export class Choices {
     this.pick(id);
   }
 
+  /** Hand a typed name on; the field is free for the next one. */
+  make(name) {
+    this.field.value = "";
+    this.highlighted = 0;
+    if (typing()) this.refresh();
+    this.create(name);
+  }
+
   /** Keys while the field has the focus. */
   inField(event) {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -97,7 +105,7 @@ export class Choices {
       this.refresh();
     } else if (event.key === "Enter" && !event.repeat && !event.isComposing) {
       if (this.found.length) this.take(this.found[this.highlighted].id);
-      else if (this.field.value.trim()) this.create(this.field.value.trim());
+      else if (this.field.value.trim()) this.make(this.field.value.trim());
     } else if (event.key === "Escape") {
       this.field.value = "";
       this.refresh();
@@ -108,7 +116,7 @@ export class Choices {
 
   /** Keys anywhere else on the page; returns whether this was one of ours. */
   onKey(event) {
-    if (event.key === "+") return this.create(""), true;
+    if (event.key === "+") return this.make(""), true;
     const id = keysOf(state.classes).get(event.key.toLowerCase());
     const inWord = typing() && this.field.value;
     if (id !== undefined && !inWord) return this.take(id), true;

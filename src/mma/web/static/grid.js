@@ -113,9 +113,12 @@ export class GridView {
     this.tiles.focus({ preventScroll: true });
   }
 
+  chosen() {
+    return this.items.map((item) => item.image).filter((image) => this.inside.has(image));
+  }
+
   /** One answer for all images that are in. */
-  confirm(classId) {
-    const images = this.items.map((item) => item.image).filter((image) => this.inside.has(image));
+  confirm(classId, images = this.chosen()) {
     if (!images.length || classId === null) return;
     const seconds = Math.round(performance.now() - this.begin) / 1000;
     const shown = this.of === null ? "hidden" : `grid: ${this.of}`;
@@ -128,13 +131,14 @@ export class GridView {
   }
 
   async create(name) {
+    const images = this.chosen(); // another group may be on the screen when the class is made
     const made = await askClass(name);
-    if (made !== null) this.confirm(made);
+    if (made !== null) this.confirm(made, images);
   }
 
   undo() {
     const last = this.history.last();
-    if (!last) return announce("There is nothing to undo.");
+    if (!last) return announce(this.history.more ? "Older answers are on their way. Try again in a moment." : "There is nothing to undo.");
     const answer = { id: uuid(), images: last.images, kind: "undo", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: last.id, source: "grid" };
     this.history.add(answer);
     announce(`Undone: ${last.images.length} answers.`);

@@ -15,6 +15,9 @@ export function wordsFor(entry) {
 
 export class History {
   entries = []; // {id, images, kind, class_id, name}
+  given = 0; // answers of this visit
+  more = false; // the server may have older ones
+  extending = false;
   node = h("ol", { class: "strip", "aria-label": "Your last answers" });
 
   /** `correct(entry)` is called when a thumbnail is chosen. */
@@ -24,28 +27,41 @@ export class History {
 
   /** What the server has, and before it what still waits here. */
   async open() {
-    const { answers } = await get(`/api/recent?by=${encodeURIComponent(by())}`);
+    let given, waiting, answers;
+    do {
+      given = this.given;
+      waiting = await this.outbox.answers(); // before the server is asked: later some may be neither here nor in its reply
+      ({ answers } = await get(`/api/recent?by=${encodeURIComponent(by())}`));
+    } while (given !== this.given);
     this.entries = answers;
-    this.full = answers.length >= STRIP;
-    for (const answer of await this.outbox.answers()) this.add(answer);
+    this.more = answers.length >= STRIP;
+    const known = new Set(answers.map((each) => each.id));
+    for (const answer of waiting.filter((each) => !known.has(each.id))) this.keep(answer);
     this.refresh();
   }
 
-  /** Keep an answer. Undo takes one away; a correction hides the answer it replaces until it is itself undone. */
+  /** Take an answer that was given just now. */
   add(answer) {
+    this.given += 1;
+    this.keep(answer);
+    this.refresh();
+    this.extend();
+  }
+
+  /** Undo takes an answer away; a correction hides the answer it replaces until it is itself undone. */
+  keep(answer) {
     const old = this.entries.find((each) => each.id === answer.supersedes);
     if (answer.kind === "undo" && old?.hides) this.entries.splice(this.entries.indexOf(old) + 1, 0, old.hides);
     if (old) this.entries = this.entries.filter((each) => each !== old);
     if (answer.kind !== "undo" && answer.kind !== "note") this.entries.unshift({ ...answer, hides: old });
-    this.refresh();
-    if (this.entries.length < STRIP && this.full) this.extend();
   }
 
-  /** Undo goes back farther than what is in memory: ask for older answers when everything is sent. */
+  /** Undo goes back farther than what is in memory: ask for older answers in time. */
   async extend() {
-    this.full = false;
-    if ((await this.outbox.answers()).length) { this.full = true; return; }
-    await this.open().catch(() => { this.full = true; });
+    if (!this.more || this.extending || this.entries.length >= STRIP) return;
+    this.extending = true;
+    await this.open().catch(() => {});
+    this.extending = false;
   }
 
   /** The last answer that is not a note; null when the server must say which. */

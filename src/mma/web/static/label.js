@@ -20,7 +20,7 @@ export class LabelView {
   title = "Label";
 
   constructor({ queue, outbox, history, paced }) {
-    Object.assign(this, { queue, outbox, history, paced, shown: null, since: 0 });
+    Object.assign(this, { queue, outbox, history, paced, shown: null, making: null });
     this.stage = new Stage({ swiped: (way) => this.swipe(way) });
     this.choices = new Choices({ pick: (id) => this.answer("label", id), create: (name) => this.create(name) });
     this.why = h("p", { class: "why" });
@@ -62,7 +62,8 @@ export class LabelView {
     }
     const ready = await item.ready;
     if (item !== this.queue.current || item === this.shown) return null;
-    Object.assign(this, { shown: item, since: performance.now() });
+    this.shown = item;
+    item.since = performance.now();
     this.mark();
     this.choices.refresh();
     this.explainWhy(item);
@@ -100,21 +101,30 @@ export class LabelView {
     show(this.why);
   }
 
-  /** Store the answer, move on. Nothing is awaited: the next image is there already. */
-  answer(kind, classId = null, note = null) {
+  /** Answer what is on the screen. Nothing is awaited: the next image is there already. */
+  answer(kind, classId = null) {
     const item = this.shown;
-    if (!item || item !== this.queue.current) return;
+    if (!item || item !== this.queue.current || item === this.making) return;
+    this.store(item, kind, classId);
+    this.moveOn(item, kind, classId);
+  }
+
+  /** Store an answer about an image, which need not be on the screen any more. */
+  store(item, kind, classId, note = null) {
     const answer = {
-      id: uuid(), images: [item.image], kind, class_id: classId, by: by(), seconds: Math.round(performance.now() - this.since) / 1000,
+      id: uuid(), images: [item.image], kind, class_id: classId, by: by(), seconds: Math.round(performance.now() - item.since) / 1000,
       shown: this.wasShown(item), note, supersedes: item.before?.id ?? null, source: item.before?.review ? "review" : "label",
     };
     this.outbox.add(answer);
     this.history.add({ ...answer, name: item.name, small: smallCopy(item.picture) });
-    if (kind === "note") return;
+  }
+
+  /** The image is answered: show the next one. */
+  moveOn(item, kind, classId) {
     this.paced(kind);
     this.tellAfter(item, kind, classId);
-    announce(`${wordsFor(answer)}. ${number(this.queue.items.length - 1)} images ready.`);
-    this.queue.take();
+    this.queue.drop([item.image]);
+    announce(`${wordsFor({ kind, class_id: classId })}. ${number(this.queue.items.length)} images ready.`);
     this.showCurrent();
   }
 
@@ -144,7 +154,7 @@ export class LabelView {
   /** Take the last answer back and show its image again. */
   undo() {
     const last = this.history.last();
-    if (!last) return announce("There is nothing to undo.");
+    if (!last) return announce(this.history.more ? "Older answers are on their way. Try again in a moment." : "There is nothing to undo.");
     const answer = { id: uuid(), images: last.images, kind: "undo", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: last.id, source: "label" };
     this.outbox.add(answer);
     this.history.add(answer);
@@ -169,13 +179,19 @@ export class LabelView {
     const item = this.shown;
     if (!item) return;
     const text = await askNote(printable(item.name));
-    if (text && item === this.shown) this.answer("note", null, text);
+    if (text) this.store(item, "note", null, text);
   }
 
+  /** Make a class, and give it to the image it was made for. Until it is there, keys do not answer that image otherwise. */
   async create(name) {
     const item = this.shown;
+    if (this.making) return;
+    this.making = item;
     const made = await askClass(name);
-    if (made !== null && item === this.shown && item) this.answer("label", made);
+    this.making = null;
+    if (made === null || !item) return;
+    this.store(item, "label", made);
+    this.moveOn(item, "label", made);
   }
 
   swipe(way) {

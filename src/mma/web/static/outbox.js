@@ -1,6 +1,6 @@
 /** Answers on their way to the server. They are stored in the browser first, so that no key press is lost. */
 
-import { post, Refused } from "./api.js";
+import { oneTab, post, Refused } from "./api.js";
 
 const WAITING = "waiting";
 const REFUSED = "refused";
@@ -59,11 +59,11 @@ class Disk {
   }
 }
 
-/** `changed` is called with {waiting, refused, reachable, locked, kept}; `saved` with an answer and the server's reply. */
+/** `changed` is called with {waiting, refused, reachable, locked, problem, kept}; `saved` with an answer and the server's reply. */
 export class Outbox {
   constructor(project, { changed, saved }) {
     Object.assign(this, { project, changed, saved, coming: new Set(), stored: 0, refused: 0, changes: 0 });
-    Object.assign(this, { reachable: true, locked: false, wait: FIRST_WAIT, running: false });
+    Object.assign(this, { reachable: true, locked: false, problem: "", wait: FIRST_WAIT, running: false });
     this.others = new BroadcastChannel(`mma-outbox-${project}`);
     this.others.onmessage = ({ data }) => { this.reachable = data; this.count(); };
   }
@@ -122,8 +122,8 @@ export class Outbox {
 
   /** Say how things stand. */
   tell() {
-    const { waiting, refused, reachable, locked, kept } = this;
-    this.changed({ waiting, refused, reachable, locked, kept });
+    const { waiting, refused, reachable, locked, problem, kept } = this;
+    this.changed({ waiting, refused, reachable, locked, problem, kept });
   }
 
   /** Count what is stored: other tabs add and send as well. */
@@ -142,9 +142,8 @@ export class Outbox {
   async send() {
     if (this.running) return;
     this.running = true;
-    const lock = navigator.locks ? (act) => navigator.locks.request(`mma-outbox-${this.project}`, act) : (act) => act();
     try {
-      await lock(async () => { while (await this.sendFirst()); });
+      await oneTab(`mma-outbox-${this.project}`, async () => { while (await this.sendFirst()); });
     } finally {
       this.running = false;
     }
@@ -157,7 +156,7 @@ export class Outbox {
     try {
       const reply = await post("/api/answers", first.value);
       await this.store.remove(WAITING, first.key);
-      Object.assign(this, { reachable: true, locked: false, wait: FIRST_WAIT });
+      Object.assign(this, { reachable: true, locked: false, problem: "", wait: FIRST_WAIT });
       this.saved(first.value, reply);
     } catch (error) {
       if (error instanceof Refused && error.final) await this.setAside(first, error);
@@ -174,10 +173,12 @@ export class Outbox {
     await this.store.remove(WAITING, first.key);
   }
 
-  /** Wait before the next try, longer each time. Without its key a page is locked, which is not the same as offline. */
+  /** Wait before the next try, longer each time. A page without its key, or a server whose disk is full, is not offline. */
   async pause(error) {
-    this.locked = error instanceof Refused && [401, 403, 409].includes(error.status);
-    this.reachable = this.locked;
+    const answered = error instanceof Refused;
+    this.locked = answered && [401, 403, 409].includes(error.status);
+    this.problem = answered && !this.locked ? error.message : "";
+    this.reachable = answered;
     this.others.postMessage(this.reachable);
     this.tell();
     await new Promise((resolve) => {

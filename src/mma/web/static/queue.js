@@ -1,7 +1,7 @@
 /** The images to come: the current one and the next eight, decoded before they are needed. */
 
-import { imageAddress, post } from "./api.js";
-import { by } from "./state.js";
+import { imageAddress, oneTab, post } from "./api.js";
+import { by, state } from "./state.js";
 import { uuid } from "./dom.js";
 
 const AHEAD = 8;
@@ -48,9 +48,8 @@ export class Queue {
 
   /** Take the current image away. */
   take() {
-    const item = this.items.shift();
+    this.items.shift();
     this.fill();
-    return item;
   }
 
   /** Show this image now; the others move back. */
@@ -59,7 +58,7 @@ export class Queue {
     this.remember();
   }
 
-  /** Forget images that were answered elsewhere, for example in the grid. */
+  /** Forget images that were answered. */
   drop(images) {
     this.items = this.items.filter((each) => !images.includes(each.image));
     this.fill();
@@ -75,7 +74,7 @@ export class Queue {
     if (this.filling || this.items.length > AHEAD) return;
     this.filling = true;
     try {
-      await this.fetch();
+      await oneTab(`mma-next-${state.project.id}`, () => this.fetch()); // two tabs that ask at once could get the same images
     } catch {
       setTimeout(() => this.fill(), RETRY);
     } finally {
@@ -98,10 +97,12 @@ export class Queue {
     this.changed();
   }
 
-  /** A picture that failed while the server was away is asked for again. */
+  /** A picture that failed while the server was away is asked for again, and shown if it is the current one. */
   async retryPictures() {
-    for (const item of this.items) {
-      if (item.picture.complete && item.picture.naturalWidth === 0 && !(await item.ready)) load(item);
+    for (const item of [...this.items]) {
+      const failed = item.picture.complete && item.picture.naturalWidth === 0 && !(await item.ready);
+      if (failed && this.items.includes(item)) this.items[this.items.indexOf(item)] = load({ ...item });
     }
+    this.changed();
   }
 }

@@ -24,13 +24,14 @@ export class SetupView {
   title = "Classes";
   images = [];
   offers = [];
+  adding = Promise.resolve(); // kept when all names are sent
 
   constructor({ begin }) {
     this.begin = begin;
     this.node = h("section", { class: "setup-view", "aria-label": "Classes" });
     this.field = h("input", { id: "new-class", type: "text", maxlength: 100, autocomplete: "off", spellcheck: "false", dir: "auto", placeholder: "for example: cat" });
     this.sheet = h("div", { class: "sheet", role: "group", "aria-label": "Some of the images" });
-    this.made = h("div", { class: "made" });
+    this.made = h("div", { class: "made", onfocusout: () => setTimeout(() => this.renderMade()) });
   }
 
   async open() {
@@ -75,7 +76,7 @@ export class SetupView {
     const enough = state.classes.length >= 2;
     const words = enough ? "Start labeling" : state.classes.length ? "One more class, and you can start" : "";
     const start = this.first && words ? h("button", { type: "button", class: "main start", disabled: !enough, onclick: () => this.begin() }, words) : null;
-    if (this.made.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
+    if (this.made.contains(document.activeElement) && document.activeElement.matches("input, select")) return; // somebody types or chooses there
     show(this.made, offered, rows, start);
   }
 
@@ -85,13 +86,18 @@ export class SetupView {
       h("button", { type: "button", class: "quiet", onclick: () => this.addAll(names) }, `Use these ${number(names.length)}`))));
   }
 
-  async add(name) {
+  /** Take a name. The field is free for the next one at once; names are sent one after the other, in their order. */
+  add(name) {
     const wanted = name.trim();
     if (!wanted) return;
-    if ((await change({ do: "add", name: wanted })) === null) return;
     this.field.value = "";
     this.field.focus();
-    announce(`${printable(wanted)} added. ${state.classes.length} classes.`);
+    this.adding = this.adding.then(() => this.make(wanted));
+  }
+
+  async make(name) {
+    if ((await change({ do: "add", name })) !== null) announce(`${printable(name)} added. ${state.classes.length} classes.`);
+    else if (!this.field.value) this.field.value = name; // to be mended
   }
 
   async addAll(names) {
@@ -111,7 +117,7 @@ export class SetupView {
     const name = h("input", { type: "text", maxlength: 100, value: each.name, "aria-label": `Name of ${printable(each.name)}`, autocomplete: "off", dir: "auto",
       onchange: () => change({ do: "rename", id: each.id, name: name.value }).then((fine) => { if (fine === null) name.value = each.name; }) });
     const others = state.classes.filter((other) => other.id !== each.id);
-    const merge = h("select", { "aria-label": `Merge ${printable(each.name)} into`, onchange: () => change({ do: "merge", id: each.id, into: Number(merge.value) }) },
+    const merge = h("select", { "aria-label": `Merge ${printable(each.name)} into`, onchange: () => { merge.blur(); change({ do: "merge", id: each.id, into: Number(merge.value) }); } },
       h("option", { value: "" }, "–"), others.map((other) => h("option", { value: other.id }, printable(other.name))));
     return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? merge : icon("check")));
   }

@@ -11,7 +11,7 @@ export const state = {
   model: null,
   work: [],
   seq: 0,
-  outbox: { waiting: 0, refused: 0, reachable: true, locked: false, kept: true },
+  outbox: { waiting: 0, refused: 0, reachable: true, locked: false, problem: "", kept: true },
   reachable: true,
 };
 
@@ -55,10 +55,11 @@ export function applyTheme() {
 
 /** The state of saving, in words and in shape. */
 export function savedState() {
-  const { waiting, refused, reachable, locked, kept } = state.outbox;
+  const { waiting, refused, reachable, locked, problem, kept } = state.outbox;
   const labels = waiting === 1 ? "1 label waiting" : `${waiting} labels waiting`;
   if (locked) return { shape: "stop", kind: "bad", words: `Locked: open the address in the terminal, ${labels}` };
   if (refused) return { shape: "stop", kind: "bad", words: refused === 1 ? "1 label refused" : `${refused} labels refused` };
+  if (problem) return { shape: "stop", kind: "bad", words: `The server cannot save, ${labels}` };
   if (!reachable || !state.reachable) return { shape: "alert", kind: "warn", words: waiting ? `Offline, ${labels}` : "Offline" };
   if (waiting) return { shape: "clock", kind: "warn", words: kept ? labels : `${labels}, keep this page open` };
   return { shape: "check", kind: "good", words: "All saved" };
@@ -69,5 +70,6 @@ export function showSaved() {
   const node = find("saved");
   if (node.dataset.words === words) return;
   Object.assign(node.dataset, { words, kind });
-  show(node, icon(shape), state.outbox.refused ? h("button", { type: "button", class: "link" }, words) : h("span", {}, words));
+  const more = state.outbox.refused || state.outbox.problem;
+  show(node, icon(shape), more ? h("button", { type: "button", class: "link" }, words) : h("span", {}, words));
 }
