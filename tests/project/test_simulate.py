@@ -13,16 +13,9 @@ from PIL import Image
 
 from mma.project import create_project
 from mma.project.audit import Share
-from mma.project.simulate import (
-    Plan,
-    ScriptedPerson,
-    SimulatedProject,
-    TruePoint,
-    check_plan,
-    link_photos,
-    read_labeled,
-    split,
-)
+from mma.project.hidden import TruePoint
+from mma.project.scripted import ScriptedPerson
+from mma.project.simulate import Plan, SimulatedProject, check_plan, link_photos, read_labeled, split
 from mma.project.simulated import summarise, verdict
 from tests.project import shapes
 

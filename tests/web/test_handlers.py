@@ -26,7 +26,6 @@ from mma.web.setup import Setup
 from tests.web.page import run_apart, write_image
 
 
-
 def label(project: Project, image: str, class_id: int = 0, by: str = "anna", **rest) -> str:
     given = uuid4()
     project.answer(Answer(id=given, images=[image], kind="label", class_id=class_id, by=by, **rest))
