@@ -148,7 +148,7 @@ def simulate_project(
     shutil.rmtree(folder, ignore_errors=True)
     project = create_project(images, folder, classes=photos.names, budget=plan.budget, seed=seed)
     project.index()
-    project.rules = project.rules._replace(audit_asked=plan.audit_asked)
+    project.rules = project.rules._replace(audit_asked=plan.audit_asked, again_share=0.0)
     torch.set_num_threads(1)
     worker = LiveWorker(project, deep=False, every=plan.every, asks=asks)
     person = ScriptedPerson(project, photos, plan.noise, seed)

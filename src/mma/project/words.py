@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mma.project.forecast import LEAST, Check, Gain
+from mma.project.second_looks import looks_words
 from mma.project.status import ProjectStatus
 
 
@@ -19,6 +20,7 @@ def status_lines(now: ProjectStatus) -> list[str]:
         more = [check_words(now.checks), target_words(now), money_words(now)]
         lines += [f"          {words}" for words in more if words]
         lines += [f"asking:   {now.report.helping.sentence}"]
+    lines += [f"labels:   {words}" for words in looks_words(now.looks)]
     if now.working is not None and now.working.state != "ready":
         lines += [
             f"now:      model {now.working.number} ({now.working.kind}) {now.working.state}: {now.working.message}"
