@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from mma.model.average import AveragedPredictor
 from mma.model.description import OnnxFile
 from mma.model.engines import FeaturePredictor, PixelPredictor
 from mma.model.graph import graph_of, to_onnx
@@ -38,6 +39,8 @@ def onnx_bytes(model: Model) -> bytes:
 def enough_pixels(model: Model) -> int:
     """Return with how many pixels per side a large JPEG is decoded for this model, as in training."""
     predictor = model.predictor
+    if isinstance(predictor, AveragedPredictor):
+        return max(map(enough_pixels, predictor.models))
     if isinstance(predictor, PixelPredictor):
         return 4 * max(predictor.input.height, predictor.input.width)
     assert isinstance(predictor, FeaturePredictor)

@@ -88,7 +88,7 @@ def live_round(
         query=explain_query(project, memory) + picks.why,
         seconds=round(time.monotonic() - begin, 3),
     )
-    made = Made(report, picks, here.head, probs)
+    made = Made(report, picks, here.head, probs, deep)
     write_model(project, pool, training, made, config)
     return made
 
