@@ -93,8 +93,12 @@ def _accuracy(about: About) -> Iterator[str]:
     if about.accuracy is None:
         yield "Nobody knows: there were no labeled images that it was not trained on."
         return
-    yield f"{_percent(about.accuracy)}, measured on {printable(about.accuracy.measured_on)}."
-    yield "The interval holds the true share of right answers on such images with a probability of 95 %."
+    if about.accuracy.crossed:
+        yield f"About {_percent(about.accuracy)}, estimated by {printable(about.accuracy.measured_on)}."
+        yield "This is no verdict: it was not measured on images that were drawn at random."
+    else:
+        yield f"{_percent(about.accuracy)}, measured on {printable(about.accuracy.measured_on)}."
+        yield "The interval holds the true share of right answers on such images with a probability of 95 %."
     if about.per_class:
         yield ""
         yield "| class | recognised | images tested |"

@@ -73,7 +73,8 @@ class ModelAccuracy(Settings):
     low: float = Field(ge=0, le=100)
     high: float = Field(ge=0, le=100)
     images: int = Field(ge=1)
-    measured_on: str  # "90 test images of folder:mine", "audit: 64 images drawn at random and never trained on"
+    measured_on: str  # "90 test images of folder:mine", "64 audit labels, drawn at random and never trained on"
+    crossed: bool = False  # by cross-validation on the labels it learned from: an estimate, no verdict
 
 
 class About(Settings):

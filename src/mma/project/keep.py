@@ -80,10 +80,10 @@ def serving_of(made: Made, training: TrainingSet) -> ServingFile:
 
 
 def accuracy_of(quality: Quality | None) -> ModelAccuracy | None:
-    """Return a verdict as a model's card says it: the numbers of the status. None before there is one."""
-    if quality is None or not quality.final:
+    """Return how good a model is as its card says it: the numbers of the status. None: too few labels to say anything."""
+    if quality is None or not quality.accuracy.of:
         return None
-    return _measured(quality.accuracy, quality.where.rstrip("."))
+    return _measured(quality.accuracy, quality.where.rstrip("."), crossed=quality.source == "cross-validation")
 
 
 def recalls_of(quality: Quality | None) -> dict[str, ModelAccuracy]:
@@ -95,10 +95,10 @@ def recalls_of(quality: Quality | None) -> dict[str, ModelAccuracy]:
     }
 
 
-def _measured(share: Share, on: str) -> ModelAccuracy:
+def _measured(share: Share, on: str, *, crossed: bool = False) -> ModelAccuracy:
     percents = (100 * share.value, 100 * share.low, 100 * share.high)
     percent, low, high = (round(value, 6) for value in percents)
-    return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on)
+    return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on, crossed=crossed)
 
 
 def about(project: Project, pool: Pool, training: TrainingSet, report: ModelReport) -> About:

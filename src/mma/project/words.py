@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mma.project.forecast import LEAST, Check, Gain
 from mma.project.second_looks import looks_words
-from mma.project.status import ProjectStatus
+from mma.project.status import ModelState, ProjectStatus
 
 
 def status_lines(now: ProjectStatus) -> list[str]:
@@ -22,12 +22,18 @@ def status_lines(now: ProjectStatus) -> list[str]:
         lines += [f"asking:   {now.report.helping.sentence}"]
     lines += [f"labels:   {words}" for words in looks_words(now.looks)]
     if now.working is not None and now.working.state != "ready":
-        lines += [
-            f"now:      model {now.working.number} ({now.working.kind}) {now.working.state}: {now.working.message}"
-        ]
+        lines += [f"now:      {working_words(now.working)}"]
     if now.stop is not None:
         lines += [f"stop?     rule '{now.stop.rule}': {now.stop.why}"]
     return lines
+
+
+def working_words(working: ModelState) -> str:
+    """Say what the worker does."""
+    if working.message.startswith("features"):
+        return f"computing {working.message}"
+    words = {"training": "is being trained", "failed": "failed"}.get(working.state, working.state)
+    return f"{working.kind} model {working.number} {words}" + (f": {working.message}" if working.message else "")
 
 
 def accuracy_words(now: ProjectStatus) -> str:
@@ -56,8 +62,8 @@ def check_words(checks: tuple[Check, ...]) -> str:
         return ""
     last, inside = checks[-1], sum(check.inside for check in checks)
     return (
-        f"Last time I said {last.said:+.1f}, it was {last.came:+.1f}. "
-        f"{inside} of {len(checks)} forecasts came out inside their band (9 of 10 should)."
+        f"Last time I said {last.said:+.1f} ({last.low:+.1f} to {last.high:+.1f} with the luck of a training), "
+        f"it was {last.came:+.1f}. {inside} of {len(checks)} forecasts came out inside that band (9 of 10 should)."
     )
 
 
