@@ -45,10 +45,10 @@ def accuracy_words(now: ProjectStatus) -> str:
     return f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f}, 95 %), from {quality.where}"
 
 
-def forecast_words(gain: Gain | None) -> str:
-    """Say what the next labels would bring."""
+def forecast_words(gain: Gain | None, points: str = "models") -> str:
+    """Say what the next labels would bring; `points` are what the curve is made of."""
     if gain is None:
-        return f"No forecast yet: it takes {LEAST} models."
+        return f"No forecast yet: it takes {LEAST} {points}."
     time = ""
     if gain.minutes is not None:
         minutes = max(round(gain.minutes), 1)
