@@ -38,6 +38,11 @@ def work(
         if report := train_deep(opened, talk):
             talk(f"deep model {report.number}: {report.uses}")
     train_live(opened, talk, until_done=not watch, deep=False)
+    if not opened.models():
+        from mma.project.status import status as read_status
+        from mma.project.words import first_model_words
+
+        talk(f"no model was made. {first_model_words(read_status(opened))}")
     opened.close()
 
 

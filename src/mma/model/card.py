@@ -95,7 +95,6 @@ def _accuracy(about: About) -> Iterator[str]:
         return
     if about.accuracy.crossed:
         yield f"About {_percent(about.accuracy)}, estimated by {printable(about.accuracy.measured_on)}."
-        yield "This is no verdict: it was not measured on images that were drawn at random."
     else:
         yield f"{_percent(about.accuracy)}, measured on {printable(about.accuracy.measured_on)}."
         yield "The interval holds the true share of right answers on such images with a probability of 95 %."
@@ -111,7 +110,9 @@ def _accuracy(about: About) -> Iterator[str]:
 def _labels(file: ModelFile | AverageFile) -> Iterator[str]:
     about, total = file.about, sum(file.about.labels.values())
     people = ", ".join(f"{_name(who)} ({count:,})" for who, count in about.by.items()) or "not recorded"
-    yield f"{total:,} labels, given by: {people}."
+    kept = sum(about.by.values()) - total
+    measuring = f" {kept:,} more were kept for measuring." if kept > 0 else ""
+    yield f"{total:,} labels.{measuring} Given by: {people}."
     if about.images is not None:
         yield f"The pool had {about.images:,} images, labeled or not."
     if about.data:

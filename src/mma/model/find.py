@@ -107,7 +107,7 @@ def project_origin(project: Path) -> Origin:
     }
     if not folders:
         raise ValueError(
-            f"{printable(str(project))} has no model yet: one is made after the first labels. Label with  "
+            f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
             f"mma start {printable(str(project))}"
         )
     serving = read_serving(project / MODELS / SERVING)

@@ -20,6 +20,7 @@ from mma.model.engines import FeaturePredictor, PixelPredictor
 from mma.model.model import Model, new_model
 
 CENTRE, BASIS, NETWORK = "centre/", "basis/", "network/"
+REMEDY = "Restore it from a copy, or export the model again."
 
 
 def save_model(model: Model, folder: Path) -> Path:
@@ -96,7 +97,7 @@ def read_tensors(path: Path, file: ModelFile) -> dict[str, Tensor]:
     if (found := hashlib.sha256(data).hexdigest()) != file.sha256:
         raise ValueError(
             f"{path} is damaged or was changed: its sha256 is {found}, and {DESCRIPTION} says {file.sha256 or 'none'}. "
-            "Restore it from a copy, or export the model again."
+            f"{REMEDY}"
         )
     try:
         return dict(parse_safetensors(data))
@@ -108,13 +109,13 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor], found: Mapping[str
     """Refuse tensors that are missing, too many, of another shape or type, or not finite."""
     if odd := sorted(set(expected) ^ set(found)):
         which = "lacks" if odd[0] in expected else "has too much:"
-        raise ValueError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}.")
+        raise ValueError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}. {REMEDY}")
     for name, wanted in expected.items():
         have = found[name]
         if have.shape != wanted.shape or have.dtype != wanted.dtype:
             raise ValueError(
                 f"{path} does not fit the network that {DESCRIPTION} describes: {name} is {_kind(have)}, and must be "
-                f"{_kind(wanted)}."
+                f"{_kind(wanted)}. {REMEDY}"
             )
         if have.is_floating_point() and not bool(np.isfinite(have.numpy()).all()):
             raise ValueError(f"{path} holds numbers that are not finite, in {name}. Restore it from a copy.")

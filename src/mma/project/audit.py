@@ -173,7 +173,7 @@ def explain_source(source: Source, count: int) -> str:
     many = f"{count:,} audit label{'' if count == 1 else 's'}" if source == "audit" else f"{count:,} labels"
     if source == "cross-validation":
         return (
-            f"cross-validation on your {many}: each is predicted by a model that was trained on the others. Images chosen "
+            f"cross-validation on {many}: each is predicted by a model that was trained on the others. Images chosen "
             "because they are hard make it too low, look-alikes make it too high. "
             f"A verdict needs {FEWEST} audit labels."
         )

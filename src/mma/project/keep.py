@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,9 +110,15 @@ def about(project: Project, pool: Pool, training: TrainingSet, report: ModelRepo
         labels=training.per_class(),
         by=training.by(),
         images=len(pool),
+        data=pool_digest([image.id for image in pool.images]),
         accuracy=accuracy_of(quality),
         per_class=recalls_of(quality),
     )
+
+
+def pool_digest(images: Sequence[str]) -> str:
+    """Name the images that a model could learn from, labeled or not: a hash of their hashes, whatever their order."""
+    return hashlib.sha256("\n".join(sorted(images)).encode()).hexdigest()
 
 
 def publish(project: Project, report: ModelReport) -> None:

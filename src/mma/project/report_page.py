@@ -12,7 +12,7 @@ from mma.project.forecast import BAND
 from mma.project.project import Project
 from mma.project.status import Goals, ProjectStatus, status
 from mma.project.svg import calibration_svg, curve_svg
-from mma.project.words import check_words, forecast_words, money_words, target_words
+from mma.project.words import check_words, first_model_words, forecast_words, money_words, target_words
 from mma.text import printable
 
 ABOUT_RIGHT = 3.0  # points
@@ -110,9 +110,7 @@ def accuracy_part(now: ProjectStatus) -> str:
     """Say how good the model is and how that is known."""
     quality = now.report.quality if now.report else None
     if quality is None:
-        return card(
-            "Accuracy", sentence("Nothing can be said yet: the first model comes after ten labels of two classes.")
-        )
+        return card("Accuracy", sentence(f"Nothing can be said yet. {first_model_words(now)}"))
     share = quality.accuracy
     big = f'<p class="big">{100 * share.value:.1f} %</p>'
     between = f"Between {100 * share.low:.1f} % and {100 * share.high:.1f} % (95 %), from {quality.where}"

@@ -6,6 +6,8 @@ from mma.project.forecast import LEAST, Check, Gain
 from mma.project.second_looks import looks_words
 from mma.project.status import ModelState, ProjectStatus
 
+FIRST = 10  # labels of two classes make a first model
+
 
 def status_lines(now: ProjectStatus) -> list[str]:
     """Return what `mma status` prints above its table."""
@@ -40,9 +42,17 @@ def accuracy_words(now: ProjectStatus) -> str:
     """Say how good the model is and how that is known."""
     quality = now.report.quality if now.report else None
     if quality is None:
-        return "nothing can be said yet. The first model comes after ten labels of two classes."
+        return f"nothing can be said yet. {first_model_words(now)}"
     share = quality.accuracy
     return f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f}, 95 %), from {quality.where}"
+
+
+def first_model_words(now: ProjectStatus) -> str:
+    """Say what is missing for a first model."""
+    named = [name for name, count in now.per_class.items() if count]
+    if len(named) == 1 and now.labels >= FIRST:
+        return f"All {now.labels:,} labels are {named[0]}: a model needs a second class."
+    return "The first model comes after ten labels of two classes."
 
 
 def forecast_words(gain: Gain | None, points: str = "models") -> str:
