@@ -82,7 +82,7 @@ def test_a_verdict_takes_fifty_audit_labels():
     assert "a verdict needs" not in enough.where
     crossed = judge(one_hot(np.zeros(90, int)), np.zeros(90, int), ["a", "b", "c"], "cross-validation")
     assert not crossed.final
-    assert crossed.where.startswith("cross-validation on your 90 labels")
+    assert crossed.where.startswith("cross-validation on 90 labels")
 
 
 def test_no_labels_at_all_are_no_accuracy_and_no_crash():
