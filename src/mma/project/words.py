@@ -22,7 +22,8 @@ def status_lines(now: ProjectStatus) -> list[str]:
         more = [check_words(now.checks), target_words(now), money_words(now)]
         lines += [f"          {words}" for words in more if words]
         lines += [f"asking:   {now.report.helping.sentence}"]
-    lines += [f"labels:   {words}" for words in looks_words(now.looks)]
+    looks = looks_words(now.looks)
+    lines += [f"{'labels:' if words is looks[0] else '':9} {words}" for words in looks]
     if now.working is not None and now.working.state != "ready":
         lines += [f"now:      {working_words(now.working)}"]
     if now.stop is not None:
@@ -96,4 +97,13 @@ def money_words(now: ProjectStatus) -> str:
     point = (
         "no gain is expected" if now.money.price_of_a_point is None else f"{now.money.price_of_a_point:.2f} per point"
     )
-    return f"The next {now.gain.more} labels cost {now.money.cost:.2f}: {point}."
+    return f"The next {now.gain.more} labels cost {now.money.cost:.2f}: {point}.{_worth(now)}"
+
+
+def _worth(now: ProjectStatus) -> str:
+    """Advise to go on or not, where it is known what a point is worth."""
+    if now.money is None or now.goals.point_value is None:
+        return ""
+    price, value = now.money.price_of_a_point, now.goals.point_value
+    advice = "Go on" if price is not None and price <= value else "They are not worth it"
+    return f" {advice}: a point is worth {value:.2f} to you."

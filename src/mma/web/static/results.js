@@ -10,7 +10,7 @@ const EXPORT = 600_000; // milliseconds
 const sentence = (words) => printable(words).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase());
 const points = (value) => `${value >= 0 ? "+" : ""}${value.toFixed(1)}`;
 const share = (found) => (found ? `${Math.round(100 * found.value)} %` : "–");
-const range = (found) => (found ? `${Math.round(100 * found.low)}–${Math.round(100 * found.high)}` : "");
+const range = (found) => (found ? `(${Math.round(100 * found.low)}–${Math.round(100 * found.high)})` : "");
 
 export class ResultsView {
   title = "Results";

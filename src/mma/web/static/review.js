@@ -78,6 +78,7 @@ export class ReviewView {
 
   render() {
     show(this.tiles, this.entries.map((entry, place) => this.tile(entry, place)));
+    this.tiles.classList.toggle("review-strip", this.of === MISTAKES);
     const current = this.of === MISTAKES ? this.entries[this.at] : null;
     this.suspect.hidden = !current;
     if (current) this.showSuspect(current);
@@ -88,7 +89,7 @@ export class ReviewView {
     const label = classById(entry.class_id)?.name ?? "";
     show(this.about,
       h("p", {}, "Labeled ", h("strong", {}, nameOf(label)), " by ", nameOf(entry.by), "."),
-      h("p", { class: "soft" }, `${printable(entry.why)}. File: `, nameOf(entry.name)),
+      h("p", { class: "soft" }, `${printable(entry.why).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase())}. File: `, nameOf(entry.name)),
       h("button", { type: "button", class: "main keep", onclick: () => this.keep() }, "Keep ", nameOf(label), h("kbd", {}, typing() ? "Alt K" : "K")),
       h("p", { class: "soft" }, "Or give it another class:"));
     this.choices.refresh();
