@@ -2,7 +2,8 @@
 
 A curve is one run of results/*/rounds.csv: the accuracy after each round and the labels it had. Rounds of another length than
 the second (such as the long training at the end) are left out, for their gain is not the labels' alone; so are runs that buy
-images. From every beginning of a curve the next two rounds are forecast.
+images. From every beginning of a curve the next two rounds are forecast. The noise that bands allow for was chosen on runs with
+odd seeds; the table is about those with even seeds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mma.project.forecast import BAND, LEAST, AccuracyPoint, Curve, same_gain_ag
 
 RESULTS = Path(__file__).parents[1] / "results"
 AHEAD = 2  # rounds
-TUNED_ON = ("lock-in-digits",)  # looked at while the prior was chosen
+HEADS = ("low-budget-digits", "low-budget-signs", "photos-signs")  # heads on features, as `mma status` forecasts them
 COLUMNS = (
     *("results", "curves", "forecasts", "inside the band", "mean error", "mean error, same gain again", "width"),
     "gains inside their band",
@@ -55,6 +56,11 @@ def curves(folder: Path) -> Iterator[tuple[str, list[AccuracyPoint]]]:
             yield " ".join(run), points
 
 
+def is_unseen(run: str) -> bool:
+    """Tell whether nothing was chosen on a run: its seed, the last word of its name, is even."""
+    return int(run.split()[-1]) % 2 == 0
+
+
 def run_of(row: dict[str, str]) -> tuple[str, ...]:
     """Return what tells runs apart."""
     return tuple(row[name] for name in ("method", "budget", "total", "seed") if name in row)
@@ -72,6 +78,8 @@ def keep_equal_rounds(rounds: list[dict[str, str]]) -> list[AccuracyPoint]:
 def outcomes(folder: Path) -> Iterator[Outcome]:
     """Forecast every curve of a folder from each of its beginnings."""
     for run, points in curves(folder):
+        if not is_unseen(run):
+            continue
         for known in range(LEAST, len(points)):
             curve = Curve(points[:known])
             for later in points[known : known + AHEAD]:
@@ -94,12 +102,13 @@ def table_row(name: str, found: list[Outcome]) -> dict[str, str]:
 
 
 def all_rows(results: Path = RESULTS) -> list[dict[str, str]]:
-    """Return a row for each folder with usable curves, and one for all that the prior was not chosen on."""
+    """Return a row for each folder with usable curves, and one for all of them."""
     folders = [path.parent for path in sorted(results.glob("*/rounds.csv"))]
     found = {folder.name: list(outcomes(folder)) for folder in folders}
-    rows = [table_row(name + (" (tuned on)" if name in TUNED_ON else ""), each) for name, each in found.items() if each]
-    unseen = [one for name, each in found.items() if name not in TUNED_ON for one in each]
-    return [*rows, table_row("all others" if any(found.get(n) for n in TUNED_ON) else "all", unseen)]
+    rows = [table_row(name, each) for name, each in found.items() if each]
+    everything = [one for each in found.values() for one in each]
+    heads = [one for one in everything if one.folder in HEADS]
+    return [*rows, table_row("all heads on features", heads), table_row("all", everything)]
 
 
 def page(rows: list[dict[str, str]]) -> str:
@@ -122,9 +131,13 @@ independent of each other. Left out: rounds of another length (the long training
 with too few rounds. Where networks are trained from scratch (cifar10-lab, buyer-digits) every round also trains on, so that
 these curves are not made by labels alone. Curves of heads on features are what `mma status` forecasts.
 
-The prior was chosen on learning curves of logistic regression on scikit-learn's digits (12 seeds, random and margin, 20 to 300
-labels) and on lock-in-digits. Two other priors were looked at on the folders above before this one was fixed, so take the
-rates as slightly optimistic.
+Only runs with even seeds are counted here. On those with odd seeds one number was chosen, the noise of a training that is
+expected before anything is measured: 2.5 points at 50 % accuracy, where the bands of heads came nearest to 90 % (of 1, 2, 2.25,
+2.5, 2.75, 3 and 5 points; 5, the value before, gave 96 %). The form of the curve and the other priors come from logistic
+regression on scikit-learn's digits (12 seeds, random and margin, 20 to 300 labels); they were fixed earlier, with a look at all
+of these folders.
+
+Networks that are trained from scratch in few steps (buyer-digits) jump more than heads do, and their bands are too narrow.
 """
 
 

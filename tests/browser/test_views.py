@@ -7,9 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
 import pytest
 
 from mma.project import Answer, Pick, Project, create_project
+from mma.project.audit import judge, judged_images
+from mma.project.model_report import ModelReport, write_report
 from tests.browser.acts import open_view, picture_name, press_and_move_on, stored, wait_for_picture, wait_until_saved
 from tests.browser.conftest import PHONE
 from tests.web.page import write_image
@@ -98,12 +101,100 @@ def test_a_label_is_corrected_from_the_review(make_project, serve_project, open_
     wrong = press_and_move_on(page, "1")
     wait_until_saved(page)
     open_view(page, served, "review")
+    page.click(".kind:has-text('cat')")
     page.click(".past-tile")
     wait_for_picture(page, wrong)
     press_and_move_on(page, "2")
     wait_until_saved(page)
     assert stored(project) == {wrong: 1}
     assert project.events()[-1].provenance == "review"
+
+
+def suspects(*files: str) -> dict[str, Any]:
+    """What `mma review --json` prints when it doubts these files."""
+    doubt = {
+        "label": "cat",
+        "likely": "dog",
+        "confidence": 0.03,
+        "likely_confidence": 0.97,
+        "neighbours": 5,
+        "by": "ann",
+    }
+    empty = {"conflicts": [], "disagreements": [], "changed": [], "notes": []}
+    return {"suspects": [{"file": file, **doubt} for file in files], **empty}
+
+
+def test_suspect_labels_are_kept_or_corrected_with_one_key_each(make_project, serve_project, open_page, monkeypatch):
+    project = make_project()
+    files = ["photo-001.png", "photo-002.png"]
+    ids = {image.name: image.id for image in project.images()}
+    for file in files:
+        project.answer(Answer(id=uuid4(), images=[ids[file]], kind="label", class_id=0, by="ann"))
+    monkeypatch.setattr("mma.web.commands.Command.run", lambda command: suspects(*files))
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "review")
+    assert "model says dog 97%, 5 of 5 neighbours agree" in page.wait_for_selector(".said-now .soft").text_content()
+    assert picture_name(page) == files[0]
+    page.keyboard.press("k")
+    page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=files[1])
+    page.keyboard.press("2")
+    page.wait_for_function("() => document.querySelector('.suspect').hidden")
+    wait_until_saved(page)
+    assert stored(project) == {files[0]: 0, files[1]: 1}
+    assert [event.provenance for event in project.events()[-2:]] == ["review", "review"]
+
+
+def test_a_cell_of_the_confusion_matrix_opens_its_images(make_project, serve_project, open_page):
+    project = make_project()
+    wrong = judged_project(project)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "results")
+    page.click("[aria-label='1 cat taken for dog: show']")
+    shown = page.wait_for_selector("dialog .tile img")
+    assert shown.get_attribute("src") == f"/images/{wrong}/thumb"
+    assert "80 % sure" in page.text_content("dialog .tile")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+
+
+def test_the_model_is_exported_from_the_results(make_project, serve_project, open_page, monkeypatch):
+    project = make_project()
+    judged_project(project)
+    exported = {"folder": "photos.mma/export/model-001", "files": [], "agreement": {"images": 20}}
+    monkeypatch.setattr("mma.web.commands.Command.run", lambda command: exported)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "results")
+    page.click("text=Export the model")
+    page.wait_for_selector("text=Exported to photos.mma/export/model-001. It agrees with the model on 20 real images.")
+
+
+def judged_project(project: Project) -> str:
+    """Give a project a model that takes one cat for a dog; return that image."""
+    ids = [image.id for image in project.images()[:3]]
+    probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
+    labels, names = np.array([0, 0, 1]), ("cat", "dog")
+    report = ModelReport(
+        number=1,
+        kind="live",
+        seq=project.seq(),
+        labels=3,
+        audit=0,
+        classes=names,
+        class_ids=(0, 1),
+        per_class={"cat": 2, "dog": 1},
+        provenance={"start": 3},
+        curve=(),
+        curve_source="cross-validation",
+        quality=judge(probs, labels, names, "cross-validation"),
+        judged=judged_images(ids, probs, labels, names),
+    )
+    folder = project.folder / "models" / "001"
+    folder.mkdir()
+    write_report(folder, report)
+    return ids[1]
 
 
 @pytest.fixture

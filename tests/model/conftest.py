@@ -57,15 +57,16 @@ def pixel_model(net: Net | str = "small", side: int = 16, channels: int = 3, see
     return new_model(file, network)
 
 
-def head_model(backbone: str = "hog@32", seed: int = 0, gate: int | None = None) -> Model:
+def head_model(backbone: str = "hog@32", seed: int = 0, gate: int | None = None, hidden: int = 0) -> Model:
     """A head on some backbones; `gate` is the number of the only part that it looks at."""
     parsed = parse_backbone(backbone)
     parts = getattr(parsed, "parts", (parsed,))
     with torch.inference_mode():
         blank = [part.load()(torch.zeros(1, part.side, part.side, 3, dtype=torch.uint8)) for part in parts]
     widths = tuple(vector.shape[1] for vector in blank)
-    net = Head()
+    net = Head(hidden=hidden)
     network = net.build(widths, len(NAMES))
+    net.reset(network, rng(seed, "hidden"))
     draw = np.random.default_rng(seed)
     with torch.no_grad():
         network.head.weight.copy_(torch.from_numpy(draw.normal(0, 2, tuple(network.head.weight.shape))))

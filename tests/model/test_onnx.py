@@ -22,6 +22,8 @@ NETWORKS = [
     ("wrn", {"side": 32, "filters": 16}),
     ("fast", {"side": 32, "filters": 16}),
     ("lite0", {"side": 48}),
+    ("fast", {"side": 32, "filters": 16, "mirrored": True}),
+    ("lite0", {"side": 48, "mirrored": True}),
 ]
 
 
@@ -41,6 +43,12 @@ def test_a_head_on_backbones_agrees_on_real_images(heads, backbone, tmp_path):
     assert found.largest <= TOLERANCE
     assert found.sizes == len(photos)
     assert np.ptp(in_float32(model).predict(photos).probs, axis=0).max() > 0.2  # the images are told apart
+
+
+def test_a_head_with_a_hidden_layer_that_looks_at_one_of_two_backbones_agrees(heads, tmp_path):
+    model = heads("hog@24+hog@32", hidden=32, gate=1)
+    assert compare(write(model, tmp_path), model, borrowed_images()).largest <= TOLERANCE
+    assert np.ptp(model.predict(borrowed_images()).probs, axis=0).max() > 0.2
 
 
 @pytest.mark.parametrize(("net", "settings"), NETWORKS)

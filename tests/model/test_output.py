@@ -166,8 +166,8 @@ def test_wrong_requests_are_refused_before_anything_is_written(pixels, folder, t
         (folder, "out.cvs", "Did you mean '.csv'"),
         (folder, "out", "there is no format ''"),
         (folder, "there.csv", "is there already. Delete it, or choose another -o"),
-        (tmp_path / "empty", "out.csv", "holds no images"),
-        (tmp_path / "nowhere", "out.csv", "there is no folder"),
+        (tmp_path / "empty", "out.csv", "holds no files"),
+        (tmp_path / "nowhere", "out.csv", "Give a folder of images"),
     ]:
         with pytest.raises(ValueError, match=message.replace(".", r"\.")):
             predict_folder(model, images, tmp_path / out)

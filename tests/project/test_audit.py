@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from mma.project.audit import (
+    PER_CELL,
     calibrate,
     effective_size,
     explain_source,
-    find_mistakes,
     fold_numbers,
     judge,
+    judged_images,
     provenance_counts,
     share,
 )
@@ -57,14 +58,21 @@ def test_recall_and_precision_are_read_off_rows_and_columns_of_the_confusion_mat
     assert found.accuracy.right == 3
 
 
-def test_mistakes_are_listed_with_the_surest_first():
+def test_judged_images_are_listed_with_the_surest_first():
     probs = np.array([[0.2, 0.8], [0.9, 0.1], [0.4, 0.6]])
-    found = find_mistakes(["x", "y", "z"], probs, np.array([0, 0, 0]), ["a", "b"])
+    found = judged_images(["x", "y", "z"], probs, np.array([0, 0, 0]), ["a", "b"])
     assert [(one.image, one.label, one.said, one.confidence) for one in found] == [
+        ("y", "a", "a", 0.9),
         ("x", "a", "b", 0.8),
         ("z", "a", "b", 0.6),
     ]
-    assert find_mistakes([], np.zeros((0, 2)), np.zeros(0, np.int64), ["a", "b"]) == ()
+    assert judged_images([], np.zeros((0, 2)), np.zeros(0, np.int64), ["a", "b"]) == ()
+
+
+def test_a_cell_with_many_images_keeps_the_surest():
+    probs = np.stack([np.linspace(0.5, 1, 100), np.linspace(0.5, 0, 100)], 1)
+    found = judged_images([str(n) for n in range(100)], probs, np.zeros(100, np.int64), ["a", "b"])
+    assert [one.image for one in found] == [str(n) for n in range(99, 99 - PER_CELL, -1)]
 
 
 def test_a_verdict_takes_fifty_audit_labels():
@@ -74,7 +82,7 @@ def test_a_verdict_takes_fifty_audit_labels():
     assert "a verdict needs" not in enough.where
     crossed = judge(one_hot(np.zeros(90, int)), np.zeros(90, int), ["a", "b", "c"], "cross-validation")
     assert not crossed.final
-    assert crossed.where.startswith("cross-validation on your 90 labels")
+    assert crossed.where.startswith("cross-validation on 90 labels")
 
 
 def test_no_labels_at_all_are_no_accuracy_and_no_crash():

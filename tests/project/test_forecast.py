@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.project.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, same_gain_again
+from mma.project.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, same_gain_again, spread_at
 
 ROOT = Path(__file__).parents[2]
 
 
 def curve(sizes, floor=4.0, height=40.0, power=0.8, noise=0.0, seed=0):
+    """Return a curve with so much noise at 50 % accuracy; nearer to 100 % it is less."""
     luck = np.random.default_rng(seed).standard_normal(len(sizes)) * noise
-    errors = floor + height * (np.array(sizes) / sizes[0]) ** -power + luck
+    errors = floor + height * (np.array(sizes) / sizes[0]) ** -power
+    errors = errors + luck * spread_at(errors)
     return [AccuracyPoint(int(n), float(100 - error)) for n, error in zip(sizes, errors, strict=True)]
 
 
@@ -51,10 +53,10 @@ def test_bands_widen_with_the_distance():
 def test_bands_hold_about_nine_of_ten_later_accuracies():
     inside = []
     for seed in range(200):
-        points = curve((*SIZES, 260), noise=1.5, seed=seed)
+        points = curve((*SIZES, 260), noise=2.0, seed=seed)
         said = Curve(points[:-1]).at(260)
         inside.append(said.low <= points[-1].accuracy <= said.high)
-    assert 0.85 <= np.mean(inside) <= 0.99
+    assert 0.85 <= np.mean(inside) <= 0.97
 
 
 def test_a_curve_that_falls_gains_nothing_and_does_not_crash():

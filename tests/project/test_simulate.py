@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from mma.project import create_project
+from mma.project import create_project, open_project
 from mma.project.audit import Share
-from mma.project.simulate import (
-    Plan,
-    ScriptedPerson,
-    SimulatedProject,
-    TruePoint,
-    check_plan,
-    link_photos,
-    read_labeled,
-    split,
-)
-from mma.project.simulated import summarise, verdict
+from mma.project.cleaning import Cleaned
+from mma.project.hidden import TruePoint
+from mma.project.scripted import ScriptedPerson
+from mma.project.simulate import Plan, SimulatedProject, check_plan, link_photos, read_labeled, simulate, split
+from mma.project.simulated import cleaning_lines, summarise, verdict
 from tests.project import shapes
 
 
@@ -107,4 +102,34 @@ def test_the_scripted_person_errs_as_often_as_told_and_always_alike(tmp_path):
     wrong = sum(said[image] != ids[kind] for image, kind in photos.classes.items())
     assert person.wrong == wrong
     assert 15 <= wrong <= 45
+    project.close()
+
+
+def test_what_the_review_found_is_added_up_over_projects():
+    one = replace(result(1, True, 90.0), cleaned=Cleaned(100, 5, 6, 4, 3, 90.0, 91.0, 91.5))
+    other = replace(result(1, False, 88.0), cleaned=Cleaned(100, 5, 4, 4, 4, 88.0, 91.0, 90.5))
+    found = summarise([one, other]).cleaning
+    assert found is not None
+    assert (found.precision, found.recall, found.gain) == (0.8, 0.8, 2.0)
+    text = "\n".join(cleaning_lines(found))
+    assert "precision 80%, recall 80%. As many by the lowest margin: 70% and 70%." in text
+    assert "89.0 % before, 91.0 % after these were looked at, +2.0 points" in text
+    assert summarise([result(1, True, 90.0)]).cleaning is None
+
+
+@pytest.mark.slow
+def test_wrong_answers_are_found_and_corrected_in_a_simulation(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    photos = labeled_folder(tmp_path / "photos", 160)
+    plan = Plan(budget=90, noise=0.1, every=45)
+    (one,) = simulate(photos, tmp_path / "out", plan=plan, control=False)
+    assert one.cleaned is not None
+    assert one.cleaned.found >= one.cleaned.wrong // 2 > 0
+    assert one.cleaned.found <= one.cleaned.suspects < one.cleaned.labels // 2
+    project = open_project(tmp_path / "out" / "photos-1-asking.mma")
+    truth = read_labeled(photos).classes
+    labels, names = project.labels(), {each.id: each.name for each in project.classes()}
+    trained = [image for image in labels.ids if not project.is_audit(image)]
+    said = {image: names[klass] for image, klass in zip(labels.ids, labels.class_ids, strict=True)}
+    assert all(said[image] == truth[image] for image in trained)  # in the end every wrong one is corrected
     project.close()

@@ -9,7 +9,9 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+from typer.testing import CliRunner
 
+from mma.cli import commands
 from mma.project import open_project
 from mma.project.live import LiveWorker
 from mma.project.model_report import latest_report, model_folder
@@ -168,3 +170,21 @@ def test_the_command_prints_sentences_a_table_and_json(labeled):
         check=True,
     )
     assert json.loads(done.stdout)["labels"] == 60
+
+
+def test_a_run_has_a_status_with_the_accuracy_that_eval_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    small = [f"--set={each}" for each in ("growth.start=20", "growth.add=10", "growth.budget=60", "growth.first=6")]
+    small += ["--set=growth.every=6", "--set=growth.final=20", "--set=log.every=6"]
+    run = str(tmp_path / "run")
+    said = CliRunner().invoke(commands(), ["train", "digits", "--out", run, *small])
+    assert said.exit_code == 0, said.output
+    tested = json.loads(CliRunner().invoke(commands(), ["eval", run, "--json"]).stdout)
+    shown = CliRunner().invoke(commands(), ["status", run]).stdout
+    words = f"{tested['accuracy']:.2f} % accuracy (95 % interval {tested['low']:.1f} to {tested['high']:.1f})"
+    assert words in said.output
+    assert f"accuracy: {words.replace(' accuracy', '')}, from 500 test images" in shown
+    assert "forecast: none: the last round trains longer" in shown
+    found = json.loads(CliRunner().invoke(commands(), ["status", run, "--json"]).stdout)
+    assert [point["labels"] for point in found["curve"]] == [20, 30, 40, 50]
+    assert found["tested"] == tested

@@ -21,10 +21,9 @@ from mma.web.alike import grid_items
 from mma.web.app import ROUTES, make_app, say_refused
 from mma.web.history import labeled_images, recent_answers
 from mma.web.news import Newsroom, read_news
-from mma.web.review import likely_mistakes
+from mma.web.review import Review
 from mma.web.setup import Setup
 from tests.web.page import PATIENCE, run_apart, write_image
-
 
 def label(project: Project, image: str, class_id: int = 0, by: str = "anna", **rest) -> str:
     given = uuid4()
@@ -145,7 +144,7 @@ def test_alike_images_with_two_labels_are_reviewed_with_their_reason(tmp_path: P
     assert not any(image.audit for image in project.images() if image.name.startswith("same"))  # those are not reviewed
     for class_id, path in enumerate(same):
         label(project, next(image.id for image in project.images() if image.name == path.name), class_id)
-    found = likely_mistakes(project)
+    found = Review(project).likely_mistakes()
     assert {(each["name"], each["class_id"]) for each in found["images"]} == {("same-one.png", 0), ("same-two.png", 1)}
     assert {each["why"] for each in found["images"]} == {"alike images, labeled cat and dog"}
     assert found["notes"]

@@ -41,9 +41,12 @@ def review(
 
 def describe(found: Mistakes, shown: int) -> Iterator[str]:
     """Yield the lines to print: a heading with a number for each kind of mistake, and the first of them."""
+    from mma.project.mistakes import NEIGHBOURS
+
     kinds = {
         f"{len(found.suspects)} of {found.labels} labels are probably wrong": [
-            f"{each.file}: {each.label}, rather {each.likely} ({each.confidence:.0%} sure of the label, by {each.by})"
+            f"{each.file}: labeled {each.label} by {each.by}; model says {each.likely} {each.likely_confidence:.0%}, "
+            f"{each.neighbours} of {NEIGHBOURS} neighbours agree"
             for each in found.suspects
         ],
         f"{len(found.conflicts)} groups of alike images have several labels": [
@@ -54,7 +57,8 @@ def describe(found: Mistakes, shown: int) -> Iterator[str]:
             *found.disagreements,
         ],
         f"{len(found.self_agreement)} people were asked about images again": [
-            f"{person}: {describe_kappa(kappa)}" for person, kappa in found.self_agreement.items()
+            *(f"{person}: {describe_kappa(kappa)}" for person, kappa in found.self_agreement.items()),
+            *(f"{each.file}: first {each.before}, then {each.after}" for each in found.changed),
         ],
         f"{sum(doubt.cannot_tell for doubt in found.doubts)} images that people could not tell, by folder": [
             f"{doubt.folder or '.'}: {doubt.cannot_tell} of {doubt.asked} asked" for doubt in found.doubts

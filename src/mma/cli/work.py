@@ -38,11 +38,16 @@ def work(
         if report := train_deep(opened, talk):
             talk(f"deep model {report.number}: {report.uses}")
     train_live(opened, talk, until_done=not watch, deep=False)
+    if not opened.models():
+        from mma.project.status import status as read_status
+        from mma.project.words import first_model_words
+
+        talk(f"no model was made. {first_model_words(read_status(opened))}")
     opened.close()
 
 
 def status(
-    project: ProjectFolder,
+    project: Annotated[Path, typer.Argument(metavar="PROJECT", help="A project, the folder of its images, or a run.")],
     as_json: AsJson = False,
     html: Annotated[bool, typer.Option("--html", help="Write report.html and print where it is.")] = False,
     target: Annotated[
@@ -53,7 +58,7 @@ def status(
         float | None, typer.Option("--point-value", min=0, help="Money that a point of accuracy is worth.")
     ] = None,
 ) -> None:
-    """Print how good a project's model is, what more labels would bring, and whether to stop."""
+    """Print how good the model of a project or a run is, what more labels would bring, and whether to stop."""
     from dataclasses import replace
 
     from mma.project import open_project
@@ -61,6 +66,9 @@ def status(
     from mma.project.status import goals_of
     from mma.project.status import status as read_status
 
+    if (project / "config.json").is_file():
+        show_run(project, as_json=as_json)
+        return
     opened = open_project(project)
     goals = goals_of(opened)
     goals = replace(
@@ -77,6 +85,25 @@ def status(
     else:
         show_status(now)
     opened.close()
+
+
+def show_run(folder: Path, *, as_json: bool) -> None:
+    """Print how a run stands."""
+    from dataclasses import asdict
+
+    from mma.cli.terminal import print_table
+    from mma.project.run_status import run_lines, run_status
+
+    now = run_status(folder)
+    if as_json:
+        print(json.dumps(asdict(now)))
+        return
+    for line in run_lines(now):
+        print(printable(line))
+    if now.tested is not None:
+        print()
+        rows = [[name, f"{value:.1f} %"] for name, value in now.tested["per_class"].items()]
+        print_table(("class", "recall"), rows, right={"recall"})
 
 
 def show_status(now: ProjectStatus) -> None:

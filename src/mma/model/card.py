@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mma.model.description import About, FeatureInput, ModelAccuracy, ModelFile
+from mma.model.average import parts_of
+from mma.model.description import About, AverageFile, FeatureInput, ModelAccuracy, ModelFile
 from mma.model.engines import FeaturePredictor, used_parts
 from mma.model.model import Model
 from mma.model.verify import Agreement
@@ -25,14 +26,14 @@ LICENCES = {
 def write_card(model: Model, agreement: Agreement | None, contents: Sequence[str]) -> str:
     """Return the text of MODEL.md for a folder with these files."""
     file = model.file
-    assert isinstance(file, ModelFile)
+    assert isinstance(file, ModelFile | AverageFile)
     about = file.about
     parts = [
-        ["# Model card", "", *_summary(model, file)],
+        ["# Model card", "", *_summary(model)],
         ["## How good it is", "", *_accuracy(about)],
         ["## What it learned from", "", *_labels(file)],
         ["## Weak classes", "", *_weak(file)],
-        ["## Pretrained weights and their licences", "", *_licences(model, file)],
+        ["## Pretrained weights and their licences", "", *_licences(model)],
         ["## Exported file", "", *_agreement(agreement)] if agreement else [],
         ["## In this folder", "", *(f"- `{name}`: {CONTENTS[name]}" for name in contents if name in CONTENTS)],
     ]
@@ -65,9 +66,18 @@ def backbones_used(model: Model) -> list[str]:
     return [part.backbone for part, use in zip(predictor.input.parts, used, strict=True) if use]
 
 
-def _summary(model: Model, file: ModelFile) -> Iterator[str]:
-    temperature = temperature_of(model)
-    yield f"Tells {len(file.classes)} classes of images apart: {', '.join(_name(name) for name in file.classes)}."
+def _summary(model: Model) -> Iterator[str]:
+    yield f"Tells {len(model.classes)} classes of images apart: {', '.join(_name(name) for name in model.classes)}."
+    members = parts_of(model)
+    if len(members) > 1:
+        yield f"It averages the probabilities of {len(members)} models."
+    for member in members:
+        yield from _network(member)
+
+
+def _network(model: Model) -> Iterator[str]:
+    file, temperature = model.file, temperature_of(model)
+    assert isinstance(file, ModelFile)
     if temperature == 1.0:
         yield "Its probabilities are those of the network; no temperature was fitted."
     else:
@@ -83,8 +93,11 @@ def _accuracy(about: About) -> Iterator[str]:
     if about.accuracy is None:
         yield "Nobody knows: there were no labeled images that it was not trained on."
         return
-    yield f"{_percent(about.accuracy)}, measured on {printable(about.accuracy.measured_on)}."
-    yield "The interval holds the true share of right answers on such images with a probability of 95 %."
+    if about.accuracy.crossed:
+        yield f"About {_percent(about.accuracy)}, estimated by {printable(about.accuracy.measured_on)}."
+    else:
+        yield f"{_percent(about.accuracy)}, measured on {printable(about.accuracy.measured_on)}."
+        yield "The interval holds the true share of right answers on such images with a probability of 95 %."
     if about.per_class:
         yield ""
         yield "| class | recognised | images tested |"
@@ -94,10 +107,12 @@ def _accuracy(about: About) -> Iterator[str]:
     yield from ("", *(f"- {printable(note)}" for note in about.notes)) if about.notes else ()
 
 
-def _labels(file: ModelFile) -> Iterator[str]:
+def _labels(file: ModelFile | AverageFile) -> Iterator[str]:
     about, total = file.about, sum(file.about.labels.values())
     people = ", ".join(f"{_name(who)} ({count:,})" for who, count in about.by.items()) or "not recorded"
-    yield f"{total:,} labels, given by: {people}."
+    kept = sum(about.by.values()) - total
+    measuring = f" {kept:,} more were kept for measuring." if kept > 0 else ""
+    yield f"{total:,} labels.{measuring} Given by: {people}."
     if about.images is not None:
         yield f"The pool had {about.images:,} images, labeled or not."
     if about.data:
@@ -111,7 +126,7 @@ def _labels(file: ModelFile) -> Iterator[str]:
         yield from (f"| {_name(name)} | {count:,} |" for name, count in about.labels.items())
 
 
-def weak_classes(file: ModelFile) -> dict[str, str]:
+def weak_classes(file: ModelFile | AverageFile) -> dict[str, str]:
     """Return the classes that the model is not to be trusted with, and why."""
     about, found = file.about, {}
     for name in file.classes:
@@ -125,7 +140,7 @@ def weak_classes(file: ModelFile) -> dict[str, str]:
     return found
 
 
-def _weak(file: ModelFile) -> Iterator[str]:
+def _weak(file: ModelFile | AverageFile) -> Iterator[str]:
     weak = weak_classes(file)
     if weak:
         yield from (f"- {_name(name)}: {why}" for name, why in weak.items())
@@ -135,7 +150,14 @@ def _weak(file: ModelFile) -> Iterator[str]:
         yield "Unknown: no accuracy was measured class by class."
 
 
-def _licences(model: Model, file: ModelFile) -> Iterator[str]:
+def _licences(model: Model) -> Iterator[str]:
+    for member in parts_of(model):
+        yield from _licences_of(member)
+
+
+def _licences_of(model: Model) -> Iterator[str]:
+    file = model.file
+    assert isinstance(file, ModelFile)
     if not isinstance(file.input, FeatureInput):
         known = LICENCES["lite"] if file.net.name.startswith("lite") else LICENCES.get(file.net.name)
         yield known or "None: the network was trained from scratch."

@@ -73,7 +73,8 @@ class ModelAccuracy(Settings):
     low: float = Field(ge=0, le=100)
     high: float = Field(ge=0, le=100)
     images: int = Field(ge=1)
-    measured_on: str  # "90 test images of folder:mine", "audit: 64 images drawn at random and never trained on"
+    measured_on: str  # "90 test images of folder:mine", "64 audit labels, drawn at random and never trained on"
+    crossed: bool = False  # by cross-validation on the labels it learned from: an estimate, no verdict
 
 
 class About(Settings):
@@ -108,6 +109,48 @@ class ModelFile(Settings):
         return classes
 
 
+class Member(Settings):
+    """One of several models that are averaged: its folder, and where each of its classes stands in the whole (-1: nowhere)."""
+
+    folder: str = Field(pattern="^[a-z0-9-]{1,40}$")
+    columns: tuple[int, ...] = Field(min_length=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")  # of its model.json
+
+
+class AverageFile(Settings):
+    """What model.json holds of a model that averages others, each in a folder below it."""
+
+    format: Literal[1] = 1
+    kind: Literal["average"] = "average"
+    classes: tuple[str, ...] = Field(min_length=1)
+    members: tuple[Member, ...] = Field(min_length=2)
+    about: About = About()
+
+    @field_validator("classes")
+    @classmethod
+    def _names(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
+        check_classes(classes)
+        return classes
+
+
+class ServingMember(Settings):
+    """A model of a project that is averaged with another, and where each of its classes stands."""
+
+    number: int
+    columns: tuple[int, ...]
+
+
+class ServingFile(Settings):
+    """models/serving.json of a project: which model it hands out, why, and how good that one is."""
+
+    number: int
+    use: Literal["live", "deep", "both"] = "live"
+    why: str = ""
+    members: tuple[ServingMember, ...] = ()  # both: the models that are averaged
+    accuracy: ModelAccuracy | None = None
+    per_class: dict[str, ModelAccuracy] = Field(default={})
+
+
 class OnnxFile(Settings):
     """What an exported .onnx file says of itself."""
 
@@ -127,11 +170,12 @@ def check_format(found: dict[str, Any], where: Path) -> None:
         )
 
 
-def parse_description(found: dict[str, Any], where: Path) -> ModelFile:
+def parse_description(found: dict[str, Any], where: Path) -> ModelFile | AverageFile:
     """Check what a model says of itself; `where` is named in the errors."""
     check_format(found, where)
+    kind = AverageFile if found.get("kind") == "average" else ModelFile
     try:
-        return ModelFile.model_validate_json(json.dumps(found))
+        return kind.model_validate_json(json.dumps(found))
     except ValidationError as error:
         raise ValueError(
             f"{where} is no model of ours, or it was changed: {explain(error)}. Restore it from a copy, or "
@@ -139,6 +183,6 @@ def parse_description(found: dict[str, Any], where: Path) -> ModelFile:
         ) from None
 
 
-def read_description(folder: Path) -> ModelFile:
+def read_description(folder: Path) -> ModelFile | AverageFile:
     """Read and check model.json of a folder."""
     return parse_description(read_json(folder / DESCRIPTION), folder / DESCRIPTION)

@@ -48,7 +48,7 @@ def export(
     origin = find_model(path)
     folder = default_folder(origin) if out is None else Path(out)
     kinds = check_request(origin, folder, to)
-    model = model_of_run(origin.place, tested=True) if origin.is_run else load(origin.place)
+    model = model_of_run(origin.place, tested=True) if origin.is_run else load(path)
     labels = {"labels.csv": labels_of(origin)} if "labels" in kinds else {}
     tensors = model_files(model) if "safetensors" in kinds else {}
     tested = (real_images(origin) if photos is None else photos) if "onnx" in kinds else []
@@ -64,7 +64,7 @@ def export(
     with explain_write_errors(folder, "the same command"):
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         create_atomically(folder.absolute(), fill)
-    files = tuple(sorted(each.name for each in folder.iterdir()))
+    files = tuple(files_below(folder))
     return Exported(folder, files, agreements[0] if agreements else None)
 
 
@@ -76,7 +76,7 @@ def write_onnx(place: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
 
 def write_about(place: Path, model: Model, agreement: Agreement | None) -> None:
     """Write the model card and the checksums of all files."""
-    names = sorted([*(each.name for each in place.iterdir()), CARD, SUMS])
+    names = sorted([*files_below(place), CARD, SUMS])
     write_files(place, {CARD: write_card(model, agreement, names).encode()})
     lines = [f"{hashlib.sha256((place / name).read_bytes()).hexdigest()}  {name}\n" for name in names if name != SUMS]
     write_files(place, {SUMS: "".join(lines).encode()})
@@ -85,13 +85,21 @@ def write_about(place: Path, model: Model, agreement: Agreement | None) -> None:
 def write_files(place: Path, files: dict[str, bytes]) -> None:
     """Write some files into a folder."""
     for name, data in files.items():
+        (place / name).parent.mkdir(exist_ok=True)
         write_atomically(place / name, data)
+
+
+def files_below(place: Path) -> list[str]:
+    """Return the files of a folder, also those of the models that an averaged one is made of."""
+    return sorted(each.relative_to(place).as_posix() for each in place.rglob("*") if each.is_file())
 
 
 def default_folder(origin: Origin) -> Path:
     """Return where an export goes: into the project, or into the current folder."""
     if origin.project is not None:
-        return origin.project / "export" / f"model-{origin.place.name}"
+        members = origin.serving.members if origin.serving else ()
+        name = "-".join(f"{member.number:03d}" for member in members) or origin.place.name
+        return origin.project / "export" / f"model-{name}"
     return Path(f"{origin.place.resolve().stem}-export")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mma.files import read_json
-from mma.model.description import DESCRIPTION
+from pydantic import ValidationError
+
+from mma.model.description import DESCRIPTION, ServingFile
 from mma.model.model import Model
 from mma.run import Run
 from mma.text import printable
@@ -21,6 +22,7 @@ class Origin:
 
     place: Path
     project: Path | None = None
+    serving: ServingFile | None = None  # what the project says of the model it hands out
 
     @property
     def is_run(self) -> bool:
@@ -39,9 +41,26 @@ def load(path: Run | Path | str) -> Model:
         from mma.model.from_run import model_of_run
 
         return model_of_run(origin.place)
+    if origin.serving is not None:
+        return load_serving(origin.place, origin.serving)
     from mma.model.folder import load_model
 
     return load_model(origin.place)
+
+
+def load_serving(place: Path, serving: ServingFile) -> Model:
+    """Load what a project hands out: one of its models, or two averaged, with the accuracy that it measured."""
+    from mma.model.average import average
+    from mma.model.folder import load_model
+
+    places = [place.with_name(f"{member.number:03d}") for member in serving.members] or [place]
+    models = [load_model(each) for each in places]  # the first one is the newest, and has all classes
+    known = {"accuracy": serving.accuracy, "per_class": serving.per_class} if serving.accuracy else {}
+    about = models[0].about.model_copy(update=known)
+    if not serving.members:
+        return models[0].described(about)
+    columns = [member.columns for member in serving.members]
+    return average(models, columns, models[0].classes, about, [f"member-{member.number}" for member in serving.members])
 
 
 def find_model(path: Run | Path | str) -> Origin:
@@ -56,7 +75,7 @@ def find_model(path: Run | Path | str) -> Origin:
     if (place / DESCRIPTION).is_file() or (place / CONFIG).is_file():
         return Origin(place)
     if (project := find_project(place)) is not None:
-        return Origin(project_model(project), project)
+        return project_origin(project)
     if len(files := sorted(place.glob("*.onnx"))) == 1:
         return Origin(files[0])
     raise ValueError(
@@ -79,15 +98,29 @@ def find_project(place: Path) -> Path | None:
     return next((folder for folder in (place, beside) if (folder / PROJECT).is_file()), None)
 
 
-def project_model(project: Path) -> Path:
-    """Return the folder of the model that serves a project; before that is known, of its newest whole one."""
-    folders = [path.parent for path in (project / MODELS).glob(f"*/{DESCRIPTION}") if path.parent.name.isdigit()]
+def project_origin(project: Path) -> Origin:
+    """Return where the model is that a project hands out; before that is known, its newest whole one."""
+    folders = {
+        int(path.parent.name): path.parent
+        for path in (project / MODELS).glob(f"*/{DESCRIPTION}")
+        if path.parent.name.isdigit()
+    }
     if not folders:
         raise ValueError(
-            f"{printable(str(project))} has no model yet: one is made after the first labels. Label with  "
+            f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
             f"mma start {printable(str(project))}"
         )
-    newest = max(folders, key=lambda folder: int(folder.name))
-    serving = project / MODELS / SERVING
-    number = read_json(serving).get("number") if serving.is_file() else None
-    return next((folder for folder in folders if int(folder.name) == number), newest)
+    serving = read_serving(project / MODELS / SERVING)
+    if serving is None or serving.number not in folders:
+        return Origin(folders[max(folders)], project)
+    if any(member.number not in folders for member in serving.members):
+        serving = None  # one of two is gone, so that what was measured is not what is left
+    return Origin(folders[serving.number if serving else max(folders)], project, serving)
+
+
+def read_serving(path: Path) -> ServingFile | None:
+    """Read which model serves; None where nothing readable says so."""
+    try:
+        return ServingFile.model_validate_json(path.read_bytes()) if path.is_file() else None
+    except ValidationError:
+        return None

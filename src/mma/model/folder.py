@@ -14,11 +14,13 @@ from safetensors.torch import save as format_safetensors
 from torch import Tensor, nn
 
 from mma.files import create_atomically, explain_write_errors, write_atomically
-from mma.model.description import DESCRIPTION, TENSORS, About, ModelFile, read_description
+from mma.model.average import average_files, load_average, parts_of
+from mma.model.description import DESCRIPTION, TENSORS, About, AverageFile, ModelFile, read_description
 from mma.model.engines import FeaturePredictor, PixelPredictor
 from mma.model.model import Model, new_model
 
 CENTRE, BASIS, NETWORK = "centre/", "basis/", "network/"
+REMEDY = "Restore it from a copy, or export the model again."
 
 
 def save_model(model: Model, folder: Path) -> Path:
@@ -27,8 +29,8 @@ def save_model(model: Model, folder: Path) -> Path:
         raise ValueError(f"{folder} holds something else than a model. Choose another folder.")
 
     def write(place: Path) -> None:
-        place.mkdir(parents=True)
         for name, data in model_files(model).items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(place / name, data)
 
     with explain_write_errors(folder, "the same command"):
@@ -39,6 +41,8 @@ def save_model(model: Model, folder: Path) -> Path:
 
 def model_files(model: Model) -> dict[str, bytes]:
     """Return the files of a model: the same bytes for the same model."""
+    if isinstance(model.file, AverageFile):
+        return average_files(model)
     data = format_safetensors(tensors_of(model))
     assert isinstance(model.file, ModelFile)
     file = model.file.model_copy(update={"sha256": hashlib.sha256(data).hexdigest()})
@@ -61,6 +65,8 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
 def load_model(folder: Path) -> Model:
     """Read a model, or say what is wrong with it."""
     file = read_description(folder)
+    if isinstance(file, AverageFile):
+        return load_average(folder, file)
     tensors = read_tensors(folder / TENSORS, file)
     network = file.net.build(file.input.shape, len(file.classes))
     expected = expected_tensors(file, network)
@@ -91,7 +97,7 @@ def read_tensors(path: Path, file: ModelFile) -> dict[str, Tensor]:
     if (found := hashlib.sha256(data).hexdigest()) != file.sha256:
         raise ValueError(
             f"{path} is damaged or was changed: its sha256 is {found}, and {DESCRIPTION} says {file.sha256 or 'none'}. "
-            "Restore it from a copy, or export the model again."
+            f"{REMEDY}"
         )
     try:
         return dict(parse_safetensors(data))
@@ -103,13 +109,13 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor], found: Mapping[str
     """Refuse tensors that are missing, too many, of another shape or type, or not finite."""
     if odd := sorted(set(expected) ^ set(found)):
         which = "lacks" if odd[0] in expected else "has too much:"
-        raise ValueError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}.")
+        raise ValueError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}. {REMEDY}")
     for name, wanted in expected.items():
         have = found[name]
         if have.shape != wanted.shape or have.dtype != wanted.dtype:
             raise ValueError(
                 f"{path} does not fit the network that {DESCRIPTION} describes: {name} is {_kind(have)}, and must be "
-                f"{_kind(wanted)}."
+                f"{_kind(wanted)}. {REMEDY}"
             )
         if have.is_floating_point() and not bool(np.isfinite(have.numpy()).all()):
             raise ValueError(f"{path} holds numbers that are not finite, in {name}. Restore it from a copy.")
@@ -121,6 +127,9 @@ def _kind(tensor: Tensor) -> str:
 
 def model_digest(model: Model) -> str:
     """Name a model by a hash of everything that decides what it answers."""
+    if isinstance(model.file, AverageFile):
+        parts = [*(model_digest(part) for part in parts_of(model)), *(str(each.columns) for each in model.file.members)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
     if not isinstance(model.predictor, PixelPredictor | FeaturePredictor):
         return str(getattr(model.predictor, "sha256", ""))
     assert isinstance(model.file, ModelFile)

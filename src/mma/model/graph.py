@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mma.features import Backbone
 from mma.features.onnx import Onnx
+from mma.model.average import AveragedPredictor
 from mma.model.engines import FeaturePredictor, PixelPredictor
 from mma.model.model import Model
 from mma.model.onnx_file import INPUT, OUTPUT
@@ -75,6 +76,22 @@ class FeatureGraph(nn.Module):
         return probabilities
 
 
+class AverageGraph(nn.Module):
+    """The mean of several models."""
+
+    def __init__(self, predictor: AveragedPredictor) -> None:
+        super().__init__()
+        self.graphs = nn.ModuleList([graph_of(model) for model in predictor.models])
+        self.tables = [torch.from_numpy(table) for table in predictor.tables()]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the probabilities."""  # (B, H, W, 3) uint8 -> (B, classes)
+        found = [graph(images) @ table for graph, table in zip(self.graphs, self.tables, strict=True)]
+        total = torch.stack(found).sum(0)
+        probabilities: Tensor = total / total.sum(1, keepdim=True)
+        return probabilities
+
+
 def to_grey(x: Tensor) -> Tensor:
     """Weigh the channels as Pillow does."""  # (B, 3, H, W) uint8 -> (B, 1, H, W) float64
     shares = torch.tensor(GREY, dtype=torch.float64).view(1, 3, 1, 1)
@@ -84,6 +101,8 @@ def to_grey(x: Tensor) -> Tensor:
 def in_float32(model: Model) -> Model:
     """Return the same model with backbones that compute in float32: what an ONNX file is compared with."""
     predictor = model.predictor
+    if isinstance(predictor, AveragedPredictor):
+        return Model(model.file, replace(predictor, models=tuple(map(in_float32, predictor.models))))
     if not isinstance(predictor, FeaturePredictor):
         return model
     return Model(model.file, replace(predictor, backbones=tuple(map(_exact, predictor.backbones))))
@@ -98,6 +117,8 @@ def _exact(backbone: Backbone) -> Backbone:
 def graph_of(model: Model) -> nn.Module:
     """Return a model as one network, in float32."""
     predictor = in_float32(model).predictor
+    if isinstance(predictor, AveragedPredictor):
+        return AverageGraph(predictor).eval()
     if isinstance(predictor, PixelPredictor):
         return PixelGraph(predictor).eval()
     if not isinstance(predictor, FeaturePredictor):

@@ -18,7 +18,7 @@ from mma.data.images import BadFile
 from mma.data.photos import explain_bad_file, quiet_decoders
 from mma.machine import cores
 from mma.model.backbones import find_backbones
-from mma.model.description import About, ModelFile, OnnxFile
+from mma.model.description import About, AverageFile, ModelFile, OnnxFile
 from mma.model.engines import FeaturePredictor, PixelPredictor, Predictor
 from mma.model.photo import Given, opener
 
@@ -66,7 +66,7 @@ class Predictions:
 class Model:
     """A trained model. Get one with `mma.load(path)`, keep it with `save(folder)`."""
 
-    file: ModelFile | OnnxFile
+    file: ModelFile | AverageFile | OnnxFile
     predictor: Predictor = field(repr=False)
 
     @property
@@ -112,6 +112,10 @@ class Model:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             torch.set_num_threads(before)  # threads that start later begin with the number set last
+
+    def described(self, about: About) -> Model:
+        """Return the same model with another story of where it comes from and how good it is."""
+        return Model(self.file.model_copy(update={"about": about}), self.predictor)
 
     def save(self, folder: Path | str) -> Path:
         """Write model.json and model.safetensors into a folder, whole or not at all; return the folder."""

@@ -197,10 +197,12 @@ def list_images(images: Path, out: Path) -> tuple[Path, list[str], list[BadFile]
     """Return a folder, its files in natural order, and what is left out of it. The result itself is none of them."""
     if images.is_file():
         return images.resolve().parent, [images.resolve().name], []
+    if not images.is_dir():
+        raise ValueError(f"there is no {printable(str(images))}. Give a folder of images, or one image.")
     names, bad = list_files(images)
     root = images.resolve()
     ours = {out, out.with_name(f"{out.name}.part")}
     names = [name for name in names if root / name not in ours]
     if not names and not bad:
-        raise ValueError(f"{printable(str(images))} holds no images.")
+        raise ValueError(f"{printable(str(images))} holds no files. Give a folder of images, or one image.")
     return root, names, bad

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from mma.model.average import AveragedPredictor
 from mma.model.description import OnnxFile
 from mma.model.engines import FeaturePredictor, PixelPredictor
 from mma.model.graph import graph_of, to_onnx
 from mma.model.model import Model
 from mma.model.onnx_file import KEY, OUTPUT
 
-EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install 'mma-learn[onnx]'"
+EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install onnx onnxruntime"
 LIMIT = 2 << 30  # bytes of one file in ONNX's own format
 
 
@@ -38,6 +39,8 @@ def onnx_bytes(model: Model) -> bytes:
 def enough_pixels(model: Model) -> int:
     """Return with how many pixels per side a large JPEG is decoded for this model, as in training."""
     predictor = model.predictor
+    if isinstance(predictor, AveragedPredictor):
+        return max(map(enough_pixels, predictor.models))
     if isinstance(predictor, PixelPredictor):
         return 4 * max(predictor.input.height, predictor.input.width)
     assert isinstance(predictor, FeaturePredictor)

@@ -15,6 +15,7 @@ from mma.interval import exact_interval
 FEWEST = 50  # audit labels before a first verdict
 FOLDS = 5
 BINS = 5  # of the calibration, with as many images each
+PER_CELL = 48  # images of one cell of the confusion matrix that can be looked at
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Source = Literal["audit", "cross-validation"]
@@ -58,8 +59,8 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """An image that a model takes for something else than people do."""
+class JudgedImage:
+    """An image that a model was judged by: what people say, and what the model says."""
 
     image: str
     label: str
@@ -152,15 +153,19 @@ def calibrate(probs: Floats, right: NDArray[np.bool_]) -> Calibration:
     return Calibration(bins, float(confidence.mean() - right.mean()), float(error))
 
 
-def find_mistakes(ids: Sequence[str], probs: Floats, labels: Ints, classes: Sequence[str]) -> tuple[Mistake, ...]:
-    """Return where a model and people disagree, the surest first: what a cell of the confusion matrix is made of."""
+def judged_images(ids: Sequence[str], probs: Floats, labels: Ints, classes: Sequence[str]) -> tuple[JudgedImage, ...]:
+    """Return what the cells of the confusion matrix are made of: at most PER_CELL images of each, the surest first."""
     said = probs.argmax(1) if len(labels) else np.zeros(0, np.int64)
-    wrong = [int(row) for row in np.flatnonzero(said != labels)]
-    wrong.sort(key=lambda row: -float(probs[row, said[row]]))
-    return tuple(
-        Mistake(ids[row], classes[labels[row]], classes[said[row]], round(float(probs[row, said[row]]), 4))
-        for row in wrong
-    )
+    order = sorted(range(len(labels)), key=lambda row: -float(probs[row, said[row]]))
+    cells: Counter[tuple[int, int]] = Counter()
+    found = []
+    for row in order:
+        cell = (int(labels[row]), int(said[row]))
+        cells[cell] += 1
+        if cells[cell] <= PER_CELL:
+            sure = round(float(probs[row, said[row]]), 4)
+            found.append(JudgedImage(ids[row], classes[cell[0]], classes[cell[1]], sure))
+    return tuple(found)
 
 
 def explain_source(source: Source, count: int) -> str:
@@ -168,7 +173,7 @@ def explain_source(source: Source, count: int) -> str:
     many = f"{count:,} audit label{'' if count == 1 else 's'}" if source == "audit" else f"{count:,} labels"
     if source == "cross-validation":
         return (
-            f"cross-validation on your {many}: each is predicted by a model that was trained on the others. Images chosen "
+            f"cross-validation on {many}: each is predicted by a model that was trained on the others. Images chosen "
             "because they are hard make it too low, look-alikes make it too high. "
             f"A verdict needs {FEWEST} audit labels."
         )

@@ -28,6 +28,7 @@ from mma.presets import preset
 from mma.project import open_project
 from mma.project.audit import judge
 from mma.project.deep_data import DeepTask, load_data
+from mma.project.keep import pool_digest
 from mma.project.model_report import ModelReport, Serving, latest_report, model_folder, write_report
 from mma.project.predictions import ANSWERS, latest_predictions, write_predictions
 from mma.project.project import Project, silent
@@ -181,8 +182,13 @@ def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:
 def about_of(project: Project, task: DeepTask) -> About:
     """Say where the model comes from."""
     training = task.training
+    pool = task.images[: len(task.images) - task.audit]
     return About(
-        source=project.folder.name, labels=training.per_class(), by=training.by(), images=len(task.images) - task.audit
+        source=project.folder.name,
+        labels=training.per_class(),
+        by=training.by(),
+        images=len(pool),
+        data=pool_digest([image.id for image in pool]),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, bindparam, delete, insert, select, text, update
 
 from mma.project import schema as db
-from mma.project.records import ANSWERS
+from mma.project.records import ANSWERS, SECOND_LOOKS
 
 CHUNK = 500  # images or events per statement; SQLite has a limit of 999 in old versions
 T = TypeVar("T")
@@ -19,20 +19,22 @@ class Standing(NamedTuple):
     """What the events of one image amount to."""
 
     answer: Any  # the newest answer in force, a row of events, or None
+    provenance: str | None  # why the image was asked about, before anybody looked at its label again
     people: int  # how many answered
     deferred: int
 
 
 def standing(rows: Iterable[Any]) -> Standing:
     """Sum up the active events of one image, oldest first: the newest answer counts."""
-    answer, people, deferred = None, set(), 0
+    answer, provenance, people, deferred = None, None, set(), 0
     for row in rows:
         if row.kind in ANSWERS:
             answer = row
+            provenance = row.provenance if row.provenance not in SECOND_LOOKS else provenance or row.provenance
             people.add(row.by)
         elif row.kind == "later":
             deferred = row.seq
-    return Standing(answer, len(people), deferred)
+    return Standing(answer, provenance, len(people), deferred)
 
 
 def refresh(connection: Connection, images: Sequence[str], overlap: int) -> None:
@@ -63,21 +65,28 @@ def _store_current(
     now: dict[str, Standing],
     change: Counter[str],
 ) -> None:
-    moved = [image for image in images if _seq(before.get(image)) != _seq(now[image].answer)]
+    moved = [image for image in images if _kept(before.get(image)) != _standing_kept(now[image])]
     for image in moved:
         for row, sign in ((before.get(image), -1), (now[image].answer, 1)):
             for name in () if row is None else count_names(row.kind, row.class_id):
                 change[name] += sign
     if gone := [image for image in moved if image in before]:
         connection.execute(delete(db.current).where(db.current.c.image.in_(gone)))
-    rows = [now[image].answer for image in moved if now[image].answer is not None]
-    if rows:
-        names = ("image", "kind", "class_id", "by", "seq", "provenance")
-        connection.execute(insert(db.current), [{name: getattr(row, name) for name in names} for row in rows])
+    found = [now[image] for image in moved if now[image].answer is not None]
+    if found:
+        names = ("image", "kind", "class_id", "by", "seq")
+        rows = [
+            {**{name: getattr(each.answer, name) for name in names}, "provenance": each.provenance} for each in found
+        ]
+        connection.execute(insert(db.current), rows)
 
 
-def _seq(row: Any) -> int | None:
-    return None if row is None else int(row.seq)
+def _kept(row: Any) -> tuple[int, str | None] | None:
+    return None if row is None else (int(row.seq), row.provenance)
+
+
+def _standing_kept(found: Standing) -> tuple[int, str | None] | None:
+    return None if found.answer is None else (int(found.answer.seq), found.provenance)
 
 
 def count_names(kind: str, class_id: int | None) -> list[str]:

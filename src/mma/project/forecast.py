@@ -22,7 +22,7 @@ LEAST = 4  # points on the curve before anything is forecast
 POWERS = np.linspace(0.1, 2.0, 20)  # b
 FLOOR = (0.0, 20.0)  # c, in points: mean and standard deviation before anything is measured
 RANGE = 60.0  # a, in points: standard deviation
-NOISE = (5.0, 1.0)  # of one training at 50 % accuracy, in points: prior size, and how many measurements it is worth
+NOISE = (2.5, 1.0)  # of one training at 50 % accuracy, in points: prior size, and how many measurements it is worth
 FARTHEST = 10.0  # times the labels there are: beyond that nothing is said
 Floats = NDArray[np.floating[Any]]
 

@@ -32,6 +32,7 @@ class ProjectSettings(Settings):
     audit_share: float = Field(default=0.1, ge=0, le=0.5)  # of the images, kept for measuring
     audit_asked: float = Field(default=0.1, ge=0, le=1)  # of the images asked about
     random_share: float = Field(default=0.1, ge=0, le=1)  # of the picks, drawn at random
+    again_share: float = Field(default=0.02, ge=0, le=0.5)  # of the questions, about labels given long before
     query: str = "auto"  # how the picks are chosen
     backbone: str | None = None  # whose features the live model learns from; None = that of the preset photos
     fallback: bool = True  # where the query is shown to be worse than chance, ask for coverage instead

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.nets.logistic import fit_logistic
-from mma.project.audit import FEWEST, Mistake, Quality, find_mistakes, fold_numbers, judge, share
+from mma.project.audit import FEWEST, JudgedImage, Quality, fold_numbers, judge, judged_images, share
 from mma.project.forecast import AccuracyPoint
 from mma.project.heads import WholeHead
 from mma.project.helping import Helping, LabeledRows, compare
@@ -53,7 +53,7 @@ def audit_groups(pool: Pool, training: TrainingSet) -> list[str]:
 
 def cross_validated(
     fitted: FittedHead, pool: Pool, training: TrainingSet
-) -> tuple[Quality | None, tuple[Mistake, ...]]:
+) -> tuple[Quality | None, tuple[JudgedImage, ...]]:
     """Judge by logistic regressions on the labels, each without a part of them; near-duplicates stay together."""
     known = {image: label for image, label in training.train.items() if image in pool.row}
     labels = np.array(list(known.values()), np.int64)
@@ -67,7 +67,7 @@ def cross_validated(
         weight, bias = fit_logistic(x[~test], labels[~test], len(training.classes), PENALTY)
         probs[test] = softmax((x[test] @ weight.T + bias) / fitted.temperature)
     quality = judge(probs, labels, training.names, "cross-validation", [pool.group(image) for image in known])
-    return quality, find_mistakes(list(known), probs, labels, training.names)
+    return quality, judged_images(list(known), probs, labels, training.names)
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

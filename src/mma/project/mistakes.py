@@ -5,7 +5,7 @@ Audit images are left out: whoever looked at them again because of what a model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,13 +25,15 @@ from mma.project.measure import PENALTY, softmax
 from mma.project.pool import Pool, open_pool
 from mma.project.project import Project
 from mma.project.recall import live_config
-from mma.project.records import Event, Klass
+from mma.project.records import ANSWERS, Event, Klass
 from mma.project.review import FolderDoubt, doubts_by_folder, find_conflicts, find_wrong_labels
+from mma.project.second_looks import second_looks
 from mma.project.strangers import find_strangers
 from mma.project.training_set import TrainingSet
 from mma.views import FeatureViews
 
 LEAST = 20  # labels before any is called wrong
+NEIGHBOURS = 5
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
@@ -44,7 +46,18 @@ class SuspectLabel:
     label: str
     likely: str
     confidence: float  # probability of the label, by models that did not see it
+    likely_confidence: float  # and of the likelier class
+    neighbours: int  # of the NEIGHBOURS nearest other labels, how many are of the likelier class
     by: str
+
+
+@dataclass(frozen=True)
+class ChangedMind:
+    """An image that was asked about twice and answered differently."""
+
+    file: str
+    before: str
+    after: str
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,7 @@ class Mistakes:
     pairs: dict[str, Kappa]  # "Ann, Bob" -> agreement
     disagreements: tuple[str, ...]
     self_agreement: dict[str, Kappa]  # of people asked about an image again
+    changed: tuple[ChangedMind, ...]  # images that were answered differently when asked again
     doubts: tuple[FolderDoubt, ...]
     strangers: tuple[tuple[str, ...], ...]  # groups of files that look like no class
     notes: tuple[str, ...]  # what was not looked for, and why
@@ -67,9 +81,11 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     """Look for mistakes in a project's labels. Features are computed where they are not stored yet."""
     training = TrainingSet(project.labels(), project.is_audit)
     names = {image.id: image.name for image in project.images()}
-    suspects, strangers, notes = judge_images(project, training, names, say)
+    events = project.events()
+    settled = reviewed_images(events)
+    suspects, strangers, notes = judge_images(project, training, names, say, settled)
     known = {image: label for image, label in training.train.items() if image in names}
-    answers, repeats = answers_by_person(project.events(), training.labels.classes)
+    answers, repeats = answers_by_person(events, training.labels.classes)
     pairs = pairwise_kappas(answers)
     unsure = [names[image] for image in training.labels.cannot_tell if image in names]
     return Mistakes(
@@ -78,21 +94,45 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
         tuple(
             {training.names[label]: tuple(names[image] for image in images) for label, images in found.images.items()}
             for found in find_conflicts(known, project.groups())
+            if not {image for images in found.images.values() for image in images} <= settled
         ),
         overall_kappa(answers, 1 + max((klass.id for klass in training.labels.classes), default=0)),
         {", ".join(pair): kappa for pair, kappa in pairs.items()},
-        tuple(names[image] for image in find_disagreements(answers) if image in names),
+        tuple(names[image] for image in find_disagreements(answers) if image in names and image not in settled),
         self_consistency(repeats),
+        tuple(
+            ChangedMind(names[each.image], each.before, each.after)
+            for each in second_looks(project).corrections
+            if each.asked_again and each.image in names and each.image not in settled
+        ),
         tuple(doubts_by_folder([*(names[image] for image in known), *unsure], unsure)),
         strangers,
         notes,
     )
 
 
+def reviewed_images(events: Sequence[Event]) -> set[str]:
+    """Return the images whose label somebody has looked at in the review: it was kept or corrected."""
+    undone = {event.supersedes for event in events if event.kind == "undo"}
+    last = {
+        event.image: event.provenance
+        for event in events
+        if event.image is not None and event.kind in ANSWERS and event.id not in undone
+    }
+    return {image for image, provenance in last.items() if provenance == "review"}
+
+
 def judge_images(
-    project: Project, training: TrainingSet, names: dict[str, str], say: Callable[[str], None]
+    project: Project,
+    training: TrainingSet,
+    names: dict[str, str],
+    say: Callable[[str], None],
+    settled: Container[str] = (),
 ) -> tuple[tuple[SuspectLabel, ...], tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return suspect labels, groups of images that look like no class, and what was not looked for."""
+    """Return suspect labels, groups of images that look like no class, and what was not looked for.
+
+    Labels that are `settled` were looked at already, and are no longer suspect.
+    """
     if len(training.train) < LEAST:
         why = f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
         return (), (), (why,)
@@ -102,17 +142,35 @@ def judge_images(
     by = dict(zip(training.labels.ids, training.labels.by, strict=True))
     images = [image for image in training.train if image in pool.row]
     labels, probs = out_of_sample(pool, training, images)
+    wrong = [found for found in find_wrong_labels(labels, probs) if images[found.row] not in settled]
+    near = nearest_labels(pool, images, labels, [found.row for found in wrong])
     suspects = [
         SuspectLabel(
             names[images[found.row]],
             training.names[found.given],
             training.names[found.likely],
             round(found.self_confidence, 4),
+            round(float(probs[found.row, found.likely]), 4),
+            int((labels_near == found.likely).sum()),
             by[images[found.row]],
         )
-        for found in find_wrong_labels(labels, probs)
+        for found, labels_near in zip(wrong, near, strict=True)
     ]
     return tuple(suspects), strangers_of(pool, training), ()
+
+
+def nearest_labels(pool: Pool, images: Sequence[str], labels: Ints, rows: Sequence[int]) -> Ints:
+    """Return the labels of the nearest labeled neighbours of some images; near-duplicates are none. (rows, NEIGHBOURS)"""
+    x = pool.vectors(np.array([pool.row[image] for image in images], np.int64)).numpy()
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    _, group = np.unique([pool.group(image) for image in images], return_inverse=True)
+    found = np.full((len(rows), NEIGHBOURS), -1, np.int64)
+    for place, row in enumerate(rows):
+        alike = np.where(group == group[row], -np.inf, x @ x[row])
+        nearest = np.argsort(-alike, kind="stable")[:NEIGHBOURS]
+        nearest = nearest[group[nearest] != group[row]]
+        found[place, : len(nearest)] = labels[nearest]
+    return found
 
 
 def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str]) -> tuple[Ints, Floats]:

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from mma.files import write_atomically
-from mma.project.audit import Mistake, Quality
+from mma.project.audit import JudgedImage, Quality
 from mma.project.forecast import AccuracyPoint, Gain
 from mma.project.helping import NOT_COMPARED, Helping
 from mma.settings import explain
@@ -57,7 +57,7 @@ class ModelReport:
     helping: Helping = NOT_COMPARED
     serving: Serving = Serving("live", 0, "")
     quality: Quality | None = None  # None: too few labels to say anything
-    mistakes: tuple[Mistake, ...] = ()  # on the images that `quality` comes from
+    judged: tuple[JudgedImage, ...] = ()  # images that `quality` comes from
     uses: str = ""  # which representation or network, and why
     backbones: dict[str, float] = field(default_factory=dict)  # cross-validated accuracy in percent, of each and of all
     query: str = ""  # how the picks were chosen, and why

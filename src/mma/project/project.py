@@ -48,7 +48,7 @@ class Project:
         self.layout, self.settings, self.store = layout, settings, store
         self.folder = layout.folder
         self.root = (layout.folder / settings.images).resolve()
-        self.rules = Rules(settings.overlap, settings.audit_asked)
+        self.rules = Rules(settings.overlap, settings.audit_asked, settings.again_share)
         self.log = SecondCopy(layout.log, f"mma start {self.root}")
         self.mirror = Mirror(layout.mirror, layout.state / "mirror.lock", store)
 

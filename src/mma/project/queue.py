@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, and_, delete, exists, func, insert, select, update
 
 from mma.project import schema as db
+from mma.project.again import choose_again
 from mma.project.derive import add_counts, chunks, read_counters
 from mma.project.events import LEASE
 from mma.project.records import Item, Pick
 
 AUDIT_WHY = "drawn at random to measure how good the model is"
 FALLBACK_WHY = "drawn at random"
+AGAIN_WHY = "asked a second time, to see how steady the answers are"
 AT_ONCE = 64  # picks looked up at a time; the first free one is near the front
 
 
@@ -25,6 +27,7 @@ class Rules(NamedTuple):
 
     overlap: int = 1  # people per image
     audit_asked: float = 0.1  # share of audit images among those asked about
+    again_share: float = 0.0  # share of the questions that are about labels given long before
     lease: float = LEASE  # seconds
 
 
@@ -66,7 +69,8 @@ def _lost(connection: Connection, by: str, n: int, holding: Collection[str], mom
         .where(c.by == by, is_live(moment))
         .order_by(c.taken, db.images.c.rank)
     )
-    rows = [row for row in connection.execute(query) if row.open and row.id not in holding][:n]
+    held = [row for row in connection.execute(query) if row.id not in holding]
+    rows = [row for row in held if row.open or row.asked_provenance == "again"][:n]
     _renew(connection, by, [row.id for row in rows], moment, lease)
     return [_item(row, row.asked_provenance, row.asked_why, row.asked_model, row.asked_suggestion) for row in rows]
 
@@ -85,11 +89,15 @@ class _Turn:
         audit_first = self.audits < self.rules.audit_asked * (self.asked + 1) - 1e-9
         ways = (self._audit, self._pick, self._any) if audit_first else (self._pick, self._any, self._audit)
         free = _free(self.by, taken, self.rules, self.moment)
-        item = next(filter(None, (way(free) for way in ways)), None)
+        item = self._again(taken) or next(filter(None, (way(free) for way in ways)), None)
         if item is not None:
             self.asked += 1
             self.audits += item.provenance == "audit"
         return item
+
+    def _again(self, taken: Collection[str]) -> Item | None:
+        row = choose_again(self.connection, self.by, self.asked + 1, self.rules.again_share, taken)
+        return None if row is None else _item(row, "again", AGAIN_WHY, self.model)
 
     def _audit(self, free: Any) -> Item | None:
         row = self.connection.execute(_in_order(1, free)).first()

@@ -9,7 +9,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Kind = Literal["label", "cannot_tell", "exclude", "later", "note", "undo"]
-Provenance = Literal["start", "query", "random", "audit", "grid", "review", "import"]
+Provenance = Literal["start", "query", "random", "audit", "grid", "review", "again", "import"]
+SECOND_LOOKS = ("review", "again")  # answers about a label: where it came from stays with the label
 ANSWERS = ("label", "cannot_tell", "exclude")  # what settles an image
 UNDOABLE = (*ANSWERS, "later")
 CLASS_KINDS = ("class_add", "class_rename", "class_merge", "class_key")

@@ -10,36 +10,47 @@ from mma.files import write_atomically
 from mma.project.audit import Quality, Share
 from mma.project.forecast import BAND
 from mma.project.project import Project
+from mma.project.second_looks import looks_words
 from mma.project.status import Goals, ProjectStatus, status
 from mma.project.svg import calibration_svg, curve_svg
-from mma.project.words import check_words, forecast_words, money_words, target_words
+from mma.project.words import check_words, first_model_words, forecast_words, money_words, target_words
 from mma.text import printable
 
 ABOUT_RIGHT = 3.0  # points
 STYLE = """
 :root {
   color-scheme: light dark; --ink: #1a1c20; --soft: #5a6068; --paper: #fff; --card: #f5f6f8; --line: #d8dce2;
-  --main: #0b5cad; --band: #0b5cad33; --cell: 11,92,173;
+  --main: #0b5cad; --band: #0b5cad33; --cell: 11,92,173; --wrong: 200,40,50;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --ink: #e8eaee; --soft: #a2a9b4; --paper: #15171b; --card: #1e2127; --line: #3a3f48;
-    --main: #6fb1ff; --band: #6fb1ff33; --cell: 111,177,255;
+    --main: #6fb1ff; --band: #6fb1ff33; --cell: 111,177,255; --wrong: 255,110,120;
   }
 }
 * { box-sizing: border-box; }
 body {
   font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  margin: 0 auto; max-width: 60rem; padding: 1rem;
+  margin: 0 auto; max-width: 64rem; padding: 1rem; display: grid; gap: 1rem; grid-template-columns: minmax(0, 1fr);
 }
 h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin: 0 0 .5rem; }
-section { background: var(--card); border-radius: .75rem; padding: 1rem; margin: 1rem 0; }
+h1 { margin: .5rem 0 0; }
+section { background: var(--card); border-radius: .75rem; padding: 1.1rem 1.25rem; min-width: 0; }
+section p { margin: .25rem 0; }
 .big { font-size: 2.5rem; font-weight: 600; line-height: 1.1; margin: 0; } .soft { color: var(--soft); margin: .25rem 0 0; }
 .stop { border: 2px solid var(--main); } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; max-width: 14rem; overflow: hidden; text-overflow: ellipsis; }
-svg { width: 100%; max-width: 42rem; height: auto; font: 13px system-ui, sans-serif; } svg text { fill: var(--soft); }
+.name { display: block; max-width: 14rem; overflow: hidden; text-overflow: ellipsis; }
+.confusion td, .confusion th { padding: .2rem .4rem; min-width: 2rem; text-align: center; vertical-align: bottom; }
+.confusion thead .name { writing-mode: vertical-rl; transform: rotate(180deg); max-height: 9rem; }
+.confusion tbody th { text-align: left; font-weight: 400; }
+.confusion .right { background: rgba(var(--cell), .12); font-weight: 600; } table.wide { width: 100%; }
+@media (min-width: 50rem) {
+  body { grid-template-columns: repeat(2, minmax(0, 1fr)); } h1, .whole { grid-column: 1 / -1; }
+}
+svg { width: 100%; max-width: 46rem; height: auto; font: 13px system-ui, sans-serif; } svg text { fill: var(--soft); }
 .grid { stroke: var(--line); } .line { fill: none; stroke: var(--main); stroke-width: 2; } .dashed { stroke-dasharray: 6 4; }
 .bar { stroke: var(--main); stroke-width: 1.5; opacity: .5; } .dot { fill: var(--main); } .band { fill: var(--band); }
 .target { stroke: var(--soft); stroke-dasharray: 3 4; }
@@ -56,8 +67,9 @@ def write_page(project: Project, goals: Goals | None = None) -> Path:
 def page(now: ProjectStatus) -> str:
     """Return the whole page."""
     name = text(now.name)
-    parts = [f"<h1>{name}</h1>", counts_part(now), stop_part(now), accuracy_part(now), forecast_part(now)]
-    parts += [helping_part(now), model_part(now), classes_part(now), confusion_part(now), calibration_part(now)]
+    parts = [f"<h1>{name}</h1>", stop_part(now), accuracy_part(now), counts_part(now), forecast_part(now)]
+    parts += [helping_part(now), model_part(now), labels_part(now), calibration_part(now)]
+    parts += [classes_part(now), confusion_part(now)]
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name}: status</title><style>{STYLE}</style>"
@@ -103,16 +115,14 @@ def stop_part(now: ProjectStatus) -> str:
     """Say that it is time to stop, and by which rule."""
     if now.stop is None:
         return ""
-    return card("Time to stop?", f"<p>Rule <b>{text(now.stop.rule)}</b>: {text(now.stop.why)}</p>", kind="stop")
+    return card("Time to stop?", f"<p>Rule <b>{text(now.stop.rule)}</b>: {text(now.stop.why)}</p>", kind="stop whole")
 
 
 def accuracy_part(now: ProjectStatus) -> str:
     """Say how good the model is and how that is known."""
     quality = now.report.quality if now.report else None
     if quality is None:
-        return card(
-            "Accuracy", sentence("Nothing can be said yet: the first model comes after ten labels of two classes.")
-        )
+        return card("Accuracy", sentence(f"Nothing can be said yet. {first_model_words(now)}"))
     share = quality.accuracy
     big = f'<p class="big">{100 * share.value:.1f} %</p>'
     between = f"Between {100 * share.low:.1f} % and {100 * share.high:.1f} % (95 %), from {quality.where}"
@@ -127,7 +137,7 @@ def forecast_part(now: ProjectStatus) -> str:
     lines = [curve_svg(points, now.band, now.goals.target), f"<p>{text(forecast_words(now.gain))}</p>"]
     lines += [sentence(f"Band: {BAND:.0%}. Curve by {now.report.curve_source}." if now.report else "")]
     lines += [sentence(target_words(now)), sentence(money_words(now)), sentence(check_words(now.checks))]
-    return card("What more labels would bring", *lines)
+    return card("What more labels would bring", *lines, kind="whole")
 
 
 def helping_part(now: ProjectStatus) -> str:
@@ -139,10 +149,15 @@ def model_part(now: ProjectStatus) -> str:
     """Say which model is in use and why."""
     if now.report is None:
         return ""
-    of = f"Model {now.report.number}: {now.report.uses}."
+    of = "" if now.report.uses in now.report.serving.why else f"Model {now.report.number}: {now.report.uses}."
     return card(
         "Which model", f"<p>{text(first_upper(now.report.serving.why))}</p>", sentence(of), sentence(now.report.query)
     )
+
+
+def labels_part(now: ProjectStatus) -> str:
+    """Say what second looks at labels showed."""
+    return card("Can the labels be trusted?", *map(sentence, looks_words(now.looks)))
 
 
 def classes_part(now: ProjectStatus) -> str:
@@ -155,7 +170,11 @@ def classes_part(now: ProjectStatus) -> str:
         rows.append(
             [name, f"{labels:,}", range_of(each.recall if each else None), range_of(each.precision if each else None)]
         )
-    return card("Classes", table(["class", "labels", "found (recall)", "right (precision)"], rows)) if rows else ""
+    return (
+        card("Classes", table(["class", "labels", "found (recall)", "right (precision)"], rows), kind="whole")
+        if rows
+        else ""
+    )
 
 
 def confusion_part(now: ProjectStatus) -> str:
@@ -167,19 +186,22 @@ def confusion_part(now: ProjectStatus) -> str:
     body = "".join(
         confusion_row(name, row, place) for place, (name, row) in enumerate(zip(names, quality.confusion, strict=True))
     )
-    head = "".join(f"<th>{text(name)}</th>" for name in names)
+    head = "".join(f'<th scope="col"><span class="name">{text(name)}</span></th>' for name in names)
     note = sentence("Rows: what people say. Columns: what the model says.")
-    return card("Mistakes", f'<div class="scroll"><table><tr><th></th>{head}</tr>{body}</table></div>', note)
+    inside = f'<table class="confusion"><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return card("What is taken for what", note, f'<div class="scroll">{inside}</div>', kind="whole")
 
 
 def confusion_row(name: str, row: Sequence[int], place: int) -> str:
     """Return one class of the confusion matrix; what is mistaken is shaded."""
     total = max(sum(row), 1)
     cells = "".join(
-        f'<td style="background: rgba(var(--cell), {0.0 if k == place else 0.8 * count / total:.2f})">{count or ""}</td>'
+        f'<td class="right">{count or ""}</td>'
+        if k == place
+        else f'<td style="background: rgba(var(--wrong), {0.6 * count / total:.2f})">{count or ""}</td>'
         for k, count in enumerate(row)
     )
-    return f"<tr><td>{text(name)}</td>{cells}</tr>"
+    return f'<tr><th scope="row">{text(name)}</th>{cells}</tr>'
 
 
 def calibration_part(now: ProjectStatus) -> str:
@@ -198,4 +220,4 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table that scrolls sideways where it must."""
     head = "".join(f"<th>{text(each)}</th>" for each in headings)
     body = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+    return f'<div class="scroll"><table class="wide"><tr>{head}</tr>{body}</table></div>'

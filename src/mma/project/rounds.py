@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.config import Config
-from mma.project.audit import Mistake, Quality, find_mistakes, judge
+from mma.project.audit import JudgedImage, Quality, judge, judged_images
 from mma.project.forecast import LEAST, AccuracyPoint, Curve
 from mma.project.heads import unfold
 from mma.project.helping import NOT_COMPARED, Helping
@@ -66,7 +66,7 @@ def live_round(
     begin = time.monotonic()
     fitted = fit(pool, training, config)
     live = fitted.probabilities(pool.views, np.arange(len(pool)))
-    crossed, mistakes = (None, ()) if has_verdict(training) else cross_validated(fitted, pool, training)
+    crossed, judged = (None, ()) if has_verdict(training) else cross_validated(fitted, pool, training)
     ids, accuracy = (
         tuple(each.id for each in training.classes),
         None if crossed is None else 100 * crossed.accuracy.value,
@@ -81,14 +81,14 @@ def live_round(
     report = replace(
         make_report(here, training, memory, pool),
         quality=quality_of(audited, pool, training) if has_verdict(training) else crossed,
-        mistakes=audit_mistakes(audited, training) if has_verdict(training) else mistakes,
+        judged=judged_by_audit(audited, training) if has_verdict(training) else judged,
         serving=serving,
         uses=describe(fitted),
         backbones=fitted.accuracies,
         query=explain_query(project, memory) + picks.why,
         seconds=round(time.monotonic() - begin, 3),
     )
-    made = Made(report, picks, here.head, probs)
+    made = Made(report, picks, here.head, probs, deep)
     write_model(project, pool, training, made, config)
     return made
 
@@ -109,9 +109,9 @@ def explain_query(project: Project, memory: Memory) -> str:
     return f"coverage instead of {settings.query}, which was worse here than chance; " if fallen else ""
 
 
-def audit_mistakes(audited: NDArray[np.floating], training: TrainingSet) -> tuple[Mistake, ...]:
-    """Return the audit images that a model gets wrong."""
-    return find_mistakes(list(training.audit), audited, labels_of(training), training.names)
+def judged_by_audit(audited: NDArray[np.floating], training: TrainingSet) -> tuple[JudgedImage, ...]:
+    """Return the audit images with what a model says about them."""
+    return judged_images(list(training.audit), audited, labels_of(training), training.names)
 
 
 def quality_of(audited: NDArray[np.floating], pool: Pool, training: TrainingSet) -> Quality:

@@ -10,39 +10,29 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from uuid import UUID
 
 import numpy as np
 import torch
 
 from mma.data.photos import FORMATS
 from mma.files import sync_folder
-from mma.project import Answer, create_project
+from mma.project import create_project
 from mma.project.audit import Share
-from mma.project.heads import read_head
+from mma.project.cleaning import Cleaned, clean
+from mma.project.hidden import HiddenPhotos, TruePoint
 from mma.project.live import LiveWorker
-from mma.project.model_report import ModelReport, latest_report, model_folder, read_report
-from mma.project.pool import photo_files
+from mma.project.model_report import ModelReport, latest_report
 from mma.project.project import Project, silent
-from mma.project.records import ProjectImage
+from mma.project.scripted import LabeledPhotos, ScriptedPerson
 from mma.rng import rng
 from mma.text import printable
 
 HELD = 0.3  # share of the photos that the projects never see
 EVERY = 25  # labels between two trainings
-SECONDS = 3.0  # that the scripted person takes for a label
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class TruePoint:
-    """The true accuracy, in percent, of the model with so many answers, audit ones included."""
-
-    answers: int
-    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -56,6 +46,7 @@ class SimulatedProject:
     wrong: int  # answers that were wrong on purpose
     helping: str
     stop: str | None
+    cleaned: Cleaned | None = None  # what the review brought, where answers were wrong
 
     @property
     def inside(self) -> bool | None:
@@ -63,20 +54,6 @@ class SimulatedProject:
         if self.audit is None:
             return None
         return self.audit.low <= self.points[-1].accuracy / 100 <= self.audit.high
-
-
-@dataclass(frozen=True)
-class LabeledPhotos:
-    """Photos by content, and the class of each: a sub-folder for every class."""
-
-    root: Path
-    paths: dict[str, Path]  # sha256 -> file
-    classes: dict[str, str]
-
-    @property
-    def names(self) -> list[str]:
-        """The classes, sorted."""
-        return sorted(set(self.classes.values()))
 
 
 @dataclass(frozen=True)
@@ -166,78 +143,47 @@ def link_photos(photos: LabeledPhotos, keys: Sequence[str], images: Path) -> Non
 def simulate_project(
     photos: LabeledPhotos, hidden: Sequence[str], images: Path, plan: Plan, *, seed: int, asks: bool
 ) -> SimulatedProject:
-    """Run one project to its budget."""
+    """Run one project to its budget; where answers were wrong, look for them and correct them."""
     folder = images.with_name(f"{images.name}-{'asking' if asks else 'random'}.mma")
     shutil.rmtree(folder, ignore_errors=True)
     project = create_project(images, folder, classes=photos.names, budget=plan.budget, seed=seed)
     project.index()
-    project.rules = project.rules._replace(audit_asked=plan.audit_asked)
+    project.rules = project.rules._replace(audit_asked=plan.audit_asked, again_share=0.0)
     torch.set_num_threads(1)
     worker = LiveWorker(project, deep=False, every=plan.every, asks=asks)
     person = ScriptedPerson(project, photos, plan.noise, seed)
-    finish(worker)
-    for count in range(1, plan.budget + 1):
-        person.label_next()
-        if count % plan.every == 0 or count == plan.budget:
-            worker.rest()
-            finish(worker)
-    result = summary(project, worker, photos, hidden, seed=seed, asks=asks, wrong=person.wrong)
+    label_all(worker, person, plan)
+    assert worker.pool is not None
+    outside = HiddenPhotos(photos, hidden, worker.pool)
+    result = summary(project, worker, outside, seed=seed, asks=asks, wrong=person.wrong)
+    if plan.noise:
+        cleaned = clean(project, person, outside, worker.training_set(), lambda: finish(worker))
+        result = replace(result, cleaned=cleaned)
     project.close()
     return result
 
 
+def label_all(worker: LiveWorker, person: ScriptedPerson, plan: Plan) -> None:
+    """Give all answers of the budget, with a training now and then."""
+    finish(worker)
+    for count in range(1, plan.budget + 1):
+        person.label_next()
+        if count % plan.every == 0 or count == plan.budget:
+            finish(worker)
+
+
 def finish(worker: LiveWorker) -> None:
     """Let the worker do all that is due."""
+    worker.rest()
     while worker.step():
         pass
 
 
-class ScriptedPerson:
-    """Answers with the true class, and sometimes with another one: always the same answer for the same photo."""
-
-    def __init__(self, project: Project, photos: LabeledPhotos, noise: float, seed: int) -> None:
-        self.project, self.photos, self.noise, self.seed = project, photos, noise, seed
-        self.ids = {each.name: each.id for each in project.classes()}
-        self.wrong = 0
-
-    def label_next(self) -> None:
-        """Answer one question."""
-        item = self.project.next("person", 1)[0]
-        klass = self.answer_to(item.image)
-        draw = rng(self.seed, "answer", item.image, "id").bytes(16)
-        answer = Answer(
-            id=UUID(bytes=draw, version=4),
-            images=[item.image],
-            kind="label",
-            class_id=klass,
-            by="person",
-            seconds=SECONDS,
-        )
-        self.project.answer(answer)
-
-    def answer_to(self, image: str) -> int:
-        """Return the class that this person says."""
-        draw = rng(self.seed, "answer", image)
-        true = self.photos.classes[image]
-        if draw.uniform() >= self.noise:
-            return self.ids[true]
-        self.wrong += 1
-        others = [name for name in self.photos.names if name != true]
-        return self.ids[others[int(draw.integers(len(others)))]]
-
-
 def summary(
-    project: Project,
-    worker: LiveWorker,
-    photos: LabeledPhotos,
-    hidden: Sequence[str],
-    *,
-    seed: int,
-    asks: bool,
-    wrong: int,
+    project: Project, worker: LiveWorker, hidden: HiddenPhotos, *, seed: int, asks: bool, wrong: int
 ) -> SimulatedProject:
     """Measure every model on the hidden photos, and read what the project says of itself."""
-    points = true_curve(project, worker, photos, hidden)
+    points = hidden.curve(project.folder)
     report = latest_report(project.folder)
     from mma.project.status import status
 
@@ -262,24 +208,6 @@ def audit_so_far(worker: LiveWorker, report: ModelReport) -> Share | None:
     return share(said == np.array(list(training.audit.values())), audit_groups(pool, training))
 
 
-def true_curve(
-    project: Project, worker: LiveWorker, photos: LabeledPhotos, hidden: Sequence[str]
-) -> tuple[TruePoint, ...]:
-    """Return the accuracy of every model on the hidden photos."""
-    assert worker.pool is not None
-    names = {key: photos.paths[key].relative_to(photos.root).as_posix() for key in hidden}
-    images = [ProjectImage(key, names[key], 0, 0, key, False) for key in hidden]
-    views = worker.pool.views.of_source(photo_files(photos.root, images))
-    parts = [part.take(np.arange(len(hidden))) for part in views.parts]
-    points = []
-    for model in sorted((project.folder / "models").glob("*/model.json")):
-        report = read_report(model.parent)
-        truth = np.array([report.classes.index(photos.classes[key]) for key in hidden])
-        said = read_head(model_folder(project.folder, report.number)).probabilities(parts).argmax(1)
-        points.append(TruePoint(report.labels + report.audit, 100 * float((said == truth).mean())))
-    return tuple(points)
-
-
 def describe(one: SimulatedProject) -> str:
     """Say how a project ended."""
     audit = "no audit"
@@ -289,4 +217,13 @@ def describe(one: SimulatedProject) -> str:
         audit = f"audit {100 * one.audit.value:.1f} % ({low:.1f}-{high:.1f}, {one.audit.of} labels): {verdict}"
     way = "asking" if one.asks else "random order"
     last = one.points[-1]
-    return f"seed {one.seed}, {way}: {last.answers} labels, truly {last.accuracy:.1f} %; {audit}"
+    words = f"seed {one.seed}, {way}: {last.answers} labels, truly {last.accuracy:.1f} %; {audit}"
+    return words if one.cleaned is None else f"{words}; {describe_cleaning(one.cleaned)}"
+
+
+def describe_cleaning(found: Cleaned) -> str:
+    """Say what the review found and brought."""
+    return (
+        f"{found.found} of {found.wrong} wrong labels among {found.suspects} suspects ({found.found_by_margin} by margin), "
+        f"accuracy {found.before:.1f} -> {found.after:.1f} % (all right: {found.ceiling:.1f})"
+    )

@@ -31,6 +31,33 @@ class ComparedAt:
 
 
 @dataclass(frozen=True)
+class CleaningSummary:
+    """What the review found in all projects together, and the true accuracy in percent before and after."""
+
+    labels: int
+    wrong: int
+    suspects: int
+    found: int
+    found_by_margin: int
+    before: float
+    after: float
+    ceiling: float  # every wrong label corrected
+    gain: float
+    low: float | None  # 95 % interval of the gain
+    high: float | None
+
+    @property
+    def precision(self) -> float:
+        """The share of the suspects that are wrong."""
+        return self.found / max(self.suspects, 1)
+
+    @property
+    def recall(self) -> float:
+        """The share of the wrong labels that are suspects."""
+        return self.found / max(self.wrong, 1)
+
+
+@dataclass(frozen=True)
 class SimulationSummary:
     """All seeds together."""
 
@@ -38,6 +65,7 @@ class SimulationSummary:
     projects: int
     inside: int  # audits whose interval holds the true accuracy
     audited: int
+    cleaning: CleaningSummary | None = None  # None: no answer was wrong
 
 
 def summarise(found: Sequence[SimulatedProject]) -> SimulationSummary:
@@ -45,7 +73,20 @@ def summarise(found: Sequence[SimulatedProject]) -> SimulationSummary:
     audits = [one.inside for one in found if one.inside is not None]
     counts = sorted({point.answers for one in found if one.asks for point in one.points})
     rows = tuple(row for count in counts if (row := compare_at(found, count)) is not None)
-    return SimulationSummary(rows, len(found), sum(audits), len(audits))
+    return SimulationSummary(rows, len(found), sum(audits), len(audits), summarise_cleaning(found))
+
+
+def summarise_cleaning(found: Sequence[SimulatedProject]) -> CleaningSummary | None:
+    """Add up what the review found, and compare the accuracy before and after it, project by project."""
+    cleaned = [one.cleaned for one in found if one.cleaned is not None]
+    if not cleaned:
+        return None
+    names = ("labels", "wrong", "suspects", "found", "found_by_margin")
+    sums = [sum(getattr(one, name) for one in cleaned) for name in names]
+    means = [float(np.mean([getattr(one, name) for one in cleaned])) for name in ("before", "after", "ceiling")]
+    gains = np.array([one.after - one.before for one in cleaned])
+    low, high = interval(gains) if len(gains) > 1 else (None, None)
+    return CleaningSummary(*sums, *means, float(gains.mean()), low, high)
 
 
 def compare_at(found: Sequence[SimulatedProject], answers: int) -> ComparedAt | None:
@@ -82,12 +123,29 @@ def result_page(folder: Path, plan: Plan, found: Sequence[SimulatedProject]) -> 
         "",
         verdict(summary),
         f"The audit's interval holds the true accuracy in {summary.inside} of {summary.audited} projects.",
+        *cleaning_lines(summary.cleaning),
         "",
         "| seed | way | true accuracy | audit (95 %) | audit labels | inside | is asking helping? |",
         "|---|---|---|---|---|---|---|",
         *map(_project_row, found),
     ]
     return "\n".join(lines) + "\n"
+
+
+def cleaning_lines(found: CleaningSummary | None) -> list[str]:
+    """Say how many wrong labels were found, and what correcting them brought."""
+    if found is None:
+        return []
+    by_margin = found.found_by_margin / max(found.suspects, 1), found.found_by_margin / max(found.wrong, 1)
+    band = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
+    return [
+        "",
+        f"Wrong labels: {found.wrong} of {found.labels}. The review names {found.suspects} labels, and {found.found} of them "
+        f"are wrong: precision {found.precision:.0%}, recall {found.recall:.0%}. As many by the lowest margin: "
+        f"{by_margin[0]:.0%} and {by_margin[1]:.0%}.",
+        f"True accuracy: {found.before:.1f} % before, {found.after:.1f} % after these were looked at, {found.gain:+.1f} points"
+        f"{band}; {found.ceiling:.1f} % with every label right.",
+    ]
 
 
 def _row(row: ComparedAt) -> str:

@@ -37,7 +37,8 @@ def replay(events: Sequence[Event]) -> tuple[list[Event], list[Klass]]:
     for event in events:
         if event.image is not None and event.kind in UNDOABLE and event.id not in undone:
             of_image.setdefault(event.image, []).append(event)
-    answers = [found.answer for found in map(standing, of_image.values()) if found.answer is not None]
+    stands = [found for found in map(standing, of_image.values()) if found.answer is not None]
+    answers = [found.answer._replace(provenance=found.provenance) for found in stands]
     changes = (event for event in events if event.kind in CLASS_KINDS)
     return sorted(answers, key=lambda event: event.seq), reduce(apply_class_event, changes, [])
 

@@ -21,6 +21,7 @@ from mma.project.forecast import (
 from mma.project.model_report import ModelReport, latest_report
 from mma.project.project import Project
 from mma.project.records import Counts
+from mma.project.second_looks import SecondLooks, second_looks
 from mma.project.stop import StopCard, StopSituation, stop_card
 
 MORE = 50  # labels that a forecast looks ahead
@@ -79,6 +80,7 @@ class ProjectStatus:
     money: LabelMoney | None
     checks: tuple[Check, ...]
     stop: StopCard | None
+    looks: SecondLooks
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -117,6 +119,7 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
         money=money,
         checks=checks_of(report),
         stop=stop_card(situation(report, counts, goals, gain, money)),
+        looks=second_looks(project),
     )
 
 

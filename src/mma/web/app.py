@@ -21,6 +21,7 @@ from mma.machine import cores
 from mma.project import Answer, Klass, Project
 from mma.project.deep_process import ask_for_deep
 from mma.web.alike import grid_items
+from mma.web.commands import Command
 from mma.web.history import labeled_images, recent_answers
 from mma.web.images import SIZES, Pictures
 from mma.web.news import Newsroom, classes_for_page, counts_for_page, read_news
@@ -35,7 +36,7 @@ from mma.web.requests import (
     SetKey,
 )
 from mma.web.results import results
-from mma.web.review import likely_mistakes
+from mma.web.review import Review
 from mma.web.setup import Setup
 
 STATIC = resources.files("mma.web") / "static"
@@ -140,7 +141,13 @@ async def post_deep(request: Request) -> Response:
 async def post_review(request: Request) -> Response:
     """Look for labels that are probably wrong. It takes seconds and changes nothing; as a POST only our page can ask for it."""
     PageRequest.model_validate_json(await request.body())
-    return JSONResponse(await run_in_threadpool(likely_mistakes, project_of(request)))
+    return JSONResponse(await run_in_threadpool(request.app.state.review.likely_mistakes))
+
+
+async def post_export(request: Request) -> Response:
+    """Export the model in use into the project's folder. It takes a while; labeling goes on."""
+    PageRequest.model_validate_json(await request.body())
+    return JSONResponse(await run_in_threadpool(request.app.state.export.run))
 
 
 async def post_next(request: Request) -> Response:
@@ -224,6 +231,7 @@ ROUTES = [
     Route("/api/classes", post_class, methods=["POST"]),
     Route("/api/deep", post_deep, methods=["POST"]),
     Route("/api/review", post_review, methods=["POST"]),
+    Route("/api/export", post_export, methods=["POST"]),
 ]
 HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {
     ValidationError: say_invalid,
@@ -238,6 +246,7 @@ def make_app(project: Project, by: str) -> Starlette:
     app = Starlette(routes=ROUTES, exception_handlers=HANDLERS)
     app.state.project, app.state.by, app.state.files = project, by, static_files()
     app.state.pictures, app.state.newsroom, app.state.setup = Pictures(project), Newsroom(project), Setup(project)
+    app.state.review, app.state.export = Review(project), Command("export", project, "the model was not exported")
     app.state.decoders = anyio.CapacityLimiter(cores())  # decoding never takes the threads that store labels
     app.state.ending = bool  # False until the server stops
     return app

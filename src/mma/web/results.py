@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mma.project import Project
+from mma.project.second_looks import looks_words
 from mma.project.status import ProjectStatus, status
 from mma.project.words import check_words, forecast_words, money_words, target_words
 
@@ -19,4 +20,4 @@ def results(project: Project) -> dict[str, Any]:
     now = status(project)
     found: dict[str, Any] = json.loads(_adapter.dump_json(now))
     next_labels = [forecast_words(now.gain), check_words(now.checks), target_words(now), money_words(now)]
-    return {**found, "next": [words for words in next_labels if words]}
+    return {**found, "next": [words for words in next_labels if words], "looks_words": looks_words(now.looks)}

@@ -1,50 +1,51 @@
-"""Labels that are probably wrong, for the review view. A process of its own looks for them, because that takes torch."""
+"""Labels to look at again, for the review view, each with its reason."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import threading
 from typing import Any
 
 from sqlalchemy import select
 
 from mma.project import Project
 from mma.project import schema as db
-
-PATIENCE = 600.0  # seconds
-_one_at_a_time = threading.Lock()
+from mma.web.commands import Command
 
 
-def likely_mistakes(project: Project) -> dict[str, Any]:
-    """Return labels to look at again, the likeliest mistake first, each with its reason; and what was not looked for."""
-    with _one_at_a_time:
-        command = [sys.executable, "-m", "mma", "review", str(project.folder), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    if done.returncode:
-        raise ValueError(
-            f"the search for mistakes failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
-        )
-    found = json.loads(done.stdout)
-    reasons = _reasons(found)
-    entries = _entries(project, list(reasons))
-    return {
-        "images": [{**entries[file], "why": why} for file, why in reasons.items() if file in entries],
-        "notes": found["notes"],
-    }
+class Review:
+    """Looks for labels that are probably wrong. What was found is kept until the next answer."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.command = Command("review", project, "the search for mistakes failed")
+        self.seq, self.found = -1, dict[str, Any]()
+
+    def likely_mistakes(self) -> dict[str, Any]:
+        """Return labels to look at again, the likeliest mistake first, each with its reason; and what was not looked for."""
+        seq = self.project.seq()
+        if self.seq != seq:
+            self.found = self.command.run()
+            self.seq = seq
+        reasons = reasons_of(self.found)
+        entries = _entries(self.project, list(reasons))
+        return {
+            "images": [{**entries[file], "why": why} for file, why in reasons.items() if file in entries],
+            "notes": self.found["notes"],
+        }
 
 
-def _reasons(found: dict[str, Any]) -> dict[str, str]:
+def reasons_of(found: dict[str, Any]) -> dict[str, str]:
     """Return why each file should be looked at; the first reason counts."""
     reasons: dict[str, str] = {}
     for each in found["suspects"]:
-        reasons.setdefault(each["file"], f"looks like {each['likely']} ({each['confidence']:.0%} for {each['label']})")
+        agree = f", {each['neighbours']} of 5 neighbours agree" if each["neighbours"] else ""
+        reasons.setdefault(each["file"], f"model says {each['likely']} {each['likely_confidence']:.0%}{agree}")
     for group in found["conflicts"]:
         for file in (file for files in group.values() for file in files):
             reasons.setdefault(file, f"alike images, labeled {' and '.join(group)}")
     for file in found["disagreements"]:
         reasons.setdefault(file, "people disagree")
+    for each in found["changed"]:
+        reasons.setdefault(each["file"], f"first answered {each['before']}, then {each['after']}")
     return reasons
 
 

@@ -60,7 +60,7 @@ class Page {
     this.views = {
       label: new LabelView(shared),
       grid: new GridView(shared),
-      review: new ReviewView({ correct: (entry) => this.correct(entry) }),
+      review: new ReviewView({ correct: (entry) => this.correct(entry), outbox, history: this.history }),
       results: new ResultsView(),
       classes: new SetupView({ begin: () => { location.hash = "label"; } }),
     };

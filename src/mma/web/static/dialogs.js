@@ -6,7 +6,7 @@ import { applyTheme, by, choice, choose, state, update } from "./state.js";
 import { typing } from "./choices.js";
 
 /** Open a dialog; `build(finish)` returns its content, `finish(value)` closes it. Escape means null. */
-function ask(label, build) {
+export function ask(label, build) {
   return new Promise((resolve) => {
     const before = document.activeElement;
     const dialog = h("dialog", { "aria-label": label, onclose: () => { dialog.remove(); before?.focus?.(); resolve(dialog.answer ?? null); } });

@@ -3,11 +3,14 @@
 import { draw, h, nameOf, number, printable, show } from "./dom.js";
 import { get, post } from "./api.js";
 import { by, state } from "./state.js";
+import { confusionCard } from "./confusion.js";
+
+const EXPORT = 600_000; // milliseconds
 
 const sentence = (words) => printable(words).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase());
 const points = (value) => `${value >= 0 ? "+" : ""}${value.toFixed(1)}`;
 const share = (found) => (found ? `${Math.round(100 * found.value)} %` : "–");
-const range = (found) => (found ? `${Math.round(100 * found.low)}–${Math.round(100 * found.high)}` : "");
+const range = (found) => (found ? `(${Math.round(100 * found.low)}–${Math.round(100 * found.high)})` : "");
 
 export class ResultsView {
   title = "Results";
@@ -32,7 +35,7 @@ function content(status) {
   const { report } = status;
   return [
     status.stop ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(status.stop.why))) : null,
-    h("div", { class: "cards" }, accuracyCard(report), nextCard(status), modelCard(status), helpingCard(report)),
+    h("div", { class: "cards" }, accuracyCard(report), nextCard(status), modelCard(status), helpingCard(report), labelsCard(status)),
     report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, curveWords(report))) : null,
     classCard(status),
     report?.quality ? confusionCard(report) : null,
@@ -58,22 +61,47 @@ function modelCard({ report, working, seconds_per_label: pace }) {
     report ? h("p", { class: "soft" }, `Trained with ${number(report.labels)} labels; ${number(report.audit)} are kept for measuring.`) : null,
     working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
     pace ? h("p", { class: "soft" }, `You take ${pace.toFixed(1)} s per label.`) : null,
-    report ? deeper() : null);
+    report ? h("p", { class: "deeper" }, deeper(), exporter()) : null);
+}
+
+/** A button that asks the server for something and says what became of it. */
+function action(title, busy, ask) {
+  const words = h("span", { role: "status", class: "soft" }, busy);
+  const button = h("button", { type: "button", class: "quiet", disabled: Boolean(busy), onclick: async () => {
+    button.disabled = true;
+    try {
+      words.textContent = await ask((note) => { words.textContent = note; });
+    } catch (error) {
+      words.textContent = printable(error.message);
+      button.disabled = false;
+    }
+  } }, title);
+  return [button, words];
 }
 
 /** A training on the pixels themselves, when the person asks for it. */
 function deeper() {
   const busy = state.models.length > 0 && state.model?.kind === "deep" && state.model.state === "training";
-  const words = h("span", { role: "status", class: "soft" }, busy ? "It is being trained." : "");
-  const ask = async () => {
-    try {
-      await post("/api/deep", { by: by() });
-      words.textContent = "Asked for. It begins when the worker is free; labeling goes on.";
-    } catch (error) {
-      words.textContent = error.message;
-    }
-  };
-  return h("p", { class: "deeper" }, h("button", { type: "button", class: "quiet", disabled: busy, onclick: ask }, "Train deeper now"), words);
+  return action("Train deeper now", busy ? "It is being trained." : "", async () => {
+    await post("/api/deep", { by: by() });
+    return "Asked for. It begins when the worker is free; labeling goes on.";
+  });
+}
+
+/** The model as files for others; it stays in the project's folder. */
+function exporter() {
+  return action("Export the model", "", async (note) => {
+    note("Exporting, and comparing the file with the model. Labeling goes on.");
+    const { folder, agreement } = await post("/api/export", { by: by() }, EXPORT);
+    const same = agreement ? ` It agrees with the model on ${agreement.images} real images.` : "";
+    return `Exported to ${printable(folder)}.${same}`;
+  });
+}
+
+/** What second looks at labels showed. */
+function labelsCard({ looks_words: words }) {
+  if (!words.length) return null;
+  return card("Can the labels be trusted?", words.map((each) => h("p", { class: "soft" }, printable(each))));
 }
 
 const helpingCard = (report) => (report ? card("Is asking helping here?", h("p", { class: "soft" }, sentence(report.helping.sentence)), h("p", { class: "soft" }, sentence(report.query))) : null);
@@ -112,18 +140,4 @@ function classCard({ per_class: counts, report }) {
   const heads = ["Class", "Labels", "Found of its images", "Right when named"];
   return card("Classes", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, h("table", { class: "facts" },
     h("thead", {}, h("tr", {}, heads.map((words, place) => h("th", { scope: "col", class: place ? "count" : "" }, words)))), h("tbody", {}, rows))));
-}
-
-function confusionCard({ quality, classes }) {
-  const rows = quality.confusion.map((row, said) => {
-    const total = Math.max(1, row.reduce((sum, each) => sum + each, 0));
-    return h("tr", {}, h("th", { scope: "row" }, nameOf(classes[said])), row.map((count, model) => {
-      const cell = h("td", { class: said === model ? "cell right" : "cell wrong" }, count || "·");
-      cell.style.setProperty("--share", `${Math.round(70 * count / total)}%`);
-      return cell;
-    }));
-  });
-  return card("What is taken for what", h("p", { class: "soft" }, "Rows: what people say. Columns: what the model says."),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", { class: "confusion" },
-      h("thead", {}, h("tr", {}, h("td", {}), classes.map((name) => h("th", { scope: "col" }, nameOf(name))))), h("tbody", {}, rows))));
 }

@@ -1,28 +1,39 @@
-/** Review: labels that are probably wrong, and the labels so far, class by class, to look through and correct. */
+/** Review: labels that are probably wrong, one key each; and the labels so far, class by class, to look through and correct. */
 
-import { h, nameOf, number, printable, show } from "./dom.js";
+import { announce, h, nameOf, number, printable, show, uuid } from "./dom.js";
 import { get, imageAddress, post } from "./api.js";
-import { by, state } from "./state.js";
+import { Choices, typing } from "./choices.js";
+import { askClass } from "./dialogs.js";
+import { load } from "./queue.js";
+import { Stage } from "./stage.js";
+import { by, classById, state } from "./state.js";
 
 const SEARCH = 600_000; // milliseconds
 const MISTAKES = "mistakes";
 
 export class ReviewView {
   title = "Review";
-  of = null;
+  of = MISTAKES;
+  entries = [];
+  at = 0; // which of them the keys are about
+  since = 0;
 
   /** `correct(entry)` opens an image in the label view. */
-  constructor({ correct }) {
-    this.correct = correct;
-    this.kinds = h("div", { class: "kinds", role: "group", "aria-label": "Which class" });
+  constructor({ correct, outbox, history }) {
+    Object.assign(this, { correct, outbox, history });
+    this.kinds = h("div", { class: "kinds", role: "group", "aria-label": "Which labels" });
     this.tiles = h("ul", { class: "tiles review", "aria-label": "Labeled images" });
-    this.words = h("p", { class: "soft" });
+    this.words = h("p", { class: "soft", role: "status" });
+    this.stage = new Stage({ swiped: () => {} });
+    this.choices = new Choices({ pick: (id) => this.answer(id), create: (name) => this.create(name) });
+    this.about = h("div", { class: "said-now" });
+    this.suspect = h("div", { class: "suspect", hidden: true }, this.stage.node, h("div", { class: "judge" }, this.about, this.choices.node));
     this.node = h("section", { class: "grid-view", "aria-label": "Review labels" },
-      h("header", { class: "grid-head" }, h("h2", { class: "grid-title" }, "Labels so far"), this.words, this.kinds), this.tiles);
+      h("header", { class: "grid-head" }, h("h2", { class: "grid-title" }, "Labels to look at again"), this.words, this.kinds), this.suspect, this.tiles);
   }
 
   open() {
-    if (this.of !== MISTAKES && !state.classes.some((each) => each.id === this.of)) this.of = state.classes[0]?.id ?? null;
+    if (this.of !== MISTAKES && !state.classes.some((each) => each.id === this.of)) this.of = MISTAKES;
     this.fetch();
   }
 
@@ -36,7 +47,8 @@ export class ReviewView {
     const { images, words } = await (of === MISTAKES ? this.mistakes() : this.labels(of));
     if (of !== this.of) return;
     show(this.words, words);
-    show(this.tiles, images.map((entry) => this.tile(entry)));
+    Object.assign(this, { entries: images, at: 0 });
+    this.render();
   }
 
   showKinds() {
@@ -46,30 +58,92 @@ export class ReviewView {
   }
 
   async labels(of) {
-    const { images, more } = of === null ? { images: [], more: 0 } : await get(`/api/labels?class_id=${of}`).catch(() => ({ images: [], more: 0 }));
+    const { images, more } = await get(`/api/labels?class_id=${of}`).catch(() => ({ images: [], more: 0 }));
     return { images, words: images.length ? `The newest first${more ? `, and ${number(more)} older ones` : ""}. Choose one to correct it.` : "No label of this class yet." };
   }
 
   /** The search takes a while, and nothing waits for it. */
   async mistakes() {
     show(this.words, "Looking for labels that are probably wrong. This takes a moment.");
-    show(this.tiles);
+    this.entries = [];
+    this.render();
     try {
       const { images, notes } = await post("/api/review", { by: by() }, SEARCH);
-      const found = images.length ? "The likeliest mistakes first. Choose one to keep or correct it." : "Nothing looks wrong.";
+      const found = images.length ? `${number(images.length)} labels, the likeliest mistakes first. Keep each, or press the key of its class.` : "Nothing looks wrong.";
       return { images, words: [found, ...notes.map(printable)].join(" ") };
     } catch (error) {
       return { images: [], words: printable(error.message) };
     }
   }
 
-  tile(entry) {
+  render() {
+    show(this.tiles, this.entries.map((entry, place) => this.tile(entry, place)));
+    this.tiles.classList.toggle("review-strip", this.of === MISTAKES);
+    const current = this.of === MISTAKES ? this.entries[this.at] : null;
+    this.suspect.hidden = !current;
+    if (current) this.showSuspect(current);
+  }
+
+  async showSuspect(entry) {
+    this.since = performance.now();
+    const label = classById(entry.class_id)?.name ?? "";
+    show(this.about,
+      h("p", {}, "Labeled ", h("strong", {}, nameOf(label)), " by ", nameOf(entry.by), "."),
+      h("p", { class: "soft" }, `${printable(entry.why).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase())}. File: `, nameOf(entry.name)),
+      h("button", { type: "button", class: "main keep", onclick: () => this.keep() }, "Keep ", nameOf(label), h("kbd", {}, typing() ? "Alt K" : "K")),
+      h("p", { class: "soft" }, "Or give it another class:"));
+    this.choices.refresh();
+    const item = load({ image: entry.images[0] });
+    const ready = await item.ready;
+    if (entry !== this.entries[this.at]) return null;
+    return ready ? this.stage.showPicture(item.picture, printable(entry.name)) : this.stage.explain(entry.images[0]);
+  }
+
+  tile(entry, place) {
     const why = entry.why ? printable(entry.why) : "";
-    const words = `${printable(entry.name)}, labeled by ${printable(entry.by)}.${why ? ` ${why}.` : ""} Correct it.`;
-    return h("li", { class: "tile" }, h("button", { type: "button", class: "past-tile", title: words, onclick: () => this.correct({ ...entry, review: true }) },
+    const words = `${printable(entry.name)}, labeled by ${printable(entry.by)}.${why ? ` ${why}.` : ""} ${this.of === MISTAKES ? "Look at it." : "Correct it."}`;
+    const choose = () => (this.of === MISTAKES ? this.move(place - this.at) : this.correct({ ...entry, review: true }));
+    return h("li", { class: this.of === MISTAKES && place === this.at ? "tile at" : "tile" }, h("button", { type: "button", class: "past-tile", title: words, onclick: choose },
       h("img", { src: imageAddress(entry.images[0], "thumb"), alt: words, loading: "lazy", decoding: "async" }),
       why ? h("span", { class: "reason", "aria-hidden": "true" }, why) : null));
   }
 
-  onKey() { return false; }
+  move(steps) {
+    this.at = Math.max(0, Math.min(this.entries.length - 1, this.at + steps));
+    this.render();
+  }
+
+  keep() {
+    const entry = this.entries[this.at];
+    if (entry) this.answer(entry.class_id);
+  }
+
+  /** Keep or correct the label: both are answers. */
+  answer(classId) {
+    const entry = this.entries[this.at];
+    if (!entry || this.of !== MISTAKES) return;
+    const seconds = Math.round(performance.now() - this.since) / 1000;
+    const answer = { id: uuid(), images: entry.images, kind: "label", class_id: classId, by: by(), seconds, shown: "review", note: null, supersedes: entry.id, source: "review" };
+    this.outbox.add(answer);
+    this.history.add({ ...answer, name: entry.name });
+    announce(`${classId === entry.class_id ? "Kept" : "Corrected to"} ${printable(classById(classId)?.name ?? "")}.`);
+    this.entries = this.entries.filter((each) => each !== entry);
+    if (!this.entries.length) show(this.words, "All of them are looked at. The next model learns from your corrections.");
+    this.move(0);
+  }
+
+  async create(name) {
+    const entry = this.entries[this.at];
+    const made = await askClass(name);
+    if (made !== null && entry === this.entries[this.at]) this.answer(made);
+  }
+
+  onKey(event) {
+    if (this.of !== MISTAKES || !this.entries.length || event.ctrlKey || event.metaKey) return false;
+    const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (steps) return this.move(steps), true;
+    const taken = state.classes.some((each) => each.key === "k");
+    if (event.code === "KeyK" && (event.altKey || (!typing() && !taken))) return this.keep(), true;
+    return event.altKey ? false : this.choices.onKey(event);
+  }
 }
