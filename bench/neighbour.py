@@ -32,8 +32,8 @@ def section(threads: int, rounds: int = 5) -> str:
         "## Beside a busy program",
         "",
         "Seconds, medians, alone and beside one process that never rests. What is fair: one of two cores is left, so twice as "
-        f"slow at most, and hardly more processor time. Features: 128 images through `{DEFAULT}`. A round of the page's worker: "
-        f"a head fitted on {LABELS} labels among {IMAGES:,} images, and every image scored. The classifier: "
+        f"slow at most, and hardly more processor time. Features: 128 images through `{DEFAULT}`. A round of the page's "
+        f"worker: a head fitted on {LABELS} labels among {IMAGES:,} images, and every image scored. The classifier: "
         f"`MixMatchClassifier`, {STEPS} steps.",
         "",
         "| | alone | beside a busy process | slower by | at most | processor: alone | beside a busy process |",
