@@ -44,9 +44,9 @@ class Gathering:
         """Compute the features of the next block; labeled images come first."""
         if self.project.counts().images != self.images:
             self.list_images(labeled)
+        self.tell()
         block, self.waiting = self.waiting[:BLOCK], self.waiting[BLOCK:]
         if block:
-            self.tell()
             known, why = compute_features(self.project.root, self.settings, block, lambda message: None)
             self.ready.update((image.id, image) for image in known)
             self.broken.update((image.id, why) for image in block if image.id not in self.ready)
@@ -78,7 +78,7 @@ class Gathering:
     def tell(self) -> None:
         """Say how far it is, and how long it will take; nothing when it is a matter of a second."""
         since, first = self.begun
-        if time.monotonic() - since < QUICK and len(self.waiting) < BLOCK:
+        if not self.waiting or (time.monotonic() - since < QUICK and len(self.waiting) <= 2 * BLOCK):
             return
         done, total = len(self.ready), len(self.ready) + len(self.waiting)
         left = self.seconds_left() if done > first else None
