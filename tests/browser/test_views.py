@@ -110,6 +110,14 @@ def test_a_label_is_corrected_from_the_review(make_project, serve_project, open_
     assert project.events()[-1].provenance == "review"
 
 
+def serious_violations(page: Any) -> list[str]:
+    """Return what axe-core finds on the page as it is."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{each['id']} {each['nodes'][0]['html']}" for each in found if each["impact"] in ("serious", "critical")]
+
+
 def suspects(*files: str) -> dict[str, Any]:
     """What `mma review --json` prints when it doubts these files."""
     doubt = {
@@ -132,10 +140,11 @@ def test_suspect_labels_are_kept_or_corrected_with_one_key_each(make_project, se
         project.answer(Answer(id=uuid4(), images=[ids[file]], kind="label", class_id=0, by="ann"))
     monkeypatch.setattr("mma.web.commands.Command.run", lambda command: suspects(*files))
     served = serve_project(project)
-    page = open_page(served.door)
+    page = open_page(served.door, bypass_csp=True)
     open_view(page, served, "review")
-    assert "model says dog 97%, 5 of 5 neighbours agree" in page.wait_for_selector(".said-now .soft").text_content()
+    assert "Model says dog 97%, 5 of 5 neighbours agree" in page.wait_for_selector(".said-now .soft").text_content()
     assert picture_name(page) == files[0]
+    assert not serious_violations(page)
     page.keyboard.press("k")
     page.wait_for_function("name => document.querySelector('img.picture')?.alt === name", arg=files[1])
     page.keyboard.press("2")
@@ -149,12 +158,15 @@ def test_a_cell_of_the_confusion_matrix_opens_its_images(make_project, serve_pro
     project = make_project()
     wrong = judged_project(project)
     served = serve_project(project)
-    page = open_page(served.door)
+    page = open_page(served.door, bypass_csp=True)
     open_view(page, served, "results")
+    page.wait_for_selector(".confusion")
+    assert not serious_violations(page)
     page.click("[aria-label='1 cat taken for dog: show']")
     shown = page.wait_for_selector("dialog .tile img")
     assert shown.get_attribute("src") == f"/images/{wrong}/thumb"
     assert "80 % sure" in page.text_content("dialog .tile")
+    assert not serious_violations(page)
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
 

@@ -12,7 +12,7 @@ import pytest
 import mma
 from mma.algorithms import AnchoredMixMatch, MixMatch
 from mma.config import Log, Optim
-from mma.model.find import project_model
+from mma.model.find import find_model
 from mma.nets import Small
 from mma.presets import preset
 from mma.project.begin import change_settings
@@ -181,7 +181,7 @@ def test_the_better_model_on_audit_labels_serves_and_is_handed_out(tmp_path):
     assert report.serving.use == "deep"
     assert report.serving.why.startswith("the deep model, the best on")
     assert report.quality.accuracy.value == 1.0
-    assert project_model(project.folder) == folder
+    assert find_model(project.folder).place == folder
     project.close()
 
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from mma.project.audit import judge
+from mma.project.keep import Made, serving_of
+from mma.project.model_report import ModelReport, Serving
+from mma.project.picks import ChosenPicks
+from mma.project.predictions import DeepAnswers
+from mma.project.records import Klass, Labels
+from mma.project.training_set import TrainingSet
 from mma.project.which import AuditAnswers, choose_model
 
 LABELS = np.arange(60) % 3
@@ -45,3 +54,37 @@ def test_without_a_deep_model_it_says_what_the_live_one_uses():
     assert (
         choose_model(AuditAnswers(LABELS, probs(40)), 7, None, "a head on hog").why == "the live model: a head on hog."
     )
+
+
+def labels_of_three_classes() -> TrainingSet:
+    classes = tuple(Klass(number, name) for number, name in enumerate(("cat", "dog", "bird")))
+    return TrainingSet(Labels(9, (), (), (), (), (), classes, (), ()), lambda image: False)
+
+
+def test_both_averaged_are_handed_out_with_the_accuracy_of_both():
+    training = labels_of_three_classes()
+    audited = np.tile([0.8, 0.1, 0.1], (60, 1))
+    report = ModelReport(
+        number=7,
+        kind="live",
+        seq=9,
+        labels=0,
+        audit=60,
+        classes=training.names,
+        class_ids=(0, 1, 2),
+        per_class={},
+        provenance={},
+        curve=(),
+        curve_source="audit",
+        serving=Serving("both", 4, "both models averaged"),
+        quality=judge(audited, np.zeros(60, np.int64), training.names),
+    )
+    deep = DeepAnswers(4, (1, 0, 9), np.zeros((0, 3)), {})  # of an older project: bird is unknown, class 9 is gone
+    made = Made(report, ChosenPicks([], ""), None, np.zeros((0, 3), np.float32), deep)
+    found = serving_of(made, training)
+    assert [(member.number, member.columns) for member in found.members] == [(7, (0, 1, 2)), (4, (1, 0, -1))]
+    assert found.accuracy is not None
+    assert (found.accuracy.percent, found.accuracy.images, found.accuracy.crossed) == (100.0, 60, False)
+    assert found.per_class["cat"].percent == 100.0
+    alone = serving_of(replace(made, report=replace(report, serving=Serving("deep", 4, "the deep model"))), training)
+    assert (alone.number, alone.members) == (4, ())

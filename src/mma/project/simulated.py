@@ -81,12 +81,21 @@ def summarise_cleaning(found: Sequence[SimulatedProject]) -> CleaningSummary | N
     cleaned = [one.cleaned for one in found if one.cleaned is not None]
     if not cleaned:
         return None
-    names = ("labels", "wrong", "suspects", "found", "found_by_margin")
-    sums = [sum(getattr(one, name) for one in cleaned) for name in names]
-    means = [float(np.mean([getattr(one, name) for one in cleaned])) for name in ("before", "after", "ceiling")]
     gains = np.array([one.after - one.before for one in cleaned])
     low, high = interval(gains) if len(gains) > 1 else (None, None)
-    return CleaningSummary(*sums, *means, float(gains.mean()), low, high)
+    return CleaningSummary(
+        labels=sum(one.labels for one in cleaned),
+        wrong=sum(one.wrong for one in cleaned),
+        suspects=sum(one.suspects for one in cleaned),
+        found=sum(one.found for one in cleaned),
+        found_by_margin=sum(one.found_by_margin for one in cleaned),
+        before=float(np.mean([one.before for one in cleaned])),
+        after=float(np.mean([one.after for one in cleaned])),
+        ceiling=float(np.mean([one.ceiling for one in cleaned])),
+        gain=float(gains.mean()),
+        low=low,
+        high=high,
+    )
 
 
 def compare_at(found: Sequence[SimulatedProject], answers: int) -> ComparedAt | None:

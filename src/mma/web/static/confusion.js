@@ -35,7 +35,7 @@ function showImages({ label, said, count, images, audit }) {
   const note = audit ? " These labels measure the model and are not corrected here: whoever mends only where it is wrong makes it look better than it is." : "";
   return ask("Images of a cell", (finish) => [
     h("h2", {}, title), h("p", { class: "soft" }, shown + note),
-    h("ul", { class: "tiles judged" }, images.map(({ image, confidence }) => h("li", { class: "tile" },
+    h("ul", { class: "tiles judged", tabindex: "0", "aria-label": "Images" }, images.map(({ image, confidence }) => h("li", { class: "tile" },
       h("img", { src: imageAddress(image, "thumb"), alt: `${printable(label)}, called ${printable(said)}`, loading: "lazy", decoding: "async" }),
       h("span", { class: "reason" }, `${Math.round(100 * confidence)} % sure`)))),
     h("div", { class: "buttons" }, h("button", { type: "button", class: "main", onclick: () => finish(null) }, "Close")),
