@@ -132,16 +132,6 @@ def compare(task: Task, args: argparse.Namespace) -> Iterator[dict[str, object]]
                 yield {**row, "seconds": round(took[0], 3), "processor": round(took[1], 3)}
 
 
-def append_line(path: Path, row: dict[str, object]) -> None:
-    """Append a line to a CSV file, which may not be there yet."""
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        table = csv.DictWriter(file, list(row))
-        if new:
-            table.writeheader()
-        table.writerow(row)
-
-
 def main() -> None:
     """Append one line per fit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -162,8 +152,13 @@ def main() -> None:
     assert isinstance(config.views, FeatureViews)
     task = load_task(args, config.views)
     for row in compare(task, args):
-        about = {"data": args.data, "backbone": args.backbone, "note": args.note or " ".join(args.set)}
-        append_line(args.out, {**about, **row})
+        row = {"data": args.data, "backbone": args.backbone, "note": args.note or " ".join(args.set), **row}
+        new = not args.out.exists()
+        with args.out.open("a", newline="") as file:
+            table = csv.DictWriter(file, list(row))
+            if new:
+                table.writeheader()
+            table.writerow(row)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from mma.config import Config, change
 from mma.presets import preset
 from mma.run import Run
 from mma.training.begin import new_run as begin
+from mma.training.fork import fork
 from mma.training.guesses import read_guesses
 from mma.training.host import Host
 from mma.training.inspect import open_run
@@ -86,6 +87,19 @@ def test_other_guesses_than_it_began_with_are_refused_by_their_hash(source, digi
     for use in (lambda: train(run, data=digits, on=ONE), lambda: open_run(run)):
         with pytest.raises(ValueError, match=words):
             use()
+
+
+def test_a_fork_begins_with_the_same_guesses_and_ends_as_if_trained_alone(source, digits, tmp_path, contents):
+    growing = ("optim.decay=constant", "growth.start=1", "growth.add=2", "growth.budgets=[22, 24]")
+    trunk = begin(deep(*growing, "growth.budget=24"), tmp_path / "trunk", digits, labels_from=source)
+    train(trunk, data=digits, on=ONE)
+    assert fork(trunk, tmp_path / "tail", 22)
+    alone = begin(deep(*growing, "growth.budget=22"), tmp_path / "alone", digits, labels_from=source)
+    for run in (Run(tmp_path / "tail"), alone):
+        train(run, data=digits, on=ONE)
+    last = f"checkpoints/{alone.checkpoint_steps()[-1]:09d}.safetensors"
+    tail, whole = contents(Run(tmp_path / "tail")), contents(alone)
+    assert all(tail[name] == whole[name] for name in ("guesses.jsonl", "metrics.jsonl", last))
 
 
 def test_a_run_on_pixels_has_no_guesses_to_give(new_run, digits, tmp_path):
