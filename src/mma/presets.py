@@ -255,7 +255,7 @@ def photos_scratch() -> Config:
             batch=32,
             warmup=100,
             decay="linear",
-            precision="bfloat16",
+            precision="auto",  # bfloat16 where the processor has it
         ),
         growth=Growth(start=300, add=50, budget=300, first=250, every=250, final=750, start_set="coverage"),
         query="diff2.aug-kmeans",

@@ -14,7 +14,7 @@ from mma.features import Onnx, compute_block, features, parse_backbone
 from tests.features.conftest import array_images, batch
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'mma-learn[onnx]'")
 
 
 def save(path: Path, shape=("n", 3, 16, 16), output=("n", 3), kind="ReduceMean") -> Path:

@@ -25,6 +25,7 @@ from mma.web.review import Review
 from mma.web.setup import Setup
 from tests.web.page import PATIENCE, run_apart, write_image
 
+
 def label(project: Project, image: str, class_id: int = 0, by: str = "anna", **rest) -> str:
     given = uuid4()
     project.answer(Answer(id=given, images=[image], kind="label", class_id=class_id, by=by, **rest))

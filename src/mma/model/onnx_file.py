@@ -23,7 +23,7 @@ from mma.settings import explain
 
 KEY = "mma"  # of the description in the file's metadata
 INPUT, OUTPUT = "images", "probabilities"
-EXTRA = "models in ONNX need onnxruntime:  pip install onnxruntime"
+EXTRA = "models in ONNX need onnxruntime:  pip install 'mma-learn[onnx]'"
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from mma.model.graph import graph_of, to_onnx
 from mma.model.model import Model
 from mma.model.onnx_file import KEY, OUTPUT
 
-EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install onnx onnxruntime"
+EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install 'mma-learn[onnx]'"
 LIMIT = 2 << 30  # bytes of one file in ONNX's own format
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-EXTRA = "finding wrong labels needs cleanlab:  pip install cleanlab"
+EXTRA = "finding wrong labels needs cleanlab:  pip install 'mma-learn[review]'"
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 

@@ -28,7 +28,6 @@ from mma.training.precision import describe_precision, has_bfloat16, resolve
 # long for the same FLOP, and oneDNN's gradients of kernels wait for the other thread in a loop that never sleeps.
 SMALL_FORWARD: dict[Precision, float] = {"float32": 5e8, "bfloat16": 1e9}
 ARITHMETIC = 1  # of mma itself; raised when a run begun before would go on with other numbers (CHANGELOG, Numbers)
-EARLIER = "bfloat16 with rounded logits"  # what bfloat16 was before host.json named the precision
 # What the numbers depend on.
 EXACT = (
     *("arithmetic", "torch", "numpy", "scikit-learn"),
@@ -148,7 +147,6 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     then = run.host()
     if then is not None:
         # Earlier versions did not name the precision; float32 is what it was then.
-        then = {"precision": "float32" if now["precision"] == "float32" else EARLIER, **then}
         changed = [key for key in EXACT if then.get(key) != now[key]]
         backbone = views_changed(then.get("views"), now["views"])
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
