@@ -13,7 +13,7 @@ from mma.project.picks import ChosenPicks
 from mma.project.predictions import DeepAnswers
 from mma.project.records import Klass, Labels
 from mma.project.training_set import TrainingSet
-from mma.project.which import AuditAnswers, choose_model
+from mma.project.which import AuditAnswers, choose_model, measured_answers, percent_right
 
 LABELS = np.arange(60) % 3
 
@@ -54,6 +54,25 @@ def test_without_a_deep_model_it_says_what_the_live_one_uses():
     assert (
         choose_model(AuditAnswers(LABELS, probs(40)), 7, None, "a head on hog").why == "the live model: a head on hog."
     )
+
+
+def test_the_accuracy_of_the_chosen_model_is_not_flattered_by_the_choice():
+    draw = np.random.default_rng(0)
+    naive, measured = [], []
+    for _ in range(200):  # models that guess: whichever is chosen, half of its answers are right
+        labels, live, deep = draw.integers(2, size=60), draw.dirichlet([1, 1], 60), draw.dirichlet([1, 1], 60)
+        answers = AuditAnswers(labels, live, deep)
+        naive.append(max(percent_right(each, labels) for each in (live, deep, (live + deep) / 2)))
+        measured.append(percent_right(measured_answers(answers, [str(row) for row in range(60)]), labels))
+    assert np.mean(naive) > 53
+    assert abs(np.mean(measured) - 50) < 1.5  # four standard errors of the mean
+
+
+def test_near_duplicates_do_not_measure_the_model_that_they_chose():
+    groups = [str(row // 2) for row in range(60)]
+    deep = probs(60)
+    assert percent_right(measured_answers(AuditAnswers(LABELS, probs(0), deep), groups), LABELS) == 100
+    assert (measured_answers(AuditAnswers(LABELS, probs(40)), groups) == probs(40)).all()
 
 
 def labels_of_three_classes() -> TrainingSet:

@@ -20,11 +20,14 @@ REPORT = "report.json"
 Kind = Literal["live", "deep"]
 
 
+Use = Literal["live", "deep", "both"]
+
+
 @dataclass(frozen=True)
 class Serving:
     """Which model chooses the picks, and why."""
 
-    use: Literal["live", "deep", "both"]
+    use: Use
     number: int  # the model to hand out: of two that are averaged, the better one
     why: str
 

@@ -32,7 +32,7 @@ from mma.project.predictions import DeepAnswers
 from mma.project.project import Project
 from mma.project.stop import kappa
 from mma.project.training_set import TrainingSet
-from mma.project.which import AuditAnswers, choose_model
+from mma.project.which import AuditAnswers, choose_model, measured_answers
 from mma.training.in_memory import FittedHead, fit_head
 
 COMPARED = 2_000  # images on which a model is compared with the one before
@@ -140,14 +140,13 @@ def labels_of(training: TrainingSet) -> NDArray[np.int64]:
 def choose_serving(
     here: PastModel, pool: Pool, training: TrainingSet, deep: DeepAnswers | None, uses: str
 ) -> tuple[Serving, NDArray[np.floating]]:
-    """Return which model serves, and what it says about the audit images."""
+    """Return which model serves, and what to measure it by: answers about the audit images."""
     live = audit_probs(here, pool, training)
     other = None if deep is None else deep.of(list(training.audit), training)
     number = None if deep is None or other is None else deep.number
-    serving = choose_model(AuditAnswers(labels_of(training), live, other), here.number, number, uses)
-    if serving.use == "live" or other is None:
-        return serving, live
-    return serving, other if serving.use == "deep" else (live + other) / 2
+    answers = AuditAnswers(labels_of(training), live, other)
+    serving = choose_model(answers, here.number, number, uses)
+    return serving, measured_answers(answers, audit_groups(pool, training))
 
 
 def combine(
