@@ -63,5 +63,5 @@ def test_a_coverage_start_on_features_is_herding_on_them(on_features):
     seen = Candidates(job.pool, features=job.views.plain(job.pool).numpy())
     draw = rng(job.config.seed, "coverage")
     assert row["strategy"] == "start-coverage"
-    assert "coverage" in row["why"]
+    assert "similarity to the nearest labeled image" in row["why"]
     assert row["indices"] == Query.parse("herding").select(seen, 10, draw).tolist()
