@@ -38,8 +38,10 @@ def main() -> None:
     threads, begin = os.cpu_count() or 1, time.perf_counter()
     parts = [machine.section("make bench")]
     for name in wanted:
+        started = time.perf_counter()
         print(f"==> {name}", flush=True)
         parts.append(SECTIONS[name](threads))
+        print(f"==> {name}: {time.perf_counter() - started:.0f} s", flush=True)
     parts.append(f"Everything above took {(time.perf_counter() - begin) / 60:.0f} minutes.")
     text = "\n\n".join(parts) + "\n"
     if wanted == list(SECTIONS):

@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}  # as the `mma` command sets it
 SPINNING: dict[str, str] = {}  # torch as it comes
+WARM = 2  # steps that are not counted
+Medians = tuple[float, float]
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -75,23 +77,37 @@ class Contestant:
 
 
 @contextmanager
-def busy_neighbour(*, present: bool = True) -> Iterator[None]:
+def busy_neighbour() -> Iterator[None]:
     """Let a program that never rests run beside what is measured."""
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if present else None
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield
     finally:
-        if other is not None:
-            other.kill()
-            other.wait()
+        other.kill()
+        other.wait()
 
 
-def take_turns(contestants: Sequence[Contestant], rounds: int, steps: int, warm: int = 2) -> None:
-    """Measure all of them in the same minutes: whatever disturbs the machine disturbs all."""
+def take_turns(contestants: Sequence[Contestant], rounds: int, steps: int) -> None:
+    """Measure all of them in the same minutes: whatever disturbs the machine disturbs all. Then let them end."""
+    _take_turns(contestants, rounds, steps)
     for contestant in contestants:
-        contestant.run(warm)
+        contestant.close()
+
+
+def alone_and_beside(contestants: Sequence[Contestant], rounds: int, steps: int) -> tuple[list[Medians], list[Medians]]:
+    """Measure all of them in turns, alone and then beside a busy program: (clock, processor) of each. Then let them end."""
+    _take_turns(contestants, rounds, steps)
+    alone = [(contestant.clock, contestant.processor) for contestant in contestants]
+    for contestant in contestants:
+        contestant.taken.clear()
+    with busy_neighbour():
+        take_turns(contestants, rounds, steps)
+    return alone, [(contestant.clock, contestant.processor) for contestant in contestants]
+
+
+def _take_turns(contestants: Sequence[Contestant], rounds: int, steps: int) -> None:
+    for contestant in contestants:
+        contestant.run(WARM)
     for _ in range(rounds):
         for contestant in contestants:
             contestant.taken += contestant.run(steps)
-    for contestant in contestants:
-        contestant.close()

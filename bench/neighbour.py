@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from bench.duel import QUIET, Contestant, busy_neighbour, take_turns
+from bench.duel import QUIET, Contestant, alone_and_beside
 from bench.heads import CLASSES, clusters, fit_and_score, open_views
 from bench.worker import answer
 from mma.classifier import MixMatchClassifier
@@ -26,7 +26,7 @@ LABELS, IMAGES, STEPS = 60, 1_000, 60
 FAIR = 2.0  # of two cores one is left
 
 
-def section(threads: int, rounds: int = 5) -> str:
+def section(threads: int, rounds: int = 3) -> str:
     """Return the table."""
     lines = [
         "## Beside a busy program",
@@ -40,21 +40,14 @@ def section(threads: int, rounds: int = 5) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name in WORK:
-        alone, beside = (measure(name, rounds, busy=busy) for busy in (False, True))
+        contestant = Contestant(name, "-", QUIET, module="bench.neighbour")
+        (alone,), (beside,) = alone_and_beside([contestant], rounds, 1)
         lines.append(
-            f"| {name} | {alone.clock:.3f} | {beside.clock:.3f} | **{beside.clock / alone.clock:.1f} x** | {FAIR:.1f} x | "
-            f"{alone.processor:.3f} | {beside.processor:.3f} |"
+            f"| {name} | {alone[0]:.3f} | {beside[0]:.3f} | **{beside[0] / alone[0]:.1f} x** | {FAIR:.1f} x | "
+            f"{alone[1]:.3f} | {beside[1]:.3f} |"
         )
         print(lines[-1], flush=True)
     return "\n".join(lines)
-
-
-def measure(name: str, rounds: int, *, busy: bool) -> Contestant:
-    """Time one piece of work, in a process of its own."""
-    with busy_neighbour(present=busy):
-        contestant = Contestant(name, "-", QUIET, module="bench.neighbour")
-        take_turns([contestant], rounds, 1, warm=1)
-    return contestant
 
 
 def features() -> Callable[[int], object]:

@@ -18,7 +18,7 @@ from bench.duel import ROOT, environment
 from mma.project import create_project
 
 IMAGES, SIDE = 400, 1_024
-LABELS, ROUNDS = 30, 3
+LABELS, ROUNDS = 30, 2
 TARGET = 100.0  # milliseconds that a person does not notice
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SERVER = """

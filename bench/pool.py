@@ -21,7 +21,7 @@ from mma.data.save import save
 from mma.nets import Small
 from mma.rng import rng
 
-COUNT, SIDE, PICKS = 5_000_000, 16, 250
+COUNT, SIDE, PICKS = 2_000_000, 16, 250
 QUERY = "diff2-kmeans"  # it needs probabilities and embeddings
 NAME = "pool"
 

@@ -31,7 +31,7 @@ from mma.project.index import is_audit_group
 from mma.rng import rng
 
 IMAGES, LABELS = 1_000_000, 300
-PHOTOS = ((30_000, 64, "64 x 64"), (3_000, 256, "256 x 192"), (150, 2_000, "2000 x 1500"))
+PHOTOS = ((20_000, 64, "64 x 64"), (3_000, 256, "256 x 192"), (150, 2_000, "2000 x 1500"))
 
 
 def section(threads: int) -> str:

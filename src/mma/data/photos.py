@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 import warnings
@@ -113,10 +114,10 @@ def open_photo(root: Path, name: str) -> Iterator[tuple[Image.Image, NDArray[np.
     """Open one image below `root`, which must be resolved, and hash its file. Nothing is decoded yet."""
     path = root / name
     check_file(path, root)
-    with path.open("rb") as file:
-        key = hashlib.file_digest(file, "sha256").digest()  # reads a piece at a time
-        with Image.open(file, formats=FORMATS) as image:  # begins at the file's first byte again
-            yield image, np.frombuffer(key, np.uint8)
+    data = path.read_bytes()
+    key = hashlib.sha256(data).digest()
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        yield image, np.frombuffer(key, np.uint8)
 
 
 def reduce_photo(image: Image.Image, enough: int) -> tuple[int, int]:

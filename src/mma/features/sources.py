@@ -17,6 +17,7 @@ from mma.features.backbone import SMALLEST
 from mma.text import printable
 
 Rows = NDArray[np.int64]
+DECODED = 128  # pixels per side that a large JPEG is decoded with at least, also for a backbone that sees fewer
 
 
 class ImageSource(Protocol):
@@ -86,7 +87,7 @@ class PhotoFiles:
 
     def _read(self, row: int, side: int) -> NDArray[np.uint8]:
         try:
-            photo, key = read_unscaled_photo(self.root, self.names[row], 2 * side)
+            photo, key = read_unscaled_photo(self.root, self.names[row], decoded_side(side))
         except Exception as error:  # decoders raise anything at all on broken bytes
             reason = explain_bad_file(error)
             raise ValueError(f"{self._name(row)} cannot be read any more: {reason}. {self._remedy()}") from error
@@ -110,6 +111,11 @@ class PhotoFiles:
 
     def _remedy(self) -> str:
         return f"Restore it, or make the data set again:  mma data get folder --from {printable(str(self.root))}"
+
+
+def decoded_side(side: int) -> int:
+    """Return how many pixels per side a large JPEG is decoded with. Its decoder halves an image well, and at no cost."""
+    return max(side, DECODED)
 
 
 def squash_one(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:

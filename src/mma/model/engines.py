@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mma.data.photos import reduce_photo, squash_photo, unscaled_photo
 from mma.features import Backbone
 from mma.features.compute import BATCH, check_vectors
-from mma.features.sources import squash_one
+from mma.features.sources import decoded_side, squash_one
 from mma.model.description import FeatureInput, PixelInput
 from mma.model.photo import Opener
 from mma.views import Pixels
@@ -95,7 +95,7 @@ class FeaturePredictor:
         for backbone, embedder in zip(self.backbones, self.embedders, strict=True):
             if embedder is None:
                 continue
-            enough = 2 * backbone.side
+            enough = decoded_side(backbone.side)
             with photo() as image:
                 size = reduce_photo(image, enough)
                 if size not in decoded:

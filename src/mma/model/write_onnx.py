@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from mma.features.sources import decoded_side
 from mma.model.average import AveragedPredictor
 from mma.model.description import OnnxFile
 from mma.model.engines import FeaturePredictor, PixelPredictor
@@ -45,7 +46,7 @@ def enough_pixels(model: Model) -> int:
         return 4 * max(predictor.input.height, predictor.input.width)
     assert isinstance(predictor, FeaturePredictor)
     used = zip(predictor.backbones, predictor.embedders, strict=True)
-    return 2 * max(backbone.side for backbone, embedder in used if embedder is not None)
+    return max(decoded_side(backbone.side) for backbone, embedder in used if embedder is not None)
 
 
 def import_onnx() -> Any:
