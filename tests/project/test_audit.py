@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from mma.interval import exact_interval
 from mma.project.audit import (
     PER_CELL,
     calibrate,
@@ -121,3 +122,22 @@ def test_the_statistics_do_not_load_torch():
     rooms = "mma.project.audit, mma.project.forecast, mma.project.stop, mma.project.helping"
     code = f"import sys, {rooms}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_weighed_answers_count_by_their_weight_and_widen_the_interval():
+    right = np.array([True] * 10 + [False] * 10)
+    weights = np.array([3.0] * 10 + [1.0] * 10)
+    plain, weighed = share(right), share(right, None, weights)
+    assert (plain.value, weighed.value) == (0.5, pytest.approx(0.75))
+    assert (weighed.right, weighed.of) == (10, 20)  # counts of images are not weighed
+    assert weighed.low < exact_interval(15, 20)[0]  # as many as 16 images, not 20
+    assert share(right, None, np.full(20, 7.0)) == plain
+
+
+def test_recall_and_precision_are_weighed_too():
+    said, labels = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
+    quality = judge(one_hot(said), labels, ["a", "b", "c"], weights=np.array([3.0, 1.0, 1.0, 1.0]))
+    assert quality.accuracy.value == pytest.approx(5 / 6)
+    assert quality.classes[0].recall.value == pytest.approx(3 / 4)
+    assert quality.classes[1].precision.value == pytest.approx(2 / 3)
+    assert quality.confusion[0] == (1, 1, 0)

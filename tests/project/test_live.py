@@ -294,7 +294,7 @@ def test_the_model_that_is_kept_says_what_the_trained_one_says(made):
     rows = np.arange(len(worker.pool))
     parts = [part.take(rows) for part in worker.pool.views.parts]
     found = head.probabilities(parts)
-    from mma.project.rounds import fit
+    from mma.project.heads import fit
 
     fitted = fit(worker.pool, worker.training_set(), worker.config)
     assert np.abs(found - fitted.probabilities(worker.pool.views, rows)).max() < 0.01

@@ -119,8 +119,28 @@ def test_the_command_prints_lines_or_json(made):
     project, _, _ = made
     done = CliRunner().invoke(commands(), ["review", str(project.folder), "--shown", "2"])
     assert done.exit_code == 0, done.output
-    assert "of 60 labels are probably wrong" in done.stdout
+    assert "of 60 labels look wrong to models that did not see them (which are right about" in done.stdout
     assert "  and " in done.stdout
     assert "look alike and like nothing you named: new classes?" in done.stdout
     as_json = json.loads(CliRunner().invoke(commands(), ["review", str(project.folder), "--json"]).stdout)
     assert len(as_json["suspects"]) >= 3
+
+
+def test_a_class_with_a_single_label_leaves_the_others_without_it(tmp_path):
+    project, kinds = shapes.shape_project(tmp_path, 80)
+    free = [image for image in kinds if not project.is_audit(image)]
+    bars = [image for image in free if kinds[image] == "bars"]
+    other = next(image for image in free if kinds[image] == "rings")
+    for image in [*free[:25], other]:  # all but one are called bars
+        answer(project, image, "rings" if image == other else "bars")
+    found = find_mistakes(project)
+    assert bars
+    assert found.predicted is not None
+    project.close()
+
+
+def test_it_says_how_far_the_models_that_doubt_labels_can_be_trusted(made):
+    project, _, wrong = made
+    found = find_mistakes(project)
+    assert found.predicted is not None
+    assert 0.6 < found.predicted <= 1 - len(wrong) / 60 + 0.05

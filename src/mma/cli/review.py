@@ -22,7 +22,7 @@ def review(
     shown: Annotated[int, typer.Option("--shown", min=1, help="How many of each kind to print.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Print which labels are probably wrong, where people disagree, and which images look like no class."""
+    """Print which labels may be wrong, where people disagree, and which images look like no class."""
     from mma.cli.terminal import talk
     from mma.project import open_project
     from mma.project.mistakes import find_mistakes
@@ -44,7 +44,7 @@ def describe(found: Mistakes, shown: int) -> Iterator[str]:
     from mma.project.mistakes import NEIGHBOURS
 
     kinds = {
-        f"{len(found.suspects)} of {found.labels} labels are probably wrong": [
+        describe_suspects(found): [
             f"{each.file}: labeled {each.label} by {each.by}; model says {each.likely} {each.likely_confidence:.0%}, "
             f"{each.neighbours} of {NEIGHBOURS} neighbours agree"
             for each in found.suspects
@@ -75,6 +75,12 @@ def describe(found: Mistakes, shown: int) -> Iterator[str]:
             yield from [f"  and {len(lines) - shown} more"] if len(lines) > shown else []
     if not any(kinds.values()) and not found.notes:
         yield "nothing to look at again was found."
+
+
+def describe_suspects(found: Mistakes) -> str:
+    """Say how many labels look wrong, and how far those who say so can be trusted."""
+    many = f"{len(found.suspects)} of {found.labels} labels look wrong to models that did not see them"
+    return f"{many} (which are right about {found.predicted or 0.0:.0%} of all labels)"
 
 
 def describe_kappa(kappa: Kappa) -> str:

@@ -85,12 +85,19 @@ class Quality:
         return self.source == "audit" and self.accuracy.of >= FEWEST
 
 
-def share(right: NDArray[np.bool_], groups: Sequence[object] | None = None) -> Share:
-    """Return the share of right answers. Near-duplicates (equal `groups`) count as fewer than they are."""
+def share(right: NDArray[np.bool_], groups: Sequence[object] | None = None, weights: Floats | None = None) -> Share:
+    """Return the share of right answers. Near-duplicates (equal `groups`) count as fewer than they are.
+
+    With `weights` (above 0) answers count unequally, and for the interval as fewer than they are, too.
+    """
     count, total = int(right.sum()), len(right)
-    value = count / total if total else float("nan")
-    size = total if groups is None else effective_size(right, groups)
-    low, high = exact_interval(min(value * size, size), size) if total else (0.0, 1.0)
+    if not total:
+        return Share(float("nan"), 0.0, 1.0, 0, 0)
+    value = float(np.average(right, weights=weights))
+    size = float(total) if groups is None else effective_size(right, groups)
+    if weights is not None:
+        size *= float(weights.sum()) ** 2 / float(np.square(weights).sum()) / total  # Kish's effective size
+    low, high = exact_interval(min(value * size, size), size)
     return Share(value, low, high, count, total)
 
 
@@ -116,15 +123,19 @@ def judge(
     classes: Sequence[str],
     source: Source = "audit",
     groups: Sequence[object] | None = None,
+    weights: Floats | None = None,
 ) -> Quality:
-    """Compare predictions with what people said about the same images. probs (N, classes), labels (N,)"""
+    """Compare predictions with what people said about the same images. probs (N, classes), labels and weights (N,)
+
+    Weights are for the accuracy, over all and of each class; the confusion matrix counts images.
+    """
     said = probs.argmax(1) if len(labels) else np.zeros(0, np.int64)
     table = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (labels, said), 1)
-    per_class = tuple(_class_quality(name, k, said, labels, groups) for k, name in enumerate(classes))
+    per_class = tuple(_class_quality(name, k, said, labels, groups, weights) for k, name in enumerate(classes))
     right = said == labels
     return Quality(
-        share(right, groups),
+        share(right, groups, weights),
         source,
         explain_source(source, len(labels)),
         per_class,
@@ -133,10 +144,13 @@ def judge(
     )
 
 
-def _class_quality(name: str, k: int, said: Ints, labels: Ints, groups: Sequence[object] | None) -> ClassQuality:
+def _class_quality(
+    name: str, k: int, said: Ints, labels: Ints, groups: Sequence[object] | None, weights: Floats | None
+) -> ClassQuality:
     def part(among: NDArray[np.bool_]) -> Share | None:
         chosen = None if groups is None else [groups[int(i)] for i in np.flatnonzero(among)]
-        return share(said[among] == labels[among], chosen) if among.any() else None
+        weighed = None if weights is None else weights[among]
+        return share(said[among] == labels[among], chosen, weighed) if among.any() else None
 
     return ClassQuality(name, part(labels == k), part(said == k))
 
@@ -173,9 +187,9 @@ def explain_source(source: Source, count: int) -> str:
     many = f"{count:,} audit label{'' if count == 1 else 's'}" if source == "audit" else f"{count:,} labels"
     if source == "cross-validation":
         return (
-            f"cross-validation on {many}: each is predicted by a model that was trained on the others. Images chosen "
-            "because they are hard make it too low, look-alikes make it too high. "
-            f"A verdict needs {FEWEST} audit labels."
+            f"cross-validation on {many}: each is predicted by a model that was trained on the others, and counts by the "
+            "images that lie nearest to it. Images chosen because they are hard make it too low, look-alikes make it too "
+            f"high. A verdict needs {FEWEST} audit labels."
         )
     if count < FEWEST:
         return f"{many}, drawn at random and never trained on; a verdict needs {FEWEST}."

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mma.config import Config
 from mma.project.hidden import HiddenPhotos
 from mma.project.mistakes import out_of_sample
 from mma.project.model_report import latest_report, model_folder
 from mma.project.pool import Pool
 from mma.project.project import Project
+from mma.project.recall import live_config
 from mma.project.review import find_wrong_labels, label_margins
 from mma.project.scripted import ScriptedPerson
 from mma.project.training_set import TrainingSet
@@ -42,7 +44,7 @@ def clean(
         return hidden.accuracy(model_folder(project.folder, report.number)).accuracy
 
     wrong = wrong_labels(person, training)
-    suspects, by_margin = look_for_wrong_labels(hidden.pool, training)
+    suspects, by_margin = look_for_wrong_labels(hidden.pool, training, live_config(project))
     before = accuracy()
     after = _corrected(person, suspects, train, accuracy)
     ceiling = _corrected(person, wrong - set(suspects), train, accuracy)
@@ -73,10 +75,10 @@ def wrong_labels(person: ScriptedPerson, training: TrainingSet) -> set[str]:
     return {image for image, label in training.train.items() if label != right[person.photos.classes[image]]}
 
 
-def look_for_wrong_labels(pool: Pool, training: TrainingSet) -> tuple[list[str], list[str]]:
+def look_for_wrong_labels(pool: Pool, training: TrainingSet, config: Config) -> tuple[list[str], list[str]]:
     """Return the images whose label the review doubts, and as many whose label has the lowest margin."""
     images = [image for image in training.train if image in pool.row]
-    labels, probs = out_of_sample(pool, training, images)
+    labels, probs = out_of_sample(pool, training, images, config)
     suspects = [images[found.row] for found in find_wrong_labels(labels, probs)]
     lowest = np.argsort(label_margins(labels, probs), kind="stable")[: len(suspects)]
     return suspects, [images[row] for row in lowest]

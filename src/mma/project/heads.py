@@ -12,14 +12,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mma.config import Config
 from mma.model.backbones import describe_backbones
 from mma.model.description import About, ModelFile
 from mma.model.engines import FeaturePredictor
 from mma.model.folder import load_model, model_files
 from mma.model.model import new_model
 from mma.nets import Head, HeadNet
-from mma.project.pool import Parts
-from mma.training.in_memory import FittedHead
+from mma.project.pool import Parts, Pool
+from mma.project.training_set import TrainingSet
+from mma.training.in_memory import FittedHead, fit_head
 from mma.views import VectorViews
 
 
@@ -38,6 +40,20 @@ class WholeHead:
         ]
         found: NDArray[np.float32] = self.network(torch.cat(pieces, 1)).softmax(1).numpy()
         return found
+
+
+def fit(pool: Pool, training: TrainingSet, config: Config) -> FittedHead:
+    """Train a head on the labels."""
+    return fit_answers(
+        pool, training, {pool.row[image]: k for image, k in training.train.items() if image in pool.row}, config
+    )
+
+
+def fit_answers(pool: Pool, training: TrainingSet, answers: dict[int, int], config: Config) -> FittedHead:
+    """Train a head on some labels; all images but audit ones and excluded ones are its unlabeled images."""
+    excluded = set(training.labels.excluded)
+    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in excluded], np.int64)
+    return fit_head(pool.views, answers, len(training.classes), pool=rows, config=config)
 
 
 def unfold(fitted: FittedHead, views: VectorViews) -> WholeHead:

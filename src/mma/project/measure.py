@@ -15,10 +15,12 @@ from mma.project.heads import WholeHead
 from mma.project.helping import Helping, LabeledRows, compare
 from mma.project.pool import Pool
 from mma.project.training_set import TrainingSet
+from mma.query.trust import nearest
 from mma.training.in_memory import FittedHead
 
 PENALTY = 1e-4  # of the preset's head
 LEAST_CROSSED = 10  # labels before anything is said
+TARGETS = 5_000  # images that tell what a label stands for
 KEPT = 60  # models of the past that are asked again; of more, every other old one is left out
 Ints = NDArray[np.int64]
 
@@ -54,7 +56,11 @@ def audit_groups(pool: Pool, training: TrainingSet) -> list[str]:
 def cross_validated(
     fitted: FittedHead, pool: Pool, training: TrainingSet
 ) -> tuple[Quality | None, tuple[JudgedImage, ...]]:
-    """Judge by logistic regressions on the labels, each without a part of them; near-duplicates stay together."""
+    """Judge by logistic regressions on the labels, each without a part of them; near-duplicates stay together.
+
+    Labels were asked for where the model was unsure, so that most of them are hard. Each counts by the part of the pool that
+    it stands for.
+    """
     known = {image: label for image, label in training.train.items() if image in pool.row}
     labels = np.array(list(known.values()), np.int64)
     if len(labels) < LEAST_CROSSED:
@@ -66,8 +72,16 @@ def cross_validated(
         test = fold == number
         weight, bias = fit_logistic(x[~test], labels[~test], len(training.classes), PENALTY)
         probs[test] = softmax((x[test] @ weight.T + bias) / fitted.temperature)
-    quality = judge(probs, labels, training.names, "cross-validation", [pool.group(image) for image in known])
+    groups, weights = [pool.group(image) for image in known], nearest_images(pool, x, fitted.net.gate.numpy())
+    quality = judge(probs, labels, training.names, "cross-validation", groups, weights)
     return quality, judged_images(list(known), probs, labels, training.names)
+
+
+def nearest_images(pool: Pool, points: NDArray[np.float32], gate: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return how many images of the pool lie nearest to each point, itself among them. Of a large pool a part is looked at."""
+    rows = np.unique(np.linspace(0, len(pool) - 1, min(len(pool), TARGETS)).astype(np.int64))
+    found = nearest(points, pool.vectors(rows).numpy() * gate)
+    return (1 + np.bincount(found, minlength=len(points))).astype(np.float64)
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.nets.logistic import choose_parts, find_temperature, fit_logistic
+from mma.config import Config
 from mma.project.audit import fold_numbers
+from mma.project.heads import fit_answers
 from mma.project.kappa import (
     Answers,
     Kappa,
@@ -21,7 +22,6 @@ from mma.project.kappa import (
     pairwise_kappas,
     self_consistency,
 )
-from mma.project.measure import PENALTY, softmax
 from mma.project.pool import Pool, open_pool
 from mma.project.project import Project
 from mma.project.recall import live_config
@@ -40,7 +40,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SuspectLabel:
-    """A label that is probably wrong, and the class that is likelier."""
+    """A label that may be wrong, and the class that is likelier."""
 
     file: str
     label: str
@@ -49,6 +49,16 @@ class SuspectLabel:
     likely_confidence: float  # and of the likelier class
     neighbours: int  # of the NEIGHBOURS nearest other labels, how many are of the likelier class
     by: str
+
+
+@dataclass(frozen=True)
+class JudgedImages:
+    """What models say about labels that they did not see, and about images without one."""
+
+    predicted: float | None = None
+    suspects: tuple[SuspectLabel, ...] = ()
+    strangers: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,9 @@ class Mistakes:
     """What to look at again. Classes and files by name."""
 
     labels: int
+    predicted: (
+        float | None
+    )  # share of them that models which did not see them predict right; suspects must be read with it
     suspects: tuple[SuspectLabel, ...]
     conflicts: tuple[dict[str, tuple[str, ...]], ...]  # class -> near-duplicates that have it
     agreement: Kappa  # of all people
@@ -83,14 +96,15 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     names = {image.id: image.name for image in project.images()}
     events = project.events()
     settled = reviewed_images(events)
-    suspects, strangers, notes = judge_images(project, training, names, say, settled)
+    judged = judge_images(project, training, names, say, settled)
     known = {image: label for image, label in training.train.items() if image in names}
     answers, repeats = answers_by_person(events, training.labels.classes)
     pairs = pairwise_kappas(answers)
     unsure = [names[image] for image in training.labels.cannot_tell if image in names]
     return Mistakes(
         len(training.train),
-        suspects,
+        judged.predicted,
+        judged.suspects,
         tuple(
             {training.names[label]: tuple(names[image] for image in images) for label, images in found.images.items()}
             for found in find_conflicts(known, project.groups())
@@ -106,8 +120,8 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
             if each.asked_again and each.image in names and each.image not in settled
         ),
         tuple(doubts_by_folder([*(names[image] for image in known), *unsure], unsure)),
-        strangers,
-        notes,
+        judged.strangers,
+        judged.notes,
     )
 
 
@@ -128,20 +142,20 @@ def judge_images(
     names: dict[str, str],
     say: Callable[[str], None],
     settled: Container[str] = (),
-) -> tuple[tuple[SuspectLabel, ...], tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return suspect labels, groups of images that look like no class, and what was not looked for.
+) -> JudgedImages:
+    """Look for suspect labels, and for groups of images that look like no class.
 
     Labels that are `settled` were looked at already, and are no longer suspect.
     """
     if len(training.train) < LEAST:
         why = f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
-        return (), (), (why,)
+        return JudgedImages(notes=(why,))
     config = live_config(project)
     assert isinstance(config.views, FeatureViews)
     pool = open_pool(project, config.views, [image for image in project.images() if not image.audit], say)
     by = dict(zip(training.labels.ids, training.labels.by, strict=True))
     images = [image for image in training.train if image in pool.row]
-    labels, probs = out_of_sample(pool, training, images)
+    labels, probs = out_of_sample(pool, training, images, config)
     wrong = [found for found in find_wrong_labels(labels, probs) if images[found.row] not in settled]
     near = nearest_labels(pool, images, labels, [found.row for found in wrong])
     suspects = [
@@ -156,7 +170,9 @@ def judge_images(
         )
         for found, labels_near in zip(wrong, near, strict=True)
     ]
-    return tuple(suspects), strangers_of(pool, training), ()
+    return JudgedImages(
+        round(float((probs.argmax(1) == labels).mean()), 4), tuple(suspects), strangers_of(pool, training)
+    )
 
 
 def nearest_labels(pool: Pool, images: Sequence[str], labels: Ints, rows: Sequence[int]) -> Ints:
@@ -173,19 +189,17 @@ def nearest_labels(pool: Pool, images: Sequence[str], labels: Ints, rows: Sequen
     return found
 
 
-def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str]) -> tuple[Ints, Floats]:
-    """Return the labels of images, and probabilities of logistic regressions on other labels; near-duplicates stay together."""
+def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str], config: Config) -> tuple[Ints, Floats]:
+    """Return the labels of images, and what live models say that were trained without them; near-duplicates stay together."""
     labels = np.array([training.train[image] for image in images], np.int64)
-    x = pool.vectors(np.array([pool.row[image] for image in images], np.int64)).numpy()
-    chosen = choose_parts(x, labels, pool.views.shape, PENALTY)
-    x, classes = x * chosen.gate, len(training.classes)
+    rows = np.array([pool.row[image] for image in images], np.int64)
     fold = fold_numbers(labels, [pool.group(image) for image in images])
-    logits = np.zeros((len(labels), classes), np.float32)
+    probs = np.zeros((len(labels), len(training.classes)), np.float32)
     for number in np.unique(fold):
         test = fold == number
-        weight, bias = fit_logistic(x[~test], labels[~test], classes, PENALTY)
-        logits[test] = x[test] @ weight.T + bias
-    return labels, softmax(logits / find_temperature(logits, labels))
+        known = dict(zip(rows[~test].tolist(), labels[~test].tolist(), strict=True))
+        probs[test] = fit_answers(pool, training, known, config).probabilities(pool.views, rows[test])
+    return labels, probs
 
 
 def strangers_of(pool: Pool, training: TrainingSet) -> tuple[tuple[str, ...], ...]:

@@ -23,7 +23,7 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Suspect:
-    """A label that is probably wrong."""
+    """A label that may be wrong."""
 
     row: int
     given: int
@@ -32,7 +32,7 @@ class Suspect:
 
 
 def find_wrong_labels(labels: Ints, probs: Floats) -> list[Suspect]:
-    """Return the labels that are probably wrong, the least likely first (confident learning, arXiv:1911.00068).
+    """Return the labels that may be wrong, the least likely first (confident learning, arXiv:1911.00068).
 
     An image counts as mislabeled when another class is predicted with more than that class's own average confidence. This tells
     how many there are; which ones they are is told best by the probability of the given label. A class without a label takes no

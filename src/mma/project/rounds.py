@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mma.config import Config
 from mma.project.audit import JudgedImage, Quality, judge, judged_images
 from mma.project.forecast import LEAST, AccuracyPoint, Curve
-from mma.project.heads import unfold
+from mma.project.heads import fit, unfold
 from mma.project.helping import NOT_COMPARED, Helping
 from mma.project.keep import MORE, Made, write_model
 from mma.project.measure import (
@@ -33,7 +33,7 @@ from mma.project.project import Project
 from mma.project.stop import kappa
 from mma.project.training_set import TrainingSet
 from mma.project.which import AuditAnswers, choose_model, measured_answers
-from mma.training.in_memory import FittedHead, fit_head
+from mma.training.in_memory import FittedHead
 
 COMPARED = 2_000  # images on which a model is compared with the one before
 REMEMBERED = 40  # forecasts and agreements that are kept
@@ -117,14 +117,6 @@ def judged_by_audit(audited: NDArray[np.floating], training: TrainingSet) -> tup
 def quality_of(audited: NDArray[np.floating], pool: Pool, training: TrainingSet) -> Quality:
     """Judge what a model says about the audit images."""
     return judge(audited, labels_of(training), training.names, "audit", audit_groups(pool, training))
-
-
-def fit(pool: Pool, training: TrainingSet, config: Config) -> FittedHead:
-    """Train a head on the labels; all images but audit ones and excluded ones are its unlabeled images."""
-    answers = {pool.row[image]: label for image, label in training.train.items() if image in pool.row}
-    excluded = set(training.labels.excluded)
-    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in excluded], np.int64)
-    return fit_head(pool.views, answers, len(training.classes), pool=rows, config=config)
 
 
 def describe(fitted: FittedHead) -> str:

@@ -139,7 +139,7 @@ async def post_deep(request: Request) -> Response:
 
 
 async def post_review(request: Request) -> Response:
-    """Look for labels that are probably wrong. It takes seconds and changes nothing; as a POST only our page can ask for it."""
+    """Look for labels that may be wrong. It takes seconds and changes nothing; as a POST only our page can ask for it."""
     PageRequest.model_validate_json(await request.body())
     return JSONResponse(await run_in_threadpool(request.app.state.review.likely_mistakes))
 

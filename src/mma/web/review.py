@@ -12,7 +12,7 @@ from mma.web.commands import Command
 
 
 class Review:
-    """Looks for labels that are probably wrong. What was found is kept until the next answer."""
+    """Looks for labels that may be wrong. What was found is kept until the next answer."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -29,7 +29,7 @@ class Review:
         entries = _entries(self.project, list(reasons))
         return {
             "images": [{**entries[file], "why": why} for file, why in reasons.items() if file in entries],
-            "notes": self.found["notes"],
+            "notes": [*self.found["notes"], *trust_of(self.found)],
         }
 
 
@@ -47,6 +47,13 @@ def reasons_of(found: dict[str, Any]) -> dict[str, str]:
     for each in found["changed"]:
         reasons.setdefault(each["file"], f"first answered {each['before']}, then {each['after']}")
     return reasons
+
+
+def trust_of(found: dict[str, Any]) -> list[str]:
+    """Say how far the models can be trusted that doubt labels."""
+    if not found["suspects"]:
+        return []
+    return [f"The models that doubt them did not see them, and are right about {found['predicted']:.0%} of all labels."]
 
 
 def _entries(project: Project, files: list[str]) -> dict[str, dict[str, Any]]:

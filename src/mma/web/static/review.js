@@ -1,4 +1,4 @@
-/** Review: labels that are probably wrong, one key each; and the labels so far, class by class, to look through and correct. */
+/** Review: labels that may be wrong, one key each; and the labels so far, class by class, to look through and correct. */
 
 import { announce, h, nameOf, number, printable, show, uuid } from "./dom.js";
 import { get, imageAddress, post } from "./api.js";
@@ -53,7 +53,7 @@ export class ReviewView {
 
   showKinds() {
     const kind = (id, ...words) => h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => { this.of = id; this.fetch(); } }, ...words);
-    show(this.kinds, kind(MISTAKES, "probably wrong"), state.classes.map((each) =>
+    show(this.kinds, kind(MISTAKES, "may be wrong"), state.classes.map((each) =>
       kind(each.id, nameOf(each.name), h("span", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)))));
   }
 
@@ -64,7 +64,7 @@ export class ReviewView {
 
   /** The search takes a while, and nothing waits for it. */
   async mistakes() {
-    show(this.words, "Looking for labels that are probably wrong. This takes a moment.");
+    show(this.words, "Looking for labels that may be wrong. This takes a moment.");
     this.entries = [];
     this.render();
     try {
