@@ -79,7 +79,7 @@ def draw_curves(axes: Any, curves: Mapping[str, Curve], styles: Mapping[str, Sty
 def name_others(axes: Any, count: int) -> None:
     """Name the pale lines in the legend, if there are any."""
     if count:
-        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{count} others")
+        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{count} other{'s' if count > 1 else ''}")
 
 
 def draw_curve(axes: Any, name: str, curve: Curve, look: Style, shift: float) -> None:

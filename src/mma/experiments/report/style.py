@@ -74,7 +74,7 @@ NAMED = {
     "auto": Style("#111111", "*"),
     "cluster-margin": Style("#a6761d", "h"),
     "badge": Style("#d6619f", "p"),
-    "coverage, then diff2.aug-kmeans": Style("#e8665a", "<"),
+    "coverage, then diff2.aug-kmeans": Style("#009e9e", "<"),
     "labels only": Style("#0072b2", "s"),
     "images only": Style("#2a9d5c", "^"),
     "half and half": Style("#e69f00", "o"),
