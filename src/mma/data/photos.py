@@ -24,6 +24,7 @@ from mma.text import printable
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MAX_BYTES = 64 << 20
 MAX_PIXELS = 80_000_000  # below Pillow's own limit, so that ours is the one that speaks
+SMALLEST = 8  # pixels on a side; below it there is nothing to see
 ORIENTATION = 0x0112  # the EXIF tag; from 5 on, width and height change places
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 

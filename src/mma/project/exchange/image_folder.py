@@ -50,6 +50,10 @@ def class_folder(name: str) -> str:
 
 def read_image_folder(folder: Path) -> tuple[list[LabelRow], list[str]]:
     """Read the list that our export holds; a folder without one is read by its class folders and the bytes in them."""
+    if not folder.is_dir():
+        raise ValueError(
+            f"{printable(str(folder))} is a file, and imagefolder is a folder for each class. Change --format."
+        )
     if (folder / MANIFEST).is_file():
         return parse_csv(folder / MANIFEST)
     names, _ = list_files(folder)
