@@ -18,6 +18,8 @@ from mma.project.picks import COVERAGE, Question, choose_picks
 from tests.project import shapes
 
 CLASSES, WIDTH = 4, 60
+EVERY = 25  # labels between two models
+SEED = 5  # of a project whose audit slice is large
 
 
 def project(good, seed=0, queried=160, random=60, audit=120):
@@ -115,19 +117,21 @@ def label_badly(project, worker, kinds, count):
         wrong = item.provenance == "query"
         name = shapes.KINDS[(kind + wrong) % len(shapes.KINDS)]
         project.answer(Answer(id=uuid4(), images=[item.image], kind="label", class_id=ids[name], by="ann"))
-        if number % 10 == 0:
+        if number % EVERY == 0:
             shapes.settle(worker)
 
 
 def worse_project(folder, monkeypatch, said, **settings):
     """Return a project whose comparison has found asking to be worse than chance, and its worker."""
     monkeypatch.setenv("MMA_DATA", str(folder / "data"))
-    project, kinds = shapes.shape_project(folder, 240, audit_asked=0.4, random_share=0.4, again_share=0.0, **settings)
-    worker = LiveWorker(project, said.append, deep=False)
+    settings |= {"audit_asked": 0.45, "random_share": 0.4, "again_share": 0.0}
+    project, kinds = shapes.shape_project(folder, 240, seed=SEED, **settings)
+    worker = LiveWorker(project, said.append, deep=False, every=EVERY)
     shapes.settle(worker)
-    label_badly(project, worker, kinds, 140)
+    label_badly(project, worker, kinds, 125)
+    assert worker.memory.helping.answer == "no difference shown yet"
     while worker.memory.helping.answer != "worse":
-        label_badly(project, worker, kinds, 10)
+        label_badly(project, worker, kinds, EVERY)
     return project, kinds, worker
 
 
@@ -157,9 +161,9 @@ def test_a_project_that_is_asked_badly_switches_to_coverage_and_says_so(tmp_path
     assert f"asking:   {sentence}" in shown
     told = json.loads(CliRunner().invoke(commands(), ["status", str(project.folder), "--json"]).stdout)
     assert told["report"]["helping"]["answer"] == "worse"
-    worker = LiveWorker(project, said.append, deep=False)  # a restart forgets nothing
+    worker = LiveWorker(project, said.append, deep=False, every=EVERY)  # a restart forgets nothing
     shapes.settle(worker)
-    label_badly(project, worker, kinds, 10)
+    label_badly(project, worker, kinds, EVERY)
     report = latest_report(project.folder, "live")
     assert report.query.startswith("coverage instead of auto, which was worse here than chance; ")
     assert report.query in said[-1]
@@ -173,7 +177,7 @@ def test_a_project_may_go_on_with_its_query_though_it_is_worse(tmp_path, monkeyp
     said: list[str] = []
     project, kinds, worker = worse_project(tmp_path, monkeypatch, said, fallback=False)
     assert not any("switching" in line for line in said)
-    label_badly(project, worker, kinds, 10)
+    label_badly(project, worker, kinds, EVERY)
     report = latest_report(project.folder, "live")
     assert "coverage instead" not in report.query
     assert next_images(project) != coverage_picks(project, worker, report.number)[:12]
