@@ -162,6 +162,7 @@ def test_a_project_that_is_asked_badly_switches_to_coverage_and_says_so(tmp_path
     told = json.loads(CliRunner().invoke(commands(), ["status", str(project.folder), "--json"]).stdout)
     assert told["report"]["helping"]["answer"] == "worse"
     worker = LiveWorker(project, said.append, deep=False, every=EVERY)  # a restart forgets nothing
+    assert worker.memory.helping.fallback
     shapes.settle(worker)
     label_badly(project, worker, kinds, EVERY)
     report = latest_report(project.folder, "live")
