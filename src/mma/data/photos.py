@@ -168,6 +168,8 @@ def _flat(image: Image.Image, mode: str) -> Image.Image:
         image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers of unknown range")
+    if image.mode == "LAB":  # Pillow makes it grey by way of colours alone
+        image = image.convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

@@ -34,6 +34,7 @@ from mma.text import printable
 
 HELD = 0.3  # share of the photos that the projects never see
 EVERY = 25  # labels between two trainings
+LEAST = 20  # labels
 PLAN = "plan.json"  # what a folder of simulated projects is known by
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 Say = Callable[[str], None]
@@ -76,14 +77,14 @@ def read_labeled(folder: Path) -> LabeledPhotos:
         raise ValueError(
             f"there is no folder {printable(str(folder))}. Give photos that are labeled:  mma simulate FOLDER"
         )
-    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if is_photo(folder, path)]
     root = folder.resolve()
+    names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if is_photo(root, path)]
     paths: dict[str, Path] = {}
     classes: dict[str, str] = {}
     with quiet_decoders(), ThreadPoolExecutor(cores()) as pool:
         for name, key in zip(names, pool.map(lambda name: usable_key(root, name), names), strict=True):
             if key is not None:
-                paths.setdefault(key, folder / name)
+                paths.setdefault(key, root / name)
                 classes.setdefault(key, name.partition("/")[0])
     if len(set(classes.values())) < 2:
         kinds = ", ".join(FORMATS)
@@ -92,7 +93,7 @@ def read_labeled(folder: Path) -> LabeledPhotos:
             f"photos in it ({kinds}). There are {len(names):,} files with such names, and {len(paths):,} different photos that "
             "can be read and do not link out of the folder."
         )
-    return LabeledPhotos(folder, paths, classes)
+    return LabeledPhotos(root, paths, classes)
 
 
 def is_photo(folder: Path, path: Path) -> bool:
@@ -117,6 +118,11 @@ def open_place(place: Path, folder: Path, plan: Plan) -> None:
 def check_plan(photos: LabeledPhotos, plan: Plan) -> None:
     """Refuse what cannot be simulated."""
     have = int(len(photos.paths) * (1 - HELD))
+    if have < LEAST:
+        raise ValueError(
+            f"{printable(str(photos.root))} holds {len(photos.paths):,} different photos, too few: {LEAST} are labeled at "
+            f"least, and {HELD:.0%} are kept to measure on."
+        )
     if plan.budget > have:
         raise ValueError(
             f"--budget {plan.budget} is more than the {have:,} photos to label: {HELD:.0%} of {len(photos.paths):,} are kept "

@@ -63,6 +63,9 @@ def read_image_folder(folder: Path) -> tuple[list[LabelRow], list[str]]:
         if not inner:
             problems.append(f"file {number}: '{printable(name)}' lies in no class folder")
             continue
+        if not (folder / name).is_file():  # whoever opens a pipe waits for ever
+            problems.append(f"file {number}: '{printable(name)}' is not a regular file")
+            continue
         with (folder / name).open("rb") as file:
             key = hashlib.file_digest(file, "sha256").hexdigest()
         rows.append(LabelRow("", unquote(label), key, line=number))
