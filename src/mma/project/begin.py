@@ -63,12 +63,12 @@ def create_project(
         audit_share=audit_share(files),
     )
     layout = Layout(folder)
-    with explain_write_errors(folder, f"mma start {typed(images)}"):
+    with explain_write_errors(folder, "the same command"):
         layout.make()
         if store is not None:
             write_atomically(layout.url, store, private=True)
     opened = open_store(layout, settings)
-    with explain_write_errors(folder, f"mma start {typed(images)}"):
+    with explain_write_errors(folder, "the same command"):
         write_settings(layout, settings)  # a project from this moment on
     project = Project(layout, settings, opened)
     for name in names:

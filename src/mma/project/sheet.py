@@ -39,7 +39,7 @@ def ask(project: Project, n: int, out: Path, by: str = BY) -> list[Path]:
         raise ValueError("there is nothing left to ask about: every image is answered, or asked of somebody else.")
     classes = [each.name for each in project.classes() if each.merged_into is None]
     sheet, tasks = out.with_suffix(".html"), out.with_suffix(".label-studio.json")
-    with explain_write_errors(out, "mma ask"):
+    with explain_write_errors(out, "the same command"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, _table(items))
         write_atomically(sheet, contact_sheet(project, items, classes))

@@ -60,7 +60,7 @@ def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *
             f"{printable(str(path))} is there already, and no export of ours in this format. Choose another place, or remove "
             "it first."
         )
-    with explain_write_errors(path, "mma labels export"):
+    with explain_write_errors(path, "the same command"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, form.render(rows))
 

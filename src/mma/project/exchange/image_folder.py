@@ -29,7 +29,7 @@ def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, *, co
                 _place(root / row.file_name, beside / class_folder(row.label) / row.file_name, copy=copy)
         (beside / MANIFEST).write_bytes(render_csv(rows))
 
-    with explain_write_errors(folder, "mma labels export"):
+    with explain_write_errors(folder, "the same command"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         create_atomically(folder, fill)
 
