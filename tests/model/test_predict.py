@@ -99,6 +99,7 @@ def test_bad_files_are_listed_and_the_others_are_predicted(pixels, photo_files, 
     assert [each.file for each in found.bad] == [str(bad), str(text), str(empty), str(missing)]
     assert "cut short" in found.bad[0].reason
     assert found.bad[3].reason == "there is no such file"
+    assert "mma.predict_folder" in pixels().predict(tmp_path).bad[0].reason
     assert [label is None for label in found.labels] == [True, False, True, True, True]
     assert np.isnan(found.probs[0]).all()
     assert np.isfinite(found.probs[1]).all()

@@ -30,6 +30,8 @@ def _file_opener(path: Path, root: Path | None) -> Opener:
     if root is None:
         if not path.exists():
             raise ValueError("there is no such file")
+        if path.is_dir():
+            raise ValueError("it is a folder, and mma.predict_folder classifies those")
         path = path.resolve(strict=True)
         root = path.parent
     check_file(path, root)
