@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+from shlex import quote
 
 
 def printable(name: str) -> str:
@@ -17,6 +19,11 @@ def _escaped(character: str) -> str:
     if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp"):
         return character.encode("unicode_escape").decode("ascii")
     return character
+
+
+def typed(path: Path | str) -> str:
+    """Write a path as it is typed in a command: quoted where a shell would take it apart, control characters as escapes."""
+    return quote(printable(str(path)))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

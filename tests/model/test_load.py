@@ -148,6 +148,8 @@ def test_d1_tensors_that_do_not_fit_the_network_are_refused_by_name(pixels, tmp_
         ({"net": {"name": "small", "filters": -1}}, "filters"),
         ({"extra": 1}, "extra"),
         ({"classes": ["a", "b"]}, r"must be float32 of shape \(2, "),
+        ({"net": {"name": "head"}}, r"the network head sees features, not images\. Restore it from a copy"),
+        ({"net": {"name": "small", "filters": 10**15}}, r"model\.json was changed: the network cannot be built \("),
     ],
 )
 def test_a_description_that_is_wrong_or_newer_is_refused(pixels, tmp_path, changes, message):
@@ -173,6 +175,10 @@ def test_a_backbone_with_another_digest_is_refused(heads, tmp_path):
     described["input"]["parts"][0]["digest"] = "0" * 64
     (folder / "model.json").write_text(json.dumps(described))
     with pytest.raises(ValueError, match=r"trained on the backbone hog@32 with digest 0000"):
+        mma.load(folder)
+    described["input"]["parts"][0]["side"] = 64
+    (folder / "model.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="the backbone hog@32 sees 32 pixels on a side, not 64"):
         mma.load(folder)
 
 

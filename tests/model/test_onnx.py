@@ -121,6 +121,9 @@ def test_a_changed_or_newer_or_foreign_file_is_refused(pixels, tmp_path):
         save(json.dumps({**good, **changes}))
         with pytest.raises(ValueError, match=message):
             mma.load(path)
+    save("[]")
+    with pytest.raises(ValueError, match="was changed"):
+        mma.load(path)
     save("{")
     with pytest.raises(ValueError, match="its metadata are not JSON"):
         mma.load(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -96,6 +98,8 @@ def test_bad_files_are_listed_and_the_others_are_predicted(pixels, photo_files, 
     found = pixels().predict([bad, photo_files["small.png"], text, str(empty), missing])
     assert [each.file for each in found.bad] == [str(bad), str(text), str(empty), str(missing)]
     assert "cut short" in found.bad[0].reason
+    assert found.bad[3].reason == "there is no such file"
+    assert "mma.predict_folder" in pixels().predict(tmp_path).bad[0].reason
     assert [label is None for label in found.labels] == [True, False, True, True, True]
     assert np.isnan(found.probs[0]).all()
     assert np.isfinite(found.probs[1]).all()
@@ -120,6 +124,30 @@ def test_arrays_come_in_every_form(pixels, scene):
         model.predict(scene / 255.0)
     with pytest.raises(ValueError, match=r"shape \(427, 2\)|shape \(427, 640, 2\)"):
         model.predict([scene[:, :, :2]])
+
+
+@pytest.mark.parametrize("kind", [bool, np.int8, np.int16, np.uint32, np.int64, np.float16, np.float32, complex])
+def test_numbers_whose_range_nobody_knows_are_refused(pixels, scene, kind):
+    with pytest.raises(ValueError, match=r"is no image\. Convert it to uint8, from 0 to 255"):
+        pixels().predict(scene.astype(kind))
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (5,), (3, 40, 50), (12, 40, 50), (0, 40, 3), (40, 0), (2, 3, 40, 50), (1, 1, 1, 1, 1)]
+)
+def test_arrays_that_may_mean_something_else_are_refused(pixels, shape):
+    with pytest.raises(ValueError, match=r"is no image.*channels come last"):
+        pixels().predict(np.zeros(shape, np.uint8))
+
+
+def test_sixteen_bits_are_scaled_and_names_may_come_in_an_array(pixels, scene, photo_files):
+    model = pixels()
+    assert np.array_equal(
+        model.predict(scene[:, :, 0]).probs, model.predict(scene[:, :, 0].astype(np.uint16) * 257).probs
+    )
+    names = np.array([str(photo_files["small.png"]), str(photo_files["grey.png"])])
+    assert np.array_equal(model.predict(names).probs, model.predict(list(map(Path, names))).probs)
+    assert len(model.predict(np.array(list(map(Path, names)), object))) == 2
 
 
 def test_the_temperature_makes_a_model_less_sure_and_changes_no_answer(pixels, scene):

@@ -74,6 +74,7 @@ def test_a_corrected_table_can_be_told_again(made, photos, tmp_path):
     mma("tell", photos, out)
     out.write_text("file_name,label\n1.png,dog\n")
     assert "1 answers are new; 1 images are labeled" in mma("tell", photos, out)
+    assert {event.provenance for event in made.events() if event.image} == {"import"}  # nobody was asked
 
 
 def test_the_contact_sheet_holds_its_pictures_and_no_markup_of_names(photos, tmp_path, picture):

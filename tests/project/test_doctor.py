@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import text
 from mma.project import Answer, open_project
 from mma.project.doctor import doctor
 from mma.project.layout import Layout, read_settings
+from mma.project.mistakes import find_mistakes
 
 
 @pytest.fixture
@@ -198,6 +200,44 @@ def test_classes_of_a_copy_are_matched_by_event_and_by_name(copy, label):
     found = dict(zip(here.labels().ids, (names[number] for number in here.labels().class_ids), strict=True))
     assert sorted(names.values()) == ["bird", "dog", "kitten", "owl"]
     assert [found[image] for image in images[1:4]] == ["kitten", "bird", "owl"]
+
+
+def test_a_class_renamed_to_what_another_is_called_here_becomes_that_class(copy, label):
+    here, there = copy
+    images = [image.id for image in here.images()]
+    here.add_class("owl", "ann")
+    there.rename_class(0, "Owl", "bob")
+    label(there, images[1], 0, by="bob")
+    here.merge(there)
+    names = {each.id: each.name for each in here.classes() if each.merged_into is None}
+    assert sorted(names.values()) == ["dog", "owl"]
+    assert {names[number] for number in here.labels().class_ids} == {"owl"}
+    assert not any(finding.problem for finding in doctor(here.folder))
+
+
+def test_labels_of_photos_that_are_not_here_wait_for_them(copy, label, photos, picture, tmp_path):
+    here, there = copy
+    others = Path(shutil.copytree(photos, tmp_path / "others"))
+    picture(others / "new.png", 99)
+    there = relink_to(there, others)
+    new = next(image.id for image in there.images() if image.name == "new.png")
+    label(there, new, 1, by="bob")
+    assert len(here.merge(there).events) == 1
+    assert new not in here.labels().ids
+    assert len(find_mistakes(here).notes) == 1  # it looks at all labels there are
+    shutil.copy(others / "new.png", photos / "late.png")
+    here.index()
+    assert new in here.labels().ids
+    there.close()
+
+
+def relink_to(project, images):
+    """Let a copy of a project have images of its own."""
+    from mma.project.begin import change_settings, relative_images
+
+    again = change_settings(project, images=relative_images(project.folder, images))
+    again.index()
+    return again
 
 
 def test_different_answers_on_both_sides_are_counted(copy, label):

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from uuid import uuid4
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from mma.cli import commands
+from mma.project import Answer
 from mma.project.helping import LabeledRows, compare, split_by_group
+from mma.project.live import LiveWorker
+from mma.project.model_report import latest_report
+from mma.project.picks import COVERAGE, Question, choose_picks
+from tests.project import shapes
 
 CLASSES, WIDTH = 4, 60
+EVERY = 25  # labels between two models
+SEED = 5  # of a project whose audit slice is large
 
 
 def project(good, seed=0, queried=160, random=60, audit=120):
@@ -84,3 +96,90 @@ def test_no_model_is_tested_on_what_it_trained_on():
     compare(rows, watched)
     assert overlaps
     assert not any(overlaps)
+
+
+def test_a_project_that_does_not_switch_says_how_to():
+    found = compare(*project("bad"), switch=False)
+    assert found.answer == "worse"
+    assert "switching" not in found.sentence
+    assert "fallback = true in mma.toml would switch to coverage" in found.sentence
+
+
+# a whole project, in which what the query asks for is answered wrongly
+
+
+def label_badly(project, worker, kinds, count):
+    """Answer what is asked; queried images get the class after theirs."""
+    ids = {each.name: each.id for each in project.classes()}
+    for number in range(1, count + 1):
+        item = project.next("ann", 1)[0]
+        kind = shapes.KINDS.index(kinds[item.image])
+        wrong = item.provenance == "query"
+        name = shapes.KINDS[(kind + wrong) % len(shapes.KINDS)]
+        project.answer(Answer(id=uuid4(), images=[item.image], kind="label", class_id=ids[name], by="ann"))
+        if number % EVERY == 0:
+            shapes.settle(worker)
+
+
+def worse_project(folder, monkeypatch, said, **settings):
+    """Return a project whose comparison has found asking to be worse than chance, and its worker."""
+    monkeypatch.setenv("MMA_DATA", str(folder / "data"))
+    settings |= {"audit_asked": 0.45, "random_share": 0.4, "again_share": 0.0}
+    project, kinds = shapes.shape_project(folder, 240, seed=SEED, **settings)
+    worker = LiveWorker(project, said.append, deep=False, every=EVERY)
+    shapes.settle(worker)
+    label_badly(project, worker, kinds, 125)
+    assert worker.memory.helping.answer == "no difference shown yet"
+    while worker.memory.helping.answer != "worse":
+        label_badly(project, worker, kinds, EVERY)
+    return project, kinds, worker
+
+
+def coverage_picks(project, worker, number):
+    settings = project.settings
+    probs = np.full((len(worker.pool), len(shapes.KINDS)), 0.25, np.float32)
+    question = Question(
+        worker.pool, worker.training_set(), COVERAGE, settings.seed, number, probs, settings.random_share
+    )
+    return [pick.image for pick in choose_picks(question).picks]
+
+
+def next_images(project):
+    """Return what is asked next, without the audit images in between."""
+    items = project.next("bob", 12)
+    project.release("bob")
+    return [item.image for item in items if item.provenance != "audit"]
+
+
+def test_a_project_that_is_asked_badly_switches_to_coverage_and_says_so(tmp_path, monkeypatch):
+    said: list[str] = []
+    project, kinds, worker = worse_project(tmp_path, monkeypatch, said)
+    sentence = worker.memory.helping.sentence
+    assert "worse here than chance: switching to coverage" in sentence
+    assert sentence in said  # the log
+    shown = CliRunner().invoke(commands(), ["status", str(project.folder)]).output
+    assert f"asking:   {sentence}" in shown
+    told = json.loads(CliRunner().invoke(commands(), ["status", str(project.folder), "--json"]).stdout)
+    assert told["report"]["helping"]["answer"] == "worse"
+    worker = LiveWorker(project, said.append, deep=False, every=EVERY)  # a restart forgets nothing
+    assert worker.memory.helping.fallback
+    shapes.settle(worker)
+    label_badly(project, worker, kinds, EVERY)
+    report = latest_report(project.folder, "live")
+    assert report.query.startswith("coverage instead of auto, which was worse here than chance; ")
+    assert report.query in said[-1]
+    asked = next_images(project)
+    assert asked
+    assert asked == coverage_picks(project, worker, report.number)[: len(asked)]
+    project.close()
+
+
+def test_a_project_may_go_on_with_its_query_though_it_is_worse(tmp_path, monkeypatch):
+    said: list[str] = []
+    project, kinds, worker = worse_project(tmp_path, monkeypatch, said, fallback=False)
+    assert not any("switching" in line for line in said)
+    label_badly(project, worker, kinds, EVERY)
+    report = latest_report(project.folder, "live")
+    assert "coverage instead" not in report.query
+    assert next_images(project) != coverage_picks(project, worker, report.number)[:12]
+    project.close()

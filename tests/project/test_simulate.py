@@ -16,7 +16,7 @@ from mma.project import create_project, open_project
 from mma.project.audit import Share
 from mma.project.cleaning import Cleaned
 from mma.project.hidden import TruePoint
-from mma.project.scripted import ScriptedPerson
+from mma.project.scripted import LabeledPhotos, ScriptedPerson
 from mma.project.simulate import Plan, SimulatedProject, check_plan, link_photos, read_labeled, simulate, split
 from mma.project.simulated import cleaning_lines, summarise, verdict
 from tests.project import shapes
@@ -53,6 +53,8 @@ def test_a_folder_without_class_folders_is_refused(tmp_path):
 
 def test_more_answers_than_photos_are_refused(tmp_path):
     photos = read_labeled(labeled_folder(tmp_path / "photos"))
+    with pytest.raises(ValueError, match="28 different photos, too few: 20 are labeled at least"):
+        check_plan(LabeledPhotos(photos.root, dict(list(photos.paths.items())[:28]), photos.classes), Plan(budget=20))
     with pytest.raises(ValueError, match="--budget 70 or less"):
         check_plan(photos, Plan(budget=71))
     check_plan(photos, Plan(budget=70))
@@ -81,9 +83,11 @@ def test_it_is_counted_how_often_the_audit_was_right():
 @pytest.mark.slow
 def test_the_command_simulates_both_ways_and_keeps_the_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
-    folder = labeled_folder(tmp_path / "photos")
-    command = [sys.executable, "-m", "mma", "simulate", str(folder), "--budget", "40", "--seeds", "1", "--every", "20"]
-    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=True)
+    labeled_folder(tmp_path / "photos")
+    (tmp_path / "photos" / "bars" / "torn.png").write_bytes(b"\x89PNG torn")
+    # A relative path, as people type it.
+    command = [sys.executable, "-m", "mma", "simulate", "photos", "--budget", "40", "--seeds", "1", "--every", "20"]
+    done = subprocess.run([*command, "--out", "out"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "| 40 |" in done.stdout
     found = json.loads((tmp_path / "out" / "projects.json").read_text())
     assert [one["asks"] for one in found["projects"]] == [True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
@@ -22,6 +23,7 @@ EXIT_CODES = {
 }
 # Click would fill these lines up as a paragraph, but for the mark \b.
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<3}  {meaning}" for code, meaning in EXIT_CODES.items())
+WAY_OUT = "Allow it or make room, then run the same command again. Nothing that was stored is lost."
 WIDE = 10_000  # columns of help that no terminal shows: an option is one line, to be searched
 
 
@@ -36,6 +38,11 @@ class Commands(TyperGroup):
             if os.environ.get("MMA_DEBUG"):
                 raise
             complain(ctx, str(error))
+            raise typer.Exit(1) from None
+        except OSError as error:
+            if os.environ.get("MMA_DEBUG") or error.errno == errno.EPIPE:  # whoever read our output has gone: no error
+                raise
+            complain(ctx, f"{error.filename or 'a file'} cannot be used: {error.strerror or error}. {WAY_OUT}")
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             complain(ctx, "stopped at once. The same command goes on from what is stored.")

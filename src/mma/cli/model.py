@@ -27,9 +27,10 @@ def predict(
     """Classify every image of a folder with calibrated confidence. The same command goes on where it stopped."""
     from mma.cli.terminal import Progress
     from mma.model import load
-    from mma.model.output import check_output, predict_folder
+    from mma.model.output import check_input, check_output, predict_folder
 
     check_output(out)  # before a model is loaded
+    check_input(images)
     loaded = load(model)
     with Progress() as bar:
         found = predict_folder(

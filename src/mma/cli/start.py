@@ -57,8 +57,13 @@ def start(
     Images are indexed where they are, and never changed. Ctrl-C stops; every label is on disk when the page says so.
     """
     from mma.cli.terminal import talk
+    from mma.project import find_project
     from mma.project.background import worker
+    from mma.web.server import check_address
 
+    check_address(host, allow_remote)
+    if not ((find_project(folder) if project is None else project) / "mma.toml").is_file():
+        check_beginning(folder, labels_from, host, port)
     opened = open_or_create(folder, project, _names(classes), store=store, budget=budget, overlap=overlap)
     with ExitStack() as stack:
         stack.callback(opened.close)
@@ -77,7 +82,9 @@ def label(
 ) -> None:
     """Open the page of a project without training, for example where  mma work  trains on another machine."""
     from mma.project import open_project
+    from mma.web.server import check_address
 
+    check_address(host, allow_remote)
     opened = open_project(project)
     with ExitStack() as stack:
         stack.callback(opened.close)
@@ -88,6 +95,16 @@ def label(
 
 def _names(classes: str | None) -> list[str]:
     return [] if classes is None else [name.strip() for name in classes.split(",")]
+
+
+def check_beginning(folder: Path, labels_from: str | None, host: str, port: int) -> None:
+    """Refuse what would end a start after the project is made: a port that is taken, labels that cannot be used."""
+    from mma.project.labels_from import check_source
+    from mma.web.server import bind
+
+    bind(host, port).close()
+    if labels_from is not None and folder.is_dir():
+        check_source(folder, labels_from)
 
 
 def open_or_create(
@@ -170,7 +187,7 @@ def describe(project: Project, report: IndexReport) -> list[str]:
 def _list_names(what: str, names: list[str]) -> list[str]:
     if not names:
         return []
-    more = [f"  and {len(names) - SHOWN:,} more:  mma doctor PROJECT"] if len(names) > SHOWN else []
+    more = [f"  and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
     return [f"{what}: {len(names):,}", *(f"  {name}" for name in names[:SHOWN]), *more]
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mma.text import printable
+from mma.text import printable, typed
 
 if TYPE_CHECKING:
+    from mma.project import Project
     from mma.project.audit import Share
     from mma.project.status import ProjectStatus
 
@@ -26,24 +27,35 @@ def work(
     """Train a project without its page, for example on a machine with a better processor. Started again, it goes on."""
     from mma.cli.terminal import talk
     from mma.project import open_project
-    from mma.project.live import work as train_live
+    from mma.project.owner import training
 
     opened = open_project(project)
-    opened.index(talk)
-    if opened.counts().labeled == 0:
-        raise ValueError(f"{printable(str(opened.folder))} has no label yet. Label with  mma start {opened.root}")
+    try:
+        if opened.counts().labeled == 0:
+            place, root = printable(str(opened.folder)), typed(opened.root)
+            raise ValueError(f"{place} has no label yet. Label with  mma start {root}")
+        with training(opened.layout.state, f"mma work {typed(project)}"):
+            opened.index(talk)
+            train_project(opened, deep=deep, watch=watch)
+    finally:
+        opened.close()
+
+
+def train_project(project: Project, *, deep: bool, watch: bool) -> None:
+    """Train on pixels if wanted, then on features; say so where no model could be made."""
+    from mma.cli.terminal import talk
+    from mma.project.live import work as train_live
+    from mma.project.status import status as read_status
+    from mma.project.words import first_model_words
+
     if deep:
         from mma.project.deep import train_deep
 
-        if report := train_deep(opened, talk):
+        if report := train_deep(project, talk):
             talk(f"deep model {report.number}: {report.uses}")
-    train_live(opened, talk, until_done=not watch, deep=False)
-    if not opened.models():
-        from mma.project.status import status as read_status
-        from mma.project.words import first_model_words
-
-        talk(f"no model was made. {first_model_words(read_status(opened))}")
-    opened.close()
+    train_live(project, talk, until_done=not watch, deep=False)
+    if not project.models():
+        talk(f"no model was made. {first_model_words(read_status(project))}")
 
 
 def status(
@@ -67,6 +79,8 @@ def status(
     from mma.project.status import status as read_status
 
     if (project / "config.json").is_file():
+        if html or target is not None or label_price is not None or point_value is not None:
+            raise ValueError(f"{printable(str(project))} is a run. --html, --target and prices are for projects.")
         show_run(project, as_json=as_json)
         return
     opened = open_project(project)

@@ -25,6 +25,7 @@ from mma.text import printable
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MAX_BYTES = 64 << 20
 MAX_PIXELS = 80_000_000  # below Pillow's own limit, so that ours is the one that speaks
+SMALLEST = 8  # pixels on a side; below it there is nothing to see
 ORIENTATION = 0x0112  # the EXIF tag; from 5 on, width and height change places
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
@@ -168,6 +169,8 @@ def _flat(image: Image.Image, mode: str) -> Image.Image:
         image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers of unknown range")
+    if image.mode == "LAB":  # Pillow makes it grey by way of colours alone
+        image = image.convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

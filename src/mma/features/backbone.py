@@ -11,12 +11,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from mma.data.photos import SMALLEST
 from mma.settings import Settings
 
 Precision = Literal["float32", "bfloat16"]
 # Values of ONEDNN_MAX_CPU_ISA that make oneDNN emulate bfloat16, whatever the processor has.
 WITHOUT_BFLOAT16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
-SMALLEST = 8  # pixels; below it there is nothing to see
 
 
 class Backbone(Settings):

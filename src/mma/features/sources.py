@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from mma.data import Images
-from mma.data.photos import explain_bad_file, read_unscaled_photo
-from mma.features.backbone import SMALLEST
-from mma.text import printable
+from mma.data.photos import SMALLEST, explain_bad_file, read_unscaled_photo
+from mma.text import printable, typed
 
 Rows = NDArray[np.int64]
 DECODED = 128  # pixels per side that a large JPEG is decoded with at least, also for a backbone that sees fewer
@@ -75,8 +74,10 @@ class PhotoFiles:
 
     content = "files"
 
-    def __init__(self, root: Path, names: Sequence[str], keys: NDArray[np.uint8]) -> None:
+    def __init__(self, root: Path, names: Sequence[str], keys: NDArray[np.uint8], again: str | None = None) -> None:
         self.root, self.names, self.keys = root, tuple(names), keys
+        # What to type after the folder was put right.
+        self.again = again or f"make the data set again:  mma data get folder --from {typed(root)}"
 
     def __len__(self) -> int:
         return len(self.names)
@@ -98,19 +99,19 @@ class PhotoFiles:
             height, width = photo.shape[:2]
             raise ValueError(
                 f"{self._name(row)} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take "
-                f"it out of the folder and make the data set again:  mma data get folder --from {printable(str(self.root))}"
+                f"it out of the folder and {self.again}"
             )
         return squash_one(photo, side)
 
     def take(self, rows: Rows) -> PhotoFiles:
         """Return the photos of `rows`; whoever decodes them needs to reach the same folder."""
-        return PhotoFiles(self.root, [self.names[row] for row in rows], np.asarray(self.keys[rows]))
+        return PhotoFiles(self.root, [self.names[row] for row in rows], np.asarray(self.keys[rows]), self.again)
 
     def _name(self, row: int) -> str:
         return printable(str(self.root / self.names[row]))
 
     def _remedy(self) -> str:
-        return f"Restore it, or make the data set again:  mma data get folder --from {printable(str(self.root))}"
+        return f"Restore it, or {self.again}"
 
 
 def decoded_side(side: int) -> int:

@@ -28,7 +28,12 @@ def _find(part: FeaturePart) -> Backbone:
     backbone = parse_backbone(part.backbone)
     if isinstance(backbone, Joined):
         raise ValueError(f"a model names its backbones one by one, and '{part.backbone}' are several.")
-    if (found := backbone.digest()) != part.digest or backbone.side != part.side:
+    if backbone.side != part.side:
+        raise ValueError(
+            f"the model was changed: the backbone {part.backbone} sees {backbone.side} pixels on a side, not {part.side}. "
+            "Restore model.json from a copy, or export the model again."
+        )
+    if (found := backbone.digest()) != part.digest:
         raise ValueError(
             f"the model was trained on the backbone {part.backbone} with digest {part.digest}, and the one here has {found}. "
             "Install the version of mma and of the weights that it was trained with, or use its ONNX export."

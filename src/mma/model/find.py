@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from mma.model.description import DESCRIPTION, ServingFile
 from mma.model.model import Model
 from mma.run import Run
-from mma.text import printable
+from mma.text import printable, typed
 
 CONFIG, PROJECT, MODELS = "config.json", "mma.toml", "models"
 SERVING = "serving.json"  # in models/: which of them is the best now
@@ -94,7 +95,8 @@ def _find_file(path: Path) -> Origin:
 
 def find_project(place: Path) -> Path | None:
     """Return the project folder: this one, or the one that lies beside a folder of images."""
-    beside = place.with_name(f"{place.resolve().name}.mma") if place.name else place
+    here = Path(os.path.abspath(place))
+    beside = here.with_name(f"{here.name}.mma") if here.name else here
     return next((folder for folder in (place, beside) if (folder / PROJECT).is_file()), None)
 
 
@@ -108,7 +110,7 @@ def project_origin(project: Path) -> Origin:
     if not folders:
         raise ValueError(
             f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
-            f"mma start {printable(str(project))}"
+            f"mma start {typed(project)}"
         )
     serving = read_serving(project / MODELS / SERVING)
     if serving is None or serving.number not in folders:

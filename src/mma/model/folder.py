@@ -68,7 +68,7 @@ def load_model(folder: Path) -> Model:
     if isinstance(file, AverageFile):
         return load_average(folder, file)
     tensors = read_tensors(folder / TENSORS, file)
-    network = file.net.build(file.input.shape, len(file.classes))
+    network = build_network(folder / DESCRIPTION, file)
     expected = expected_tensors(file, network)
     check_tensors(folder / TENSORS, expected, tensors)
     network.load_state_dict({name: tensors[f"{NETWORK}{name}"] for name in network.state_dict()})
@@ -76,6 +76,18 @@ def load_model(folder: Path) -> Model:
     centres = [tensors[f"{CENTRE}{number}"].numpy() for number in parts]
     bases = [tensors[name].numpy() if (name := f"{BASIS}{number}") in tensors else None for number in parts]
     return new_model(file, network, centres, bases)
+
+
+def build_network(path: Path, file: ModelFile) -> nn.Module:
+    """Build the network that model.json describes, or say that there can be none."""
+    sees = "features" if file.input.kind == "features" else "images"
+    if file.net.takes != sees:
+        raise ValueError(f"{path} was changed: the network {file.net.name} sees {file.net.takes}, not {sees}. {REMEDY}")
+    try:
+        return file.net.build(file.input.shape, len(file.classes))
+    except (MemoryError, RuntimeError) as error:  # torch's own errors, such as a size that no memory has
+        why = str(error).splitlines()[0]
+        raise ValueError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error
 
 
 def expected_tensors(file: ModelFile, network: nn.Module) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from mma.data import load_data
 from mma.model.find import Origin
 from mma.model.formats import cell
 from mma.run import Run
-from mma.text import printable
+from mma.text import printable, typed
 
 
 def labels_of(origin: Origin) -> bytes:
@@ -19,7 +19,8 @@ def labels_of(origin: Origin) -> bytes:
         return run_labels(Run.open(origin.place))
     mirror = origin.project / "labels.csv"
     if not mirror.is_file():
-        raise ValueError(f"{printable(str(mirror))} is not there. Write it with  mma labels export {origin.project}")
+        command = f"mma labels export {typed(origin.project)} {typed(mirror)}"
+        raise ValueError(f"{printable(str(mirror))} is not there. Write it with  {command}")
     return mirror.read_bytes()
 
 

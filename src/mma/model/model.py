@@ -147,8 +147,8 @@ def as_images(images: Iterable[Given] | Given) -> Iterable[Given]:
     if isinstance(images, (str, Path, Image.Image)):
         return [images]
     if isinstance(images, np.ndarray):
-        single = images.ndim == 2 or (images.ndim == 3 and images.shape[2] in (1, 3, 4))
-        return [images] if single else list(images)
+        many = images.ndim == 4 or images.dtype.kind in "OU"  # of objects or names, such as files
+        return list(images) if many else [images]  # whether it is an image is said where it is opened
     return images
 
 

@@ -74,7 +74,8 @@ def read_metadata(path: Path, session: Any) -> OnnxFile:
         )
     try:
         found = json.loads(text)
-        check_format(found, path)
+        if isinstance(found, dict):
+            check_format(found, path)
         return OnnxFile.model_validate_json(text)
     except ValidationError as error:
         raise ValueError(f"{path} was changed: {explain(error)}. Export the model again.") from None

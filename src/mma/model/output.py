@@ -193,12 +193,17 @@ def check_output(out: Path) -> None:
         raise ValueError(f"{printable(str(out))} is there already. Delete it, or choose another -o")
 
 
+def check_input(images: Path) -> None:
+    """Refuse a folder or file that is not there."""
+    if not images.is_file() and not images.is_dir():
+        raise ValueError(f"there is no {printable(str(images))}. Give a folder of images, or one image.")
+
+
 def list_images(images: Path, out: Path) -> tuple[Path, list[str], list[BadFile]]:
     """Return a folder, its files in natural order, and what is left out of it. The result itself is none of them."""
+    check_input(images)
     if images.is_file():
         return images.resolve().parent, [images.resolve().name], []
-    if not images.is_dir():
-        raise ValueError(f"there is no {printable(str(images))}. Give a folder of images, or one image.")
     names, bad = list_files(images)
     root = images.resolve()
     ours = {out, out.with_name(f"{out.name}.part")}

@@ -28,6 +28,10 @@ def opener(given: Given, root: Path | None = None) -> Opener:
 
 def _file_opener(path: Path, root: Path | None) -> Opener:
     if root is None:
+        if not path.exists():
+            raise ValueError("there is no such file")
+        if path.is_dir():
+            raise ValueError("it is a folder, and mma.predict_folder classifies those")
         path = path.resolve(strict=True)
         root = path.parent
     check_file(path, root)
@@ -43,7 +47,8 @@ def image_of_array(array: Any) -> Image.Image:
     plain = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
     if not plain or 0 in array.shape:
         raise ValueError(
-            f"an array of shape {array.shape} is no image. Images are (H, W), (H, W, 1), (H, W, 3) or (H, W, 4)"
+            f"an array of shape {array.shape} is no image. Images are (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), and many "
+            "images of one size are (N, H, W, C): channels come last"
         )
     if array.dtype == np.uint16:
         array = (array // 257).astype(np.uint8)  # as 16-bit files are read

@@ -25,8 +25,8 @@ from mma.project.migrations import prepare, read_format
 from mma.project.project import Project, Say, silent
 from mma.project.records import Klass
 from mma.project.second_copy import last_seq
-from mma.project.store import Store, check_url, open_database
-from mma.text import printable
+from mma.project.store import Store, check_url, open_database, postgres_store
+from mma.text import printable, typed
 
 AUDIT_IMAGES = 60  # the fewest that say something about a model
 AUDIT_SHARE, MOST = 0.1, 0.5
@@ -49,10 +49,12 @@ def create_project(
     folder = project_folder(images) if folder is None else Path(folder)
     files = check_images(images, folder)
     names = check_class_names(classes)
+    number = secrets.token_hex(8)
     if store is not None:
         check_url(store)
+        postgres_store(store, number).close()  # a server that does not answer is said before anything is made
     settings = ProjectSettings(
-        id=secrets.token_hex(8),
+        id=number,
         images=relative_images(folder, images),
         seed=seed,
         store="sqlite" if store is None else "postgresql",
@@ -61,12 +63,12 @@ def create_project(
         audit_share=audit_share(files),
     )
     layout = Layout(folder)
-    with explain_write_errors(folder, f"mma start {images}"):
+    with explain_write_errors(folder, "the same command"):
         layout.make()
         if store is not None:
             write_atomically(layout.url, store, private=True)
     opened = open_store(layout, settings)
-    with explain_write_errors(folder, f"mma start {images}"):
+    with explain_write_errors(folder, "the same command"):
         write_settings(layout, settings)  # a project from this moment on
     project = Project(layout, settings, opened)
     for name in names:
@@ -111,7 +113,7 @@ def _check_store(opened: Store, layout: Layout) -> None:
                 return
     raise ValueError(
         f"the database of {printable(str(layout.folder))} lacks labels that labels.jsonl holds: it is gone or an older copy. "
-        f"Make it again:  mma doctor {printable(str(layout.folder))} --rebuild"
+        f"Make it again:  mma doctor {typed(layout.folder)} --rebuild"
     )
 
 
@@ -132,7 +134,7 @@ def change_settings(project: Project, **values: Any) -> Project:
     """Close a project, change settings of mma.toml, and open it again."""
     settings = ProjectSettings.model_validate({**project.settings.model_dump(), **values})
     project.close()
-    with explain_write_errors(project.folder, f"mma start {project.folder}"):
+    with explain_write_errors(project.folder, f"mma start {typed(project.folder)}"):
         write_settings(project.layout, settings)
     return open_project(project.folder)
 
@@ -140,7 +142,7 @@ def change_settings(project: Project, **values: Any) -> Project:
 def _check_moved(project: Project, images: Path) -> None:
     place, root = printable(str(images)), printable(str(project.root))
     if not images.is_dir():
-        folder = printable(str(project.folder))
+        folder = typed(project.folder)
         raise ValueError(f"there is no folder {place}. If its images were moved:  mma start FOLDER --project {folder}")
     if project.root.is_dir():
         raise ValueError(
@@ -169,11 +171,11 @@ def check_images(images: Path, folder: Path) -> int:
     """Count the files that may be images. Refuse a folder without any, and a project inside the images."""
     place = printable(str(images))
     if images.is_file():
-        raise ValueError(f"{place} is a file. Give the folder it lies in:  mma start {printable(str(images.parent))}")
+        raise ValueError(f"{place} is a file. Give the folder it lies in:  mma start {typed(images.parent)}")
     if not images.is_dir():
         raise ValueError(f"there is no folder {place}. Give a folder of images:  mma start FOLDER")
     if not os.access(images, os.R_OK | os.X_OK):
-        raise ValueError(f"the folder {place} may not be read. Allow it:  chmod u+rx {place}")
+        raise ValueError(f"the folder {place} may not be read. Allow it:  chmod u+rx {typed(images)}")
     if Path(os.path.abspath(folder)).is_relative_to(images.resolve()) or folder.resolve().is_relative_to(
         images.resolve()
     ):
@@ -182,7 +184,7 @@ def check_images(images: Path, folder: Path) -> int:
             "place with --project DIR."
         )
     if (folder / "mma.toml").exists():
-        raise ValueError(f"{printable(str(folder))} is a project already. Go on with it:  mma start {place}")
+        raise ValueError(f"{printable(str(folder))} is a project already. Go on with it:  mma start {typed(images)}")
     names, _, _ = list_images(images)
     if not names:
         raise ValueError(f"{place} holds no images. Give a folder that does:  mma start FOLDER")

@@ -149,15 +149,18 @@ def _names(connection: Connection, images: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def origin(connection: Connection, image: str, by: str) -> Draft:
-    """Return why an image was asked about: as the lease says, or, for a correction, as the answer before it."""
+def origin(connection: Connection, image: str, by: str, otherwise: str = "query") -> Draft:
+    """Return why an image was asked about: as the lease says, or, for a correction, as the answer before it.
+
+    `otherwise` stands for an image that nobody was asked about.
+    """
     c, e = db.leases.c, db.events.c
     lease = connection.execute(select(c.provenance, c.model).where(c.image == image, c.by == by)).first()
     if lease:
         return {"provenance": lease.provenance, "round": lease.model}
     answers = select(e.provenance, e.round).where(e.image == image, e.kind.in_(UNDOABLE))
     before = connection.execute(answers.order_by(e.seq.desc()).limit(1)).first()
-    return {"provenance": before.provenance, "round": before.round} if before else {"provenance": "query"}
+    return {"provenance": before.provenance, "round": before.round} if before else {"provenance": otherwise}
 
 
 def _undo(connection: Connection, answer: Answer) -> list[Draft]:

@@ -64,16 +64,19 @@ class LabeledRows:
     groups: dict[int, str]  # row -> near-duplicates
 
 
-def compare(rows: LabeledRows, fit: Fit, seed: int = 0) -> Helping:
-    """Compare models from equally many queried and random labels on audit images neither trained on."""
-    return Comparison(rows, fit, seed).answer()
+def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) -> Helping:
+    """Compare models from equally many queried and random labels on audit images neither trained on.
+
+    `switch` says whether the project asks for coverage where queried labels are worse.
+    """
+    return Comparison(rows, fit, seed, switch=switch).answer()
 
 
 class Comparison:
     """Queried against random labels: two halves of the audit, each tested by models that may train on the other one."""
 
-    def __init__(self, rows: LabeledRows, fit: Fit, seed: int) -> None:
-        self.rows, self.fit, self.seed = rows, fit, seed
+    def __init__(self, rows: LabeledRows, fit: Fit, seed: int, *, switch: bool) -> None:
+        self.rows, self.fit, self.seed, self.switch = rows, fit, seed, switch
         self.halves = split_by_group(rows.audit, rows.groups, seed)
         self.queried = (rows.queried, rows.queried)
         self.random = tuple(np.concatenate([rows.random, self.halves[1 - side]]) for side in (0, 1))
@@ -109,7 +112,8 @@ class Comparison:
             saved = self.labels_saved()
             return Helping("saved", f"asking saved about {saved} labels. {numbers}.", *basis, saved)
         if high < 0:
-            return Helping("worse", f"asking is worse here than chance: switching to coverage. {numbers}.", *basis)
+            way_out = "switching to coverage" if self.switch else "fallback = true in mma.toml would switch to coverage"
+            return Helping("worse", f"asking is worse here than chance: {way_out}. {numbers}.", *basis)
         return Helping("no difference shown yet", f"no difference shown yet. {numbers}.", *basis)
 
     def labels_saved(self) -> int:

@@ -25,6 +25,7 @@ from mma.project.keep import publish
 from mma.project.measure import compare_asking
 from mma.project.model_report import latest_report, model_folder, write_report
 from mma.project.notes import end_note, note_features
+from mma.project.owner import training
 from mma.project.picks import COVERAGE, MANY, Question, choose_picks
 from mma.project.pool import Pool
 from mma.project.predictions import DeepAnswers, latest_predictions
@@ -33,7 +34,7 @@ from mma.project.recall import done_before, live_config, recall, warm_up
 from mma.project.report_page import write_page
 from mma.project.rounds import live_round
 from mma.project.training_set import TrainingSet
-from mma.text import printable
+from mma.text import printable, typed
 from mma.views import FeatureViews
 
 POLL, SLOW_POLL = 0.1, 0.5  # seconds between two looks at the project
@@ -180,7 +181,8 @@ class LiveWorker:
             known = pool.everything.get(image)
             return self.project.is_audit(image) if known is None else known.audit
 
-        return TrainingSet(self.project.labels(), is_audit)
+        training = TrainingSet(self.project.labels(), is_audit)
+        return replace(training, lost=pool.lost_audit(training.audit))
 
     def round(self) -> None:
         """Make a model and picks."""
@@ -223,8 +225,8 @@ class LiveWorker:
         """Compare queried with random labels, and add the answer to the latest report."""
         assert self.pool is not None
         self.compared = self.done_labels
-        before = self.memory.helping
-        self.memory.helping = compare_asking(self.pool, self.training_set(), self.project.settings.seed)
+        settings, before = self.project.settings, self.memory.helping
+        self.memory.helping = compare_asking(self.pool, self.training_set(), settings.seed, switch=settings.fallback)
         if self.memory.helping.fallback and not before.fallback:
             self.say(self.memory.helping.sentence)
         report = latest_report(self.project.folder, "live")
@@ -277,7 +279,8 @@ def main() -> None:
     parent = os.getppid()
     try:
         project = open_project(Path(sys.argv[1]))
-        work(project, talk, wanted=lambda: os.getppid() == parent)
+        with training(project.layout.state, f"mma start {typed(project.root)}"):
+            work(project, talk, wanted=lambda: os.getppid() == parent)
     except ValueError as error:
         sys.exit(printable(str(error)))
 

@@ -118,7 +118,7 @@ def thin(models: list[PastModel]) -> list[PastModel]:
     return models if len(models) <= KEPT else models[:half:2] + models[half:]
 
 
-def compare_asking(pool: Pool, training: TrainingSet, seed: int) -> Helping:
+def compare_asking(pool: Pool, training: TrainingSet, seed: int, *, switch: bool = True) -> Helping:
     """Compare queried with random labels, by logistic regressions on features."""
     train = [image for image in training.train if image in pool.row]
     audit = list(training.audit)
@@ -142,4 +142,4 @@ def compare_asking(pool: Pool, training: TrainingSet, seed: int) -> Helping:
         said: Ints = (x[test] @ weight.T + bias).argmax(1)
         return said
 
-    return compare(parts, fit, seed)
+    return compare(parts, fit, seed, switch=switch)

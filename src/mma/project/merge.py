@@ -11,6 +11,7 @@ from mma.project import schema as db
 from mma.project.classes import merge_roots, read_classes
 from mma.project.derive import chunks
 from mma.project.events import Draft, record
+from mma.project.layout import ProjectSettings
 from mma.project.records import Event
 
 
@@ -22,13 +23,23 @@ class MergeReport:
     conflicts: list[str]
 
 
+def check_copy(ours: ProjectSettings, theirs: ProjectSettings) -> None:
+    """Refuse a project that was made on its own: its events tell of other images and classes."""
+    if ours.id != theirs.id:
+        raise ValueError(
+            "the other project is no copy of this one, but was made on its own. Take its labels in by a file:  "
+            "mma labels export OTHER labels.csv   and then  mma labels import PROJECT labels.csv"
+        )
+
+
 def merge_events(connection: Connection, events: Sequence[Event], overlap: int) -> MergeReport:
     """Add the events that are not here yet, in their order. Ids of classes may differ between the two projects."""
     known = _known_ids(connection, events)
     new = [event for event in events if event.id not in known]
     numbers, added = _class_numbers(connection, events)
     before = _answers(connection, [event.image for event in new if event.image])
-    drafts = [_draft(event, numbers) for event in new if event.kind != "class_add" or event.id in added]
+    names = {each.name.casefold(): each.id for each in read_classes(connection) if each.merged_into is None}
+    drafts = [_draft(event, numbers, names) for event in new if event.kind != "class_add" or event.id in added]
     stored = record(connection, drafts, overlap) if drafts else []
     return MergeReport(stored, _conflicts(connection, before))
 
@@ -62,13 +73,18 @@ def _class_numbers(connection: Connection, events: Sequence[Event]) -> tuple[dic
     return numbers, added
 
 
-def _draft(event: Event, numbers: dict[int, int]) -> Draft:
+def _draft(event: Event, numbers: dict[int, int], names: dict[str, int]) -> Draft:
+    """Return an event of the other project as one of ours; `names` are the classes in use, and follow what comes in."""
     values = event._asdict()
     del values["seq"]
     if event.class_id is not None:
         values["class_id"] = numbers.get(event.class_id, event.class_id)
     if event.kind == "class_merge" and event.value is not None:
         values["value"] = str(numbers.get(int(event.value), int(event.value)))
+    if event.kind in ("class_add", "class_rename"):
+        other = names.setdefault((event.value or "").casefold(), values["class_id"])
+        if other != values["class_id"]:  # renamed to what another class is called here: then they are one class
+            values |= {"kind": "class_merge", "value": str(other)}
     return values
 
 

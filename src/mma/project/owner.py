@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mma.files import explain_write_errors, locked, read_json, write_atomically
@@ -26,6 +26,17 @@ def owned(state: Path, command: str) -> Iterator[None]:
             yield
         finally:
             note.unlink(missing_ok=True)
+
+
+@contextmanager
+def training(state: Path, command: str) -> Iterator[None]:
+    """Be the one process that trains a project: two would write the same models."""
+    place = printable(str(state.parent))
+    busy = f"{place} is being trained by another process, mma start or mma work. Stop that one first, or let it train."
+    with ExitStack() as held:
+        with explain_write_errors(state, command):
+            held.enter_context(locked(state / "training.lock", busy))
+        yield
 
 
 def _busy(note: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mma.data.photos import read_unscaled_photo
+from mma.data.photos import SMALLEST, read_unscaled_photo
 from mma.features import PhotoFiles, StoredViews
 from mma.project.project import Project
 from mma.project.records import ProjectImage
+from mma.text import typed
 from mma.views import FeatureViews, VectorViews
 
 HOST = torch.device("cpu")
@@ -38,6 +39,7 @@ class Pool:
     def __post_init__(self) -> None:
         self.row = {image.id: row for row, image in enumerate(self.images)}
         self._audit: dict[str, tuple[Tensor, Parts]] = {}
+        self._lost: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -62,6 +64,17 @@ class Pool:
         count = len(self.views.parts)
         return [np.stack([self._audit[each][1][part] for each in ids]) for part in range(count)] if ids else []
 
+    def lost_audit(self, ids: Iterable[str]) -> frozenset[str]:
+        """Return the audit images that were deleted or changed since they were indexed: nothing can be measured by them."""
+        new = [each for each in ids if each not in self._audit and each not in self._lost]
+        try:
+            self._prepare_audit(new)
+        except (KeyError, ValueError):
+            seen = [each for each in new if each in self.everything and is_readable(self.root, self.everything[each])]
+            self._lost.update(set(new).difference(seen))
+            self._prepare_audit(seen)
+        return frozenset(self._lost)
+
     def _prepare_audit(self, ids: Sequence[str]) -> None:
         new = [self.everything[each] for each in ids if each not in self._audit]
         if not new:
@@ -76,7 +89,9 @@ class Pool:
 def photo_files(root: Path, images: Sequence[ProjectImage]) -> PhotoFiles:
     """Return images of a project as a backbone reads them: each is compared with its id every time."""
     keys = np.frombuffer(bytes.fromhex("".join(image.id for image in images)), np.uint8).reshape(-1, 32)
-    return PhotoFiles(root, [image.name for image in images], keys)
+    return PhotoFiles(
+        root, [image.name for image in images], keys, f"look at the folder again:  mma start {typed(root)}"
+    )
 
 
 def open_pool(project: Project, settings: FeatureViews, images: Sequence[ProjectImage], say: Say) -> Pool:
@@ -106,9 +121,14 @@ def compute_features(
 
 
 def is_readable(root: Path, image: ProjectImage) -> bool:
-    """Tell whether an image still has the bytes it was indexed with."""
+    """Tell whether a backbone can see an image that still has the bytes it was indexed with."""
+    return usable_key(root, image.name) == image.id
+
+
+def usable_key(root: Path, name: str) -> str | None:
+    """Return the sha256 of a photo below `root`, which must be resolved; None for one that no backbone can see."""
     try:
-        _, key = read_unscaled_photo(root, image.name, 64)
+        photo, key = read_unscaled_photo(root, name, 64)
     except Exception:  # decoders raise anything at all on broken bytes
-        return False
-    return bytes(key).hex() == image.id
+        return None
+    return bytes(key).hex() if min(photo.shape[:2]) >= SMALLEST else None

@@ -23,7 +23,7 @@ from mma.project.exchange.take_in import ImportProblems, TakeIn, refuse, take_in
 from mma.project.index import IndexReport, IndexSettings, index_folder, is_audit_group, read_progress
 from mma.project.layout import Layout, ProjectSettings
 from mma.project.listing import ClassHints, class_hints, list_images
-from mma.project.merge import MergeReport, merge_events
+from mma.project.merge import MergeReport, check_copy, merge_events
 from mma.project.mirror import Mirror
 from mma.project.models import next_number, read_models, store_model
 from mma.project.owner import owned
@@ -49,7 +49,7 @@ class Project:
         self.folder = layout.folder
         self.root = (layout.folder / settings.images).resolve()
         self.rules = Rules(settings.overlap, settings.audit_asked, settings.again_share)
-        self.log = SecondCopy(layout.log, f"mma start {self.root}")
+        self.log = SecondCopy(layout.log, self.root)
         self.mirror = Mirror(layout.mirror, layout.state / "mirror.lock", store)
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Project:
             path: Path = (self.root / name).resolve()
             if path.is_relative_to(self.root) and path.exists() and stat.S_ISREG(path.stat().st_mode):
                 return path
-        raise ValueError(f"image {image} has no file in {self.root}. Look for it:  mma start {self.root}")
+        raise ValueError(f"image {image} has no file in {self.root}. Look for it:  {self.log.command}")
 
     def hints(self) -> ClassHints:
         """Return what the folder suggests about classes. Nothing of it is taken without being asked for."""
@@ -255,9 +255,9 @@ class Project:
 
     def merge(self, other: Project) -> MergeReport:
         """Take in the events of a copy of this project that are not here yet."""
-        events = other.events()
+        check_copy(self.settings, other.settings)
         with self.store.writing() as connection:
-            report = merge_events(connection, events, self.settings.overlap)
+            report = merge_events(connection, other.events(), self.settings.overlap)
         self._finish(report.events)
         return report
 

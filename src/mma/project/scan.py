@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mma.data.photos import FORMATS, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
+from mma.data.photos import FORMATS, SMALLEST, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
 from mma.machine import cores
 
 FIRST, PART = 32, 512  # files per task: the first images are soon there
@@ -51,6 +51,8 @@ def _look_at(reader: _Reader, name: str, picture: NDArray[np.float32]) -> FileFa
         data = reader.read(name)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             small, (width, height) = small_photo(image, SIDE)
+            if min(width, height) < SMALLEST:
+                raise ValueError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
             small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
             picture[:] = np.asarray(small)
         return FileFacts(name, hashlib.sha256(data).hexdigest(), width, height)

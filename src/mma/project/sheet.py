@@ -15,10 +15,10 @@ from mma.data.photos import explain_bad_file, quiet_decoders, read_unscaled_phot
 from mma.files import explain_write_errors, write_atomically
 from mma.project.exchange.label_studio import task
 from mma.project.exchange.rows import LabelRow
-from mma.project.exchange.tables import render_table
+from mma.project.exchange.tables import parse_csv, render_table
 from mma.project.project import Project
 from mma.project.records import Item
-from mma.text import printable
+from mma.text import printable, typed
 
 BY = "files"  # who is asked through files, unless a name is given
 LEASE = 30 * 86_400.0  # seconds: files may be answered slowly
@@ -33,17 +33,38 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 def ask(project: Project, n: int, out: Path, by: str = BY) -> list[Path]:
     """Lease `n` images and write the questions; asked again before they are answered, they are the same ones."""
+    check_table(project, out)
     items = project.next(by, n, lease=LEASE)
     if not items:
         raise ValueError("there is nothing left to ask about: every image is answered, or asked of somebody else.")
     classes = [each.name for each in project.classes() if each.merged_into is None]
     sheet, tasks = out.with_suffix(".html"), out.with_suffix(".label-studio.json")
-    with explain_write_errors(out, "mma ask"):
+    with explain_write_errors(out, "the same command"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, _table(items))
         write_atomically(sheet, contact_sheet(project, items, classes))
         write_atomically(tasks, _tasks(items))
     return [out, sheet, tasks]
+
+
+def check_table(project: Project, out: Path) -> None:
+    """Refuse a place that is no table, or one that holds answers which the project does not have yet."""
+    place = printable(str(out))
+    if out.suffix.lower() != ".csv":
+        raise ValueError(f"-o {place}: the table to fill in is a CSV file. Use  -o {typed(out.with_suffix('.csv'))}")
+    if not out.exists():
+        return
+    try:
+        rows, _ = parse_csv(out)
+    except ValueError:
+        raise ValueError(f"{place} is there already, and is no table of questions. Choose another -o.") from None
+    labels = project.labels()
+    known = {*labels.ids, *labels.cannot_tell, *labels.excluded}
+    if waiting := sum(bool(row.label or row.state) and row.sha256 not in known for row in rows):
+        raise ValueError(
+            f"{place} holds {waiting:,} answers that were not taken in yet. Take them in first:  mma tell "
+            f"{typed(project.folder)} {typed(out)}   or choose another -o."
+        )
 
 
 def _table(items: Sequence[Item]) -> bytes:

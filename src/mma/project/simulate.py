@@ -6,24 +6,27 @@ from both; on these the true accuracy is measured.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from mma.data.photos import FORMATS
-from mma.files import sync_folder
+from mma.data.photos import FORMATS, quiet_decoders
+from mma.files import explain_write_errors, sync_folder, write_atomically
+from mma.machine import cores
 from mma.project import create_project
 from mma.project.audit import Share
 from mma.project.cleaning import Cleaned, clean
 from mma.project.hidden import HiddenPhotos, TruePoint
 from mma.project.live import LiveWorker
 from mma.project.model_report import ModelReport, latest_report
+from mma.project.pool import usable_key
 from mma.project.project import Project, silent
 from mma.project.scripted import LabeledPhotos, ScriptedPerson
 from mma.rng import rng
@@ -31,6 +34,8 @@ from mma.text import printable
 
 HELD = 0.3  # share of the photos that the projects never see
 EVERY = 25  # labels between two trainings
+LEAST = 20  # labels
+PLAN = "plan.json"  # what a folder of simulated projects is known by
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 Say = Callable[[str], None]
 
@@ -67,27 +72,57 @@ class Plan:
 
 
 def read_labeled(folder: Path) -> LabeledPhotos:
-    """Read a folder with a sub-folder for each class. Of equal photos the first counts."""
+    """Read a folder with a sub-folder for each class. Of equal photos the first counts; what cannot be read is left out."""
+    if not folder.is_dir():
+        raise ValueError(
+            f"there is no folder {printable(str(folder))}. Give photos that are labeled:  mma simulate FOLDER"
+        )
+    root = folder.resolve()
+    names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if is_photo(root, path)]
     paths: dict[str, Path] = {}
     classes: dict[str, str] = {}
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder).parts
-        if path.suffix.lower() in SUFFIXES and len(inside) > 1 and path.is_file():
-            key = hashlib.sha256(path.read_bytes()).hexdigest()
-            paths.setdefault(key, path)
-            classes.setdefault(key, inside[0])
+    with quiet_decoders(), ThreadPoolExecutor(cores()) as pool:
+        for name, key in zip(names, pool.map(lambda name: usable_key(root, name), names), strict=True):
+            if key is not None:
+                paths.setdefault(key, root / name)
+                classes.setdefault(key, name.partition("/")[0])
     if len(set(classes.values())) < 2:
         kinds = ", ".join(FORMATS)
         raise ValueError(
             f"{printable(str(folder))} holds no labeled photos: it takes a sub-folder for each of two classes or more, with "
-            f"photos in it ({kinds})."
+            f"photos in it ({kinds}). There are {len(names):,} files with such names, and {len(paths):,} different photos that "
+            "can be read and do not link out of the folder."
         )
-    return LabeledPhotos(folder, paths, classes)
+    return LabeledPhotos(root, paths, classes)
+
+
+def is_photo(folder: Path, path: Path) -> bool:
+    """Tell whether a file is a photo by its name, and lies in a sub-folder."""
+    return path.suffix.lower() in SUFFIXES and path.parent != folder and path.is_file()
+
+
+def open_place(place: Path, folder: Path, plan: Plan) -> None:
+    """Make the folder for the projects. What an earlier simulation left there is replaced, so anything else is refused."""
+    shown, there, photos = printable(str(place)), place.resolve(), folder.resolve()
+    if there.is_relative_to(photos) or photos.is_relative_to(there):
+        raise ValueError(
+            f"--out {shown} and the photos lie in each other, and photos are never changed. Choose another --out."
+        )
+    if place.exists() and not (place / PLAN).is_file() and (not place.is_dir() or any(place.iterdir())):
+        raise ValueError(f"--out {shown} holds something else than a simulation. Choose another --out.")
+    with explain_write_errors(place, "the same command"):
+        place.mkdir(parents=True, exist_ok=True)
+        write_atomically(place / PLAN, json.dumps({"photos": folder.name, **asdict(plan)}, indent=1) + "\n")
 
 
 def check_plan(photos: LabeledPhotos, plan: Plan) -> None:
     """Refuse what cannot be simulated."""
     have = int(len(photos.paths) * (1 - HELD))
+    if have < LEAST:
+        raise ValueError(
+            f"{printable(str(photos.root))} holds {len(photos.paths):,} different photos, too few: {LEAST} are labeled at "
+            f"least, and {HELD:.0%} are kept to measure on."
+        )
     if plan.budget > have:
         raise ValueError(
             f"--budget {plan.budget} is more than the {have:,} photos to label: {HELD:.0%} of {len(photos.paths):,} are kept "
@@ -109,6 +144,7 @@ def simulate(
     """Run scripted projects below `place`: two for each seed, or one without the control. Each is handed out as it ends."""
     photos = read_labeled(folder)
     check_plan(photos, plan)
+    open_place(place, folder, plan)
     for seed in seeds:
         shown, hidden = split(photos, seed)
         images = place / f"photos-{seed}"

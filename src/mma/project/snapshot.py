@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -16,7 +16,10 @@ from mma.project.records import CLASS_KINDS, UNDOABLE, Counts, Event, Klass, Lab
 
 
 def read_labels_at(connection: Connection, upto: int | None) -> Labels:
-    """Return the labels in force after event `upto`, by default the last one. Images that are gone are left out."""
+    """Return the labels in force after event `upto`, by default the last one.
+
+    Images without a file are left out: those that are gone, and those of a copy of the project that are not here yet.
+    """
     last = count(connection, "seq")
     if upto is not None and not 0 <= upto <= last:
         raise ValueError(f"there is no event {upto}; the last one is {last}.")
@@ -26,8 +29,15 @@ def read_labels_at(connection: Connection, upto: int | None) -> Labels:
     else:
         events = [Event(*row) for row in connection.execute(select(*COLUMNS).where(db.events.c.seq <= upto))]
         rows, classes = replay(sorted(events))
-    gone = {row.id for row in connection.execute(select(db.images.c.id).where(db.images.c.present == 0))}
+    gone = {*_without_file(connection)}
     return _labels(last if upto is None else upto, [row for row in rows if row.image not in gone], classes)
+
+
+def _without_file(connection: Connection) -> Iterator[str]:
+    i, c = db.images.c, db.current.c
+    yield from connection.execute(select(i.id).where(i.present == 0)).scalars()
+    strange = select(c.image).select_from(db.current).outerjoin(db.images, i.id == c.image).where(i.id.is_(None))
+    yield from connection.execute(strange).scalars()
 
 
 def replay(events: Sequence[Event]) -> tuple[list[Event], list[Klass]]:

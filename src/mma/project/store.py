@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, ProgrammingError
 
 from mma.files import explain_write_errors, in_turn
-from mma.text import printable
+from mma.text import printable, typed
 
 WAIT = 60_000  # milliseconds to wait for another writer
 NOT_ALLOWED = "42501"  # what PostgreSQL calls a missing permission
@@ -147,8 +147,13 @@ def explain_database_errors(place: str) -> Iterator[None]:
             raise
         raise ValueError(
             f"the database {printable(place)} is damaged or not ours: {_first_line(error)}. Rebuild it from labels.jsonl:  "
-            "mma doctor PROJECT --rebuild"
+            f"mma doctor {_project(place)} --rebuild"
         ) from error
+
+
+def _project(place: str) -> str:
+    """Return the project that a database belongs to, as it is typed; a server does not know it."""
+    return "PROJECT" if "://" in place else typed(Path(place).parents[1])
 
 
 def _reason(place: str, error: DatabaseError) -> str:

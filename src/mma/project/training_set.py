@@ -26,6 +26,7 @@ class TrainingSet:
 
     labels: Labels
     is_audit: Callable[[str], bool]
+    lost: Container[str] = ()  # audit images that cannot be looked at any more
 
     @cached_property
     def classes(self) -> tuple[Klass, ...]:
@@ -50,7 +51,7 @@ class TrainingSet:
         return {
             image: self.number[klass]
             for image, klass, provenance in rows
-            if self.is_audit(image) and provenance in MEASURING
+            if self.is_audit(image) and provenance in MEASURING and image not in self.lost
         }
 
     @cached_property

@@ -36,6 +36,7 @@ def format_of(path: Path, name: str | None = None) -> str:
     if path.is_dir():
         return "imagefolder"
     found = {".csv": "csv", ".jsonl": "hf-jsonl", ".json": "label-studio", "": "imagefolder"}.get(path.suffix.lower())
+    found = None if found == "imagefolder" and path.is_file() else found
     if found is None:
         raise ValueError(f"which format is {printable(path.name)}? Say it with --format: {', '.join(LABEL_FORMATS)}.")
     return "hf-csv" if path.name == "metadata.csv" else found
@@ -44,19 +45,33 @@ def format_of(path: Path, name: str | None = None) -> str:
 def read_rows(path: Path, name: str | None = None) -> tuple[list[LabelRow], list[str]]:
     """Read a file or folder of labels; the second list says what is wrong with it."""
     if not path.exists():
-        raise ValueError(f"there is no {printable(str(path))}.")
+        raise ValueError(f"there is no {printable(str(path))}. Give a file or a folder of labels.")
     return LABEL_FORMATS[format_of(path, name)].parse(path)
 
 
 def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *, copy: bool) -> None:
     """Write labels; `root` is where the images are."""
-    render = LABEL_FORMATS[format_of(path, name)].render
-    if render is None:
+    form = LABEL_FORMATS[format_of(path, name)]
+    if form.render is None:
         write_image_folder(root, rows, path, copy=copy)
         return
-    with explain_write_errors(path, "mma labels export"):
+    if path.is_file() and not is_export(path, form):
+        raise ValueError(
+            f"{printable(str(path))} is there already, and no export of ours in this format. Choose another place, or remove "
+            "it first."
+        )
+    with explain_write_errors(path, "the same command"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, render(rows))
+        write_atomically(path, form.render(rows))
+
+
+def is_export(path: Path, form: LabelFormat) -> bool:
+    """Tell whether a file was written by an earlier export, which always names the sha256 of each image."""
+    try:
+        rows, problems = form.parse(path)
+    except ValueError:
+        return False
+    return not problems and all(row.sha256 for row in rows)
 
 
 LABEL_FORMATS: dict[str, LabelFormat] = {

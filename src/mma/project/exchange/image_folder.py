@@ -29,7 +29,7 @@ def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, *, co
                 _place(root / row.file_name, beside / class_folder(row.label) / row.file_name, copy=copy)
         (beside / MANIFEST).write_bytes(render_csv(rows))
 
-    with explain_write_errors(folder, "mma labels export"):
+    with explain_write_errors(folder, "the same command"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         create_atomically(folder, fill)
 
@@ -50,6 +50,10 @@ def class_folder(name: str) -> str:
 
 def read_image_folder(folder: Path) -> tuple[list[LabelRow], list[str]]:
     """Read the list that our export holds; a folder without one is read by its class folders and the bytes in them."""
+    if not folder.is_dir():
+        raise ValueError(
+            f"{printable(str(folder))} is a file, and imagefolder is a folder for each class. Change --format."
+        )
     if (folder / MANIFEST).is_file():
         return parse_csv(folder / MANIFEST)
     names, _ = list_files(folder)
@@ -58,6 +62,9 @@ def read_image_folder(folder: Path) -> tuple[list[LabelRow], list[str]]:
         label, _, inner = name.partition("/")
         if not inner:
             problems.append(f"file {number}: '{printable(name)}' lies in no class folder")
+            continue
+        if not (folder / name).is_file():  # whoever opens a pipe waits for ever
+            problems.append(f"file {number}: '{printable(name)}' is not a regular file")
             continue
         with (folder / name).open("rb") as file:
             key = hashlib.file_digest(file, "sha256").hexdigest()

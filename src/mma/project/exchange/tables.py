@@ -48,7 +48,8 @@ def parse_csv(path: Path) -> tuple[list[LabelRow], list[str]]:
 def _check_header(path: Path, header: list[str]) -> None:
     if "label" not in header or not {"file_name", "sha256"} & set(header):
         raise ValueError(
-            f"{printable(path.name)} must begin with a line of column names: label, and file_name or sha256. Its first line is "
+            f"{printable(path.name)} must begin with a line of column names, with commas between them: label, and file_name "
+            "or sha256. Its first line is "
             f"'{printable(','.join(header))[:200]}'. Correct it, then run the same command again."
         )
     if len(set(header)) != len(header):

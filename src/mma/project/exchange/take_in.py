@@ -30,6 +30,8 @@ class TakeIn:
     add_classes: bool = False
     replace: bool = False  # what is labeled otherwise here
     told: bool = False  # answers to what was asked: they keep the reason they were asked for
+    new_classes: str = "--add-classes adds it"  # what to type
+    other_answers: str = "--replace takes the one of the file"
 
 
 @dataclass
@@ -156,7 +158,7 @@ def _answer_problem(plan: _Plan, row: LabelRow) -> str:
 def _new_class(plan: _Plan, row: LabelRow) -> str:
     if not plan.options.add_classes:
         names = [each.name for each in plan.classes if each.merged_into is None]
-        return f"there is no class {_quoted(row.label)}.{did_you_mean(row.label, names)} --add-classes adds it"
+        return f"there is no class {_quoted(row.label)}.{did_you_mean(row.label, names)} {plan.options.new_classes}"
     if row.label in plan.new_classes:
         return ""
     others = [*plan.classes, *(Klass(-1, name) for name in plan.new_classes)]
@@ -201,7 +203,7 @@ def _conflict(plan: _Plan, image: str, row: LabelRow) -> str:
         return ""
     if plan.options.replace or plan.options.told:
         return ""
-    return f"{_quote(row)} has another answer here, by {printable(before.by)}; --replace takes the one of the file"
+    return f"{_quote(row)} has another answer here, by {printable(before.by)}; {plan.options.other_answers}"
 
 
 def _class_drafts(plan: _Plan) -> list[Draft]:
@@ -221,7 +223,7 @@ def _label_drafts(plan: _Plan) -> list[Draft]:
 
 def _label_draft(plan: _Plan, batch: str, image: str, row: LabelRow) -> Draft:
     kind, by = _kind(plan, row), row.by or plan.options.by
-    where = origin(plan.connection, image, by) if plan.options.told else {"provenance": "import"}
+    where = origin(plan.connection, image, by, "import") if plan.options.told else {"provenance": "import"}
     values = {**where, **({"at": row.at} if row.at else {})}
     class_id = _find_class_id(plan, row.label) if kind == "label" else None
     file = row.file_name or plan.names[image]
