@@ -420,10 +420,8 @@ def test_nearly_one_folder_per_image_is_a_question(tmp_path):
 
 def test_small_tasks_are_handed_over_together_in_order(photos, monkeypatch):
     names = sorted(path.name for path in photos.iterdir())
-    monkeypatch.setattr(scan_module, "FIRST", 1)
-    monkeypatch.setattr(scan_module, "PART", 2)
-    monkeypatch.setattr(scan_module, "STORED", 6)
-    monkeypatch.setattr(scan_module, "LINGER", 600.0)
+    for name, value in (("FIRST", 1), ("PART", 2), ("STORED", 6), ("LINGER", 600.0), ("cores", lambda: 1)):
+        monkeypatch.setattr(scan_module, name, value)
     parts = [[facts.path for facts in part] for part in scan_module.scan(photos.resolve(), names)]
     assert [len(part) for part in parts] == [1, 6, 6, 6, 1]  # the first one at once
     assert [name for part in parts for name in part] == names

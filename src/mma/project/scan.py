@@ -23,13 +23,12 @@ from PIL import Image
 from mma.data.photos import FORMATS, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
 from mma.machine import cores
 
-FIRST, PART = 32, 128  # files per task: the first images are soon there, and every core has some
-STORED = 1_024  # files that are handed over at a time, at most: a large transaction costs less for each
-LINGER = 0.2  # seconds to wait for as many
-AHEAD = 8  # tasks under way for each core
-MANY = (
-    4_000  # files from which on processes pay: decoding small files holds the interpreter's lock, but they must start
-)
+FIRST, PART = 32, 512  # files per task, at least and at most: the first images are soon there
+SHARES = 8  # tasks for each core, at least, so that all end at the same time
+STORED = 1_024  # files from which on they are handed over: a large transaction costs less for each
+LINGER = 0.2  # seconds to wait for so many
+AHEAD = 4  # tasks under way for each core
+MANY = 4_000  # files from which on processes pay: decoding small files holds the interpreter's lock
 SIDE, KEPT = 32, 8  # of the picture that is hashed, and of its coarsest waves
 
 
@@ -107,7 +106,8 @@ def perceptual_hashes(pictures: NDArray[np.float32]) -> list[str]:
 
 def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
     """Yield what is found of all files, some at a time, in order."""
-    parts = [names[:FIRST], *(names[start : start + PART] for start in range(FIRST, len(names), PART))]
+    size = min(max(len(names) // (SHARES * cores()), FIRST), PART)
+    parts = [names[:FIRST], *(names[start : start + size] for start in range(FIRST, len(names), size))]
     with quiet_decoders(), _workers(len(names)) as pool:
         try:
             yield from _in_order(pool, root, parts)
