@@ -7,6 +7,8 @@ import os
 import random
 import shutil
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -461,3 +463,11 @@ def test_many_files_are_looked_at_by_several_processes(photos, monkeypatch, made
     monkeypatch.setattr(scan_module, "MANY", 5)
     monkeypatch.setattr(scan_module, "cores", lambda: 2)
     assert [facts for part in scan_module.scan(photos.resolve(), names) for facts in part] == alone
+
+
+def test_a_process_that_looks_at_files_imports_little():
+    code = (
+        "import sys, mma.project.scan; print({'pydantic', 'sqlalchemy', 'torch', 'urllib.request'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
