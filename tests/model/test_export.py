@@ -79,6 +79,13 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(run, tmp_path):
     (tmp_path / "mine" / "notes.txt").touch()
     with pytest.raises(ValueError, match="holds something else than an export"):
         export(run.folder, tmp_path / "mine", ["labels"])
+    (tmp_path / "mine" / "SHA256SUMS").write_text(f"{'0' * 64}  notes.txt\n")  # of something downloaded
+    with pytest.raises(ValueError, match="holds something else than an export"):
+        export(run.folder, tmp_path / "mine", ["labels"])
+    assert (tmp_path / "mine" / "notes.txt").exists()
+    (tmp_path / "x" / "notes.txt").touch()  # put beside the files of an export
+    with pytest.raises(ValueError, match=r"holds something else than an export: notes\.txt"):
+        export(run.folder, tmp_path / "x", ["labels"])
     model = mma.load(run.folder).save(tmp_path / "model")
     with pytest.raises(ValueError, match="holds something else than an export"):
         export(model, model, ["safetensors"])

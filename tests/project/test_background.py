@@ -32,6 +32,7 @@ def wait_for(condition) -> None:
 def test_labeling_begins_with_the_first_images_and_indexing_goes_on(made, monkeypatch, label):
     monkeypatch.setattr(scan_module, "FIRST", 4)
     monkeypatch.setattr(scan_module, "PART", 4)
+    monkeypatch.setattr(scan_module, "STORED", 4)
     reports, counts = [], []
     with indexing(made, reports.append, pytest.fail, lambda done, total: counts.append((done, total))):
         label(made, made.next("ann", 1)[0].image)
@@ -45,6 +46,7 @@ def test_labeling_begins_with_the_first_images_and_indexing_goes_on(made, monkey
 def test_an_index_that_is_interrupted_goes_on_at_the_next_start(made, monkeypatch):
     monkeypatch.setattr(scan_module, "FIRST", 4)
     monkeypatch.setattr(scan_module, "PART", 4)
+    monkeypatch.setattr(scan_module, "STORED", 4)
     reached, closed, join = threading.Event(), threading.Event(), threading.Thread.join
 
     def advance(done, total):

@@ -7,7 +7,11 @@ import os
 import random
 import shutil
 import struct
+import subprocess
+import sys
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import imagehash
@@ -139,6 +143,20 @@ def test_deleted_images_are_not_asked_about(photos, project):
     project.index()
     items = project.next("ann", 20)
     assert len(items) == project.counts().left == 10
+
+
+def test_bytes_that_move_to_a_later_file_stay_an_image(photos, project, picture, label, monkeypatch):
+    monkeypatch.setattr(scan_module, "FIRST", 1)
+    monkeypatch.setattr(scan_module, "PART", 1)
+    monkeypatch.setattr(scan_module, "STORED", 1)  # each file in a transaction of its own
+    moved, image = (photos / "3.png").read_bytes(), key(photos / "3.png")
+    label(project, image)
+    picture(photos / "3.png", 999)
+    (photos / "later.png").write_bytes(moved)
+    report = project.index()
+    assert (report.images, report.new, report.changed, report.missing) == (21, 1, [], [])
+    assert project.path_of(image).name == "later.png"
+    assert project.labels().ids == (image,)
 
 
 def test_r8_images_and_project_moved_together_go_on(photos, project, label, tmp_path):
@@ -402,6 +420,42 @@ def test_nearly_one_folder_per_image_is_a_question(tmp_path):
     assert "30 sub-folders for 30 images" in hints.question
 
 
+def test_small_tasks_are_handed_over_together_in_order(photos, monkeypatch):
+    names = sorted(path.name for path in photos.iterdir())
+    for name, value in (("FIRST", 1), ("PART", 2), ("STORED", 6), ("LINGER", 600.0), ("cores", lambda: 1)):
+        monkeypatch.setattr(scan_module, name, value)
+    parts = [[facts.path for facts in part] for part in scan_module.scan(photos.resolve(), names)]
+    assert [len(part) for part in parts] == [1, 6, 6, 6, 1]  # the first one at once
+    assert [name for part in parts for name in part] == names
+
+
+def test_what_nobody_waits_for_is_not_looked_at(photos, monkeypatch):
+    names, seen, begun, go_on = [f"{number}.png" for number in range(20)], [], threading.Event(), threading.Event()
+    for name, value in (("FIRST", 1), ("PART", 1), ("STORED", 1), ("AHEAD", 20), ("cores", lambda: 1)):
+        monkeypatch.setattr(scan_module, name, value)
+
+    def look(root: Path, some: list[str]) -> list[str]:
+        seen.extend(some)
+        if len(seen) == 2:
+            begun.set()
+            go_on.wait()
+        return some
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            go_on.set()
+            super().shutdown(wait=wait)
+
+    monkeypatch.setattr(scan_module, "look", look)
+    monkeypatch.setattr(scan_module, "ThreadPoolExecutor", Pool)
+    found = scan_module.scan(photos.resolve(), names)
+    assert next(found) == names[:1]
+    begun.wait()
+    found.close()
+    assert seen == names[:2]
+
+
 def test_many_files_are_looked_at_by_several_processes(photos, monkeypatch, made):
     """The same facts as threads find."""
     names = sorted(path.name for path in photos.iterdir())
@@ -409,3 +463,11 @@ def test_many_files_are_looked_at_by_several_processes(photos, monkeypatch, made
     monkeypatch.setattr(scan_module, "MANY", 5)
     monkeypatch.setattr(scan_module, "cores", lambda: 2)
     assert [facts for part in scan_module.scan(photos.resolve(), names) for facts in part] == alone
+
+
+def test_a_process_that_looks_at_files_imports_little():
+    code = (
+        "import sys, mma.project.scan; print({'pydantic', 'sqlalchemy', 'torch', 'urllib.request'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"

@@ -118,8 +118,8 @@ def test_a_label_counts_by_the_images_it_stands_for():
     assert left_out_accuracy(unit[known], groups[known], unit, rng(0)) == pytest.approx(100 / 300)
 
 
-@pytest.mark.parametrize("labels", [[], [0], [-1, -1, -1]])
-def test_without_two_labels_there_is_no_trust(labels):
+@pytest.mark.parametrize("labels", [[], [0], [-1, -1, -1], [2, 2, 2, -1]])
+def test_without_labels_of_two_classes_there_is_no_trust(labels):
     points = np.ones((len(labels), 3))
     assert left_out_accuracy(points, np.array(labels, np.int64), np.ones((5, 3)), rng(0)) == 0
 
@@ -209,3 +209,35 @@ def test_near_duplicates_never_fill_a_batch(name):
     candidates = Candidates(free, probs[free], pool[free])
     chosen = Query.parse(name).select(candidates, 20, 0, Labeled(pool[known], truth[known]))
     assert (chosen >= len(features)).sum() <= 2
+
+
+@pytest.mark.parametrize("name", ["uherding", "auto"])
+def test_where_the_model_is_sure_of_everything_copies_do_not_fill_a_batch(name):
+    features, groups = blobs([10] * 6)
+    pool, truth = np.repeat(features, 10, axis=0), np.repeat(groups, 10)  # ten copies of each image
+    known = labels_of(truth, range(6), 25)[::10]  # of three images of each group
+    free = np.setdiff1d(np.arange(600), known)
+    labeled = Labeled(pool[known], truth[known])
+    probs = np.eye(6, dtype=np.float32)[truth]
+    picked = Query.parse(name).selection(Candidates(free, probs[free], pool[free]), 20, 0, labeled)
+    assert "stand for 100% of the pool" in picked.why
+    assert "sure of all others, so that 20 picks cover the pool" in picked.why
+    assert not set(picked.index // 10) & set(known // 10), "no copy of a labeled image"
+    assert len(set(picked.index // 10)) == 20
+
+
+@pytest.mark.parametrize("name", ["uherding", "auto"])
+def test_one_doubt_with_many_copies_is_asked_about_once(name):
+    features, groups = blobs([40] * 6)
+    pool, truth = np.concatenate([features, np.repeat(features[:1], 60, axis=0)]), np.append(groups, [groups[0]] * 60)
+    known = labels_of(groups, range(6), 5)
+    known = known[known > 0]
+    free = np.setdiff1d(np.arange(300), known)
+    probs = np.eye(6, dtype=np.float32)[truth]
+    doubt = np.r_[0, 240:300]
+    probs[doubt] = 1 / 6
+    picked = Query.parse(name).selection(
+        Candidates(free, probs[free], pool[free]), 20, 0, Labeled(pool[known], truth[known])
+    )
+    assert picked.index[0] in doubt
+    assert np.isin(picked.index, doubt).sum() == 1

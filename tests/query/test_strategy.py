@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Diversity, Query, names
+from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Diversity, Picks, Query, Strategy, names
 from mma.rng import rng
 
 
@@ -130,6 +130,28 @@ def test_an_own_diversification_that_picks_nonsense_is_named(monkeypatch, rows):
     monkeypatch.setitem(DIVERSITY, "bad", Diversity(pick=lambda scores, features, n, rng: np.array(rows)))
     with pytest.raises(ValueError, match="'bad' must pick 2 different rows below 3"):
         Query.parse("max-bad").select(three(), 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "scores", "problem"),
+    [
+        ([0, 0], [1, 1], "'bad' must pick 2 different rows below 3"),
+        ([0.0, 1.0], [1, 1], "'bad' must pick 2 different rows below 3"),
+        ([0, 1], [1, np.nan], "'bad' must return one finite score per image.* with NaN"),
+        ([0, 1], [1], r"'bad' must return one finite score per image, shape \(2,\); it returned shape \(1,\)"),
+    ],
+)
+def test_an_own_strategy_that_returns_nonsense_is_named(monkeypatch, rows, scores, problem):
+    own = Strategy(lambda candidates, labeled, n, rng: Picks(rows, scores), needs_features=False)
+    monkeypatch.setitem(STRATEGIES, "bad", own)
+    with pytest.raises(ValueError, match=problem):
+        Query.parse("bad").select(three(), 2, 0)
+
+
+def test_an_own_strategy_may_return_lists(monkeypatch):
+    own = Strategy(lambda candidates, labeled, n, rng: Picks([2, 0], [2, 1]), needs_features=False)
+    monkeypatch.setitem(STRATEGIES, "last", own)
+    assert Query.parse("last").select(three(), 2, 0).tolist() == [30, 10]
 
 
 @pytest.mark.parametrize("seed", [0, 7, np.int64(7), np.uint8(7)])

@@ -35,6 +35,16 @@ class DenseNet(Net):
         return Dense(shape, classes)
 
 
+class StartingNet(DenseNet):
+    """Starts from the labels, and says so."""
+
+    name: Literal["test-starting"] = "test-starting"
+
+    def start_from(self, module: nn.Module, x: Tensor, y: Tensor) -> dict[str, object]:
+        module.head.bias.copy_(torch.bincount(y, minlength=len(module.head.bias)).log1p())
+        return {"labels": len(y)}
+
+
 class UnevenNet(Net):
     """Another network in every process."""
 
@@ -79,5 +89,11 @@ class HalfFrozenNet(Net):
         return net
 
 
-OWN = {"test-dense": DenseNet, "test-uneven": UnevenNet, "test-flat": FlatNet, "test-half-frozen": HalfFrozenNet}
+OWN: dict[str, type[Net]] = {
+    "test-dense": DenseNet,
+    "test-starting": StartingNet,
+    "test-uneven": UnevenNet,
+    "test-flat": FlatNet,
+    "test-half-frozen": HalfFrozenNet,
+}
 NETS.update(OWN)

@@ -543,6 +543,12 @@ def test_a_users_own_network_trains_and_resumes(new_run, digits, contents, own_n
     assert contents(parts) == contents(whole)
 
 
+def test_a_users_own_network_may_start_from_the_labels_and_write_down_what_it_likes(new_run, digits, own_nets):
+    run = new_run("own", "net=test-starting")
+    go(run, digits, until=5)
+    assert [(row["step"], row["labels"]) for row in run.read("starts")] == [(0, 10)]
+
+
 def test_a_network_that_is_not_in_the_table_says_how_to_bring_it(new_run, digits):
     run = new_run("gone")
     config = run.config()

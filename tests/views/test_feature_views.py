@@ -15,6 +15,7 @@ from mma.data import FolderOptions, get_folder
 from mma.features import BACKBONES
 from mma.rng import rng
 from mma.run import Run
+from mma.training.fork import fork
 from mma.training.host import Host
 from mma.views import FeatureViews
 from mma.views.features import draw_kept
@@ -82,6 +83,31 @@ def test_joined_features_write_down_which_parts_were_used(photos, tmp_path, cont
     rows = whole.read("starts")
     assert [row["round"] for row in rows] == [0, 1]
     assert all(row["why"] for row in rows)
+
+
+def test_a_budget_that_goes_on_from_a_trunk_on_features_ends_byte_equal(photos, tmp_path, contents):
+    settings = ("growth.budgets=[12,16]",)
+    alone, trunk = start(tmp_path, "alone", *settings, "growth.budget=12"), start(tmp_path, "trunk", *settings)
+    mma.train(alone, on=ONE)
+    mma.train(trunk, on=ONE)
+    fork(trunk, tmp_path / "tail", 12)
+    tail = Run.open(tmp_path / "tail")
+    mma.train(tail, on=ONE)
+    for log in ("starts", "queries", "labels", "metrics"):
+        assert contents(tail)[f"{log}.jsonl"] == contents(alone)[f"{log}.jsonl"], log
+
+
+def test_a_pool_of_one_image_many_times_over_trains(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "cache"))
+    for kind in CLASSES:
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        draw_photo(tmp_path / "one.png", "disk", 0)
+        for number in range(20):
+            (tmp_path / "photos" / kind / f"{number}.png").write_bytes((tmp_path / "one.png").read_bytes())
+    get_folder(tmp_path / "photos", FolderOptions(name="shapes", holdout=0.3))
+    run = start(tmp_path, "run")
+    mma.train(run, on=ONE)
+    assert run.status() == "done"
 
 
 @pytest.mark.parametrize("algorithm", ["mean-teacher", "pi-model", "vat", "pseudo-label", "supervised", "fixmatch"])

@@ -42,6 +42,15 @@ def test_no_more_directions_than_images():
     assert principal_directions(torch.ones(4, 10).double(), 3).shape == (10, 1)
 
 
+def test_images_that_are_all_the_same_have_a_direction_too():
+    same = stored(count=1)
+    many = Features(np.repeat(same.stored, 20, 0), np.arange(20), np.zeros((20, 32), np.uint8), "digest")
+    for found in (same, many):
+        projection = find_projection(found, 16)
+        assert projection.width == 1
+        assert not projection(found.stored[:, 0]).any()
+
+
 @pytest.mark.parametrize("width", [0, 40, 100])
 def test_all_numbers_stay_where_there_are_no_more_than_asked_for(width):
     projection = find_projection(stored(), width)

@@ -156,11 +156,11 @@ def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
         raise ValueError(f"there is no folder {printable(str(directory))}. Give a folder of images with --from DIR.")
     names, bad = [], []
     for folder, inner, files in os.walk(directory):
-        inside = Path(folder).relative_to(directory)
+        inside = "" if folder == str(directory) else f"{Path(folder).relative_to(directory).as_posix()}/"
         inner[:] = sorted(name for name in inner if not name.startswith("."))  # sorted: the same list on every system
         links = [name for name in inner if (Path(folder) / name).is_symlink()]
-        bad += [BadFile(printable((inside / link).as_posix()), "links to folders are not followed") for link in links]
-        names += [(inside / file).as_posix() for file in files if not file.startswith(".")]
+        bad += [BadFile(printable(inside + link), "links to folders are not followed") for link in links]
+        names += [inside + file for file in files if not file.startswith(".")]
     unreadable = [name for name in names if not _is_text(name)]
     bad += [BadFile(printable(name), "its name is not valid text") for name in sorted(unreadable)]
     return sorted(set(names).difference(unreadable), key=_natural), bad
@@ -168,7 +168,7 @@ def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
 
 def _is_text(name: str) -> bool:
     """Tell whether the system could decode a file's name; bytes it could not are kept as lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _natural(name: str) -> tuple[list[tuple[int, str]], str]:

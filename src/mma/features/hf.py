@@ -32,7 +32,7 @@ class HuggingFace(NetworkBackbone):
 
     @model_validator(mode="after")
     def _own_side(self) -> HuggingFace:
-        folder = Path(self.place)
+        folder = Path(self.place).expanduser()
         if "side" not in self.model_fields_set and folder.is_dir():
             object.__setattr__(self, "side", _side(folder))
         return self

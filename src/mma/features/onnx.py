@@ -16,7 +16,7 @@ from mma.features.backbone import Backbone
 from mma.features.mobilenetv2 import MEAN, STD
 from mma.settings import Settings, explain
 
-EXTRA = "onnx: backbones need onnxruntime:  pip install 'mma-learn[onnx]'"
+EXTRA = "onnx: backbones need onnx and onnxruntime:  pip install 'mma-learn[onnx]'"
 
 
 class Sidecar(Settings):
@@ -40,7 +40,7 @@ class Onnx(Backbone):
 
     @model_validator(mode="after")
     def _from_sidecar(self) -> Onnx:
-        known = read_sidecar(Path(self.place + ".json"))
+        known = read_sidecar(Path(self.place + ".json").expanduser())
         for setting in Sidecar.model_fields:
             if setting not in self.model_fields_set and setting in known.model_fields_set:
                 object.__setattr__(self, setting, getattr(known, setting))
@@ -70,17 +70,7 @@ class OnnxNetwork(nn.Module):
     def __init__(self, settings: Onnx) -> None:
         super().__init__()
         self.settings = settings
-        runtime = _import_runtime()
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = 1  # each core computes a batch of its own
-        path = find_file(settings.place)
-        try:
-            self.session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
-            raise ValueError(
-                f"onnx:{path} (sha256 {settings.weights()[0]}) cannot be read as an ONNX file: {str(error).splitlines()[0]}. "
-                "Export the network again, with its weights inside the file."
-            ) from error
+        self.session = open_session(find_file(settings.place), settings.weights()[0])
         self.output = check_session(self.session, settings)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -88,8 +78,36 @@ class OnnxNetwork(nn.Module):
         s = self.settings
         x = (images.float() - torch.tensor(s.mean)) / torch.tensor(s.std)
         x = x.permute(0, 3, 1, 2) if s.layout == "NCHW" else x
-        found = self.session.run([self.output], {self.session.get_inputs()[0].name: x.contiguous().numpy()})[0]
-        return torch.from_numpy(found)
+        given = {self.session.get_inputs()[0].name: x.contiguous().numpy()}
+        try:
+            return torch.from_numpy(self.session.run([self.output], given)[0])
+        except Exception as error:  # onnxruntime has classes of its own for what can fail
+            raise ValueError(
+                f"onnx:{s.place} cannot be run on images of {s.side} x {s.side} pixels: {_first_line(error)}. Set the side it "
+                f"was made for in {s.place}.json, or use another file."
+            ) from error
+
+
+def open_session(path: Path, sha256: str) -> Any:
+    """Return the file as a session of onnxruntime. Weights in other files are refused: no hash of ours would name them."""
+    onnx, runtime = _import("onnx"), _import("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1  # each core computes a batch of its own
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+        outside = [each.name for each in graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
+        session = None if outside else runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # both have classes of their own for every way a file can be broken
+        raise ValueError(
+            f"onnx:{path} (sha256 {sha256}) cannot be read as an ONNX file: {_first_line(error)}. "
+            "Export the network again, with its weights inside the file."
+        ) from error
+    if session is None:
+        raise ValueError(
+            f"onnx:{path} keeps {len(outside)} of its weights in another file, the first of them {outside[0]}. Put them "
+            "inside:  python -c \"import onnx; onnx.save(onnx.load('FILE'), 'NEW')\"  and use NEW."
+        )
+    return session
 
 
 def check_session(session: Any, settings: Onnx) -> str:
@@ -151,8 +169,12 @@ def find_file(place: str) -> Path:
     return path
 
 
-def _import_runtime() -> Any:
+def _import(name: str) -> Any:
     try:
-        return importlib.import_module("onnxruntime")
+        return importlib.import_module(name)
     except ImportError:
         raise ValueError(EXTRA) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

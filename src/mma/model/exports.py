@@ -11,7 +11,7 @@ from mma.files import create_atomically, explain_write_errors, write_atomically
 from mma.model.card import write_card
 from mma.model.description import DESCRIPTION
 from mma.model.find import Origin, find_model, load
-from mma.model.folder import model_files
+from mma.model.folder import files_at, model_files
 from mma.model.from_run import model_of_run
 from mma.model.labels import labels_of
 from mma.model.model import Model
@@ -64,8 +64,7 @@ def export(
     with explain_write_errors(folder, "the same command"):
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         create_atomically(folder.absolute(), fill)
-    files = tuple(files_below(folder))
-    return Exported(folder, files, agreements[0] if agreements else None)
+    return Exported(folder, tuple(sorted(files_at(folder))), agreements[0] if agreements else None)
 
 
 def write_onnx(place: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
@@ -76,7 +75,7 @@ def write_onnx(place: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
 
 def write_about(place: Path, model: Model, agreement: Agreement | None) -> None:
     """Write the model card and the checksums of all files."""
-    names = sorted([*files_below(place), CARD, SUMS])
+    names = sorted([*files_at(place), CARD, SUMS])
     write_files(place, {CARD: write_card(model, agreement, names).encode()})
     lines = [f"{hashlib.sha256((place / name).read_bytes()).hexdigest()}  {name}\n" for name in names if name != SUMS]
     write_files(place, {SUMS: "".join(lines).encode()})
@@ -87,11 +86,6 @@ def write_files(place: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (place / name).parent.mkdir(exist_ok=True)
         write_atomically(place / name, data)
-
-
-def files_below(place: Path) -> list[str]:
-    """Return the files of a folder, also those of the models that an averaged one is made of."""
-    return sorted(each.relative_to(place).as_posix() for each in place.rglob("*") if each.is_file())
 
 
 def default_folder(origin: Origin) -> Path:
@@ -118,11 +112,25 @@ def check_request(origin: Origin, folder: Path, to: Sequence[str] | None) -> tup
     if "onnx" in kinds:
         import_onnx()
         import_runtime()
-    earlier = (folder / SUMS).is_file()
-    if folder.exists() and not earlier and (not folder.is_dir() or any(folder.iterdir())):
+    check_folder(origin, folder)
+    return kinds
+
+
+def check_folder(origin: Origin, folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier export: it is replaced as a whole."""
+    listed = listed_files(folder)
+    odd = next((name for name in files_at(folder) if name not in listed), None)
+    if odd is not None:
         raise ValueError(
-            f"{printable(str(folder))} holds something else than an export. Choose another folder with -o DIR"
+            f"{printable(str(folder))} holds something else than an export: {printable(odd)}. Choose another folder with "
+            "-o DIR"
         )
     if (folder / DESCRIPTION).is_file() and folder.resolve() == origin.place.resolve():
         raise ValueError(f"{printable(str(folder))} is the model itself. Choose another folder with -o DIR")
-    return kinds
+
+
+def listed_files(folder: Path) -> list[str]:
+    """Return the files of an earlier export, as its checksums name them; none where the folder is no export."""
+    lines = (folder / SUMS).read_text("utf-8", "replace").splitlines() if (folder / SUMS).is_file() else []
+    names = [line.partition("  ")[2] for line in lines]
+    return [SUMS, *names] if CARD in names else []

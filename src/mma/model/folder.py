@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from mma.model.average import average_files, load_average, parts_of
 from mma.model.description import DESCRIPTION, TENSORS, About, AverageFile, ModelFile, read_description
 from mma.model.engines import FeaturePredictor, PixelPredictor
 from mma.model.model import Model, new_model
+from mma.text import printable
 
 CENTRE, BASIS, NETWORK = "centre/", "basis/", "network/"
 REMEDY = "Restore it from a copy, or export the model again."
@@ -25,8 +26,11 @@ REMEDY = "Restore it from a copy, or export the model again."
 
 def save_model(model: Model, folder: Path) -> Path:
     """Write a model into a new folder, or over the model that is there."""
-    if folder.exists() and not (folder / DESCRIPTION).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} holds something else than a model. Choose another folder.")
+    odd = next((name for name in files_at(folder) if Path(name).name not in (DESCRIPTION, TENSORS)), None)
+    if odd is not None:
+        raise ValueError(
+            f"{printable(str(folder))} holds something else than a model: {printable(odd)}. Choose another folder."
+        )
 
     def write(place: Path) -> None:
         for name, data in model_files(model).items():
@@ -37,6 +41,13 @@ def save_model(model: Model, folder: Path) -> Path:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         create_atomically(folder.absolute(), write)
     return folder
+
+
+def files_at(place: Path) -> Iterator[str]:
+    """Yield what would be lost if a folder were replaced: everything below it but folders; "." for a file."""
+    if place.exists() and not place.is_dir():
+        yield "."
+    yield from (each.relative_to(place).as_posix() for each in place.rglob("*") if not each.is_dir())
 
 
 def model_files(model: Model) -> dict[str, bytes]:

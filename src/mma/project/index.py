@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from mma.project.alike import Alike, fraction, rank
 from mma.project.derive import add_counts, chunks, refresh
 from mma.project.listing import list_images
 from mma.project.scan import FileFacts, scan
-from mma.project.store import Store
+from mma.project.store import Store, insert_rows
 from mma.text import printable
 
 Stamp = tuple[int, int]  # size and mtime
@@ -57,14 +57,14 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
     names, bad, passed_by = list_images(root)
     with store.reading() as connection:
         known = {row.path: row for row in connection.execute(select(db.files))}
-        before = set(connection.execute(select(db.images.c.id)).scalars())
+        images = {row.id: row.present for row in connection.execute(select(db.images.c.id, db.images.c.present))}
     if known and not names:
         raise ValueError(
             f"{printable(str(root))} is empty, and there were {len(known):,} files. Is its disk connected? Nothing was changed."
         )
-    stamps = {name: _stamp(os.path.join(root, name)) for name in names}
+    before, indexer = set(images), _Indexer(store, settings, known, images)
+    indexer.stamps = stamps = {name: _stamp(os.path.join(root, name)) for name in names}
     fresh = [name for name in names if name not in known or (known[name].size, known[name].mtime) != stamps[name]]
-    indexer = _Indexer(store, settings, stamps, {path: row.image for path, row in known.items()})
     indexer.total = len(fresh)
     advance(0, len(fresh))
     for facts in scan(root.resolve(), fresh):
@@ -82,34 +82,51 @@ def _stamp(path: str) -> Stamp:
     return about.st_size, about.st_mtime_ns
 
 
+class _Image(NamedTuple):
+    """A new row of `images`."""
+
+    id: str
+    name: str
+    width: int
+    height: int
+    phash: str
+    near: str
+    rank: int
+    audit: int
+    present: int = 1
+    open: int = 1
+    answers: int = 0
+    deferred: int = 0
+
+
 class _Indexer:
     """Writes what was found, a batch per transaction, so that labeling can begin with the first one."""
 
-    def __init__(
-        self, store: Store, settings: IndexSettings, stamps: dict[str, Stamp], paths: dict[str, str | None]
-    ) -> None:
-        self.store, self.settings, self.stamps, self.paths = store, settings, stamps, paths
+    def __init__(self, store: Store, settings: IndexSettings, files: dict[str, Any], images: dict[str, int]) -> None:
+        self.store, self.settings = store, settings
+        self.paths: dict[str, str | None] = {path: row.image for path, row in files.items()}
+        self.present = images  # whether each image is known to have a file
+        self.stamps: dict[str, Stamp] = {}
         self.done, self.total = 0, 0
         self._alike: Alike | None = None
         self._kept: dict[str, str] = {}
 
     def add(self, facts: Sequence[FileFacts]) -> None:
         """Store one batch. What takes time comes before the transaction, since labels wait for that."""
-        with self.store.reading() as connection:
-            known = _find_known(connection, [each.image for each in facts if each.image])
-            rows = self._new_rows(connection, facts, known)
+        rows = self._new_rows(facts)
+        back = [each.image for each in facts if each.image and self.present.get(each.image) == 0]
+        lost = [old for old in (self.paths.get(each.path) for each in facts) if old]
         with self.store.writing() as connection:
-            if rows:
-                connection.execute(insert(db.images), rows)
-                add_counts(connection, Counter({"images": len(rows), "open": len(rows)}))
-            self._store_files(connection, facts)  # before these paths count as known
-            back = [image for image, present in known.items() if not present]
-            lost = [old for old in (self.paths.get(each.path) for each in facts) if old]
-            self.paths.update({each.path: each.image for each in facts})
+            insert_rows(connection, db.images, _Image._fields, rows)
+            add_counts(connection, Counter({"images": len(rows), "open": len(rows)}))
+            self._store_files(connection, facts)
             set_presence(connection, [*back, *lost])
             refresh(connection, [*back, *lost, *_with_events(connection, rows)], self.settings.overlap)
-            self.done += len(facts)
-            _write_progress(connection, self.done, self.total)
+            _write_progress(connection, self.done + len(facts), self.total)
+        self.done += len(facts)
+        self.paths.update({each.path: each.image for each in facts})
+        self.present.update(dict.fromkeys(lost, 0))  # or 1, if another file is left: then nothing changes
+        self.present.update({each.image: 1 for each in facts if each.image})
 
     def drop(self, paths: Sequence[str]) -> None:
         """Forget files that are gone; their images keep their labels."""
@@ -120,60 +137,39 @@ class _Indexer:
                 set_presence(connection, lost)
                 refresh(connection, lost, self.settings.overlap)
 
-    def _new_rows(
-        self, connection: Connection, facts: Sequence[FileFacts], known: dict[str, bool]
-    ) -> list[dict[str, Any]]:
-        rows: dict[str, dict[str, Any]] = {}
+    def _new_rows(self, facts: Sequence[FileFacts]) -> list[_Image]:
+        rows: dict[str, _Image] = {}
         for each in facts:
-            if each.image and each.image not in known and each.image not in rows:
-                rows[each.image] = self._row(connection, each, each.image)
-        near = [{"image": row["id"], "near": row["near"]} for row in rows.values() if row["near"] != row["id"]]
+            if each.image and each.image not in self.present and each.image not in rows:
+                rows[each.image] = self._row(each, each.image)
+        near = [{"image": row.id, "near": row.near} for row in rows.values() if row.near != row.id]
         new = [row for row in near if self._kept.get(row["image"]) != row["near"]]
         if new:
             append_lines(self.settings.groups, new)
         return list(rows.values())
 
-    def _row(self, connection: Connection, facts: FileFacts, image: str) -> dict[str, Any]:
-        near = self._group(connection, image, facts.phash)
-        return {
-            "id": image,
-            "name": facts.path,
-            "width": facts.width,
-            "height": facts.height,
-            "phash": facts.phash,
-            "near": near,
-            "rank": rank(self.settings.seed, "order", image),
-            "audit": int(is_audit_group(self.settings.seed, near, self.settings.audit_share)),
-            "present": 1,
-            "open": 1,
-            "answers": 0,
-            "deferred": 0,
-        }
+    def _row(self, facts: FileFacts, image: str) -> _Image:
+        near = self._group(image, facts.phash)
+        audit = is_audit_group(self.settings.seed, near, self.settings.audit_share)
+        order = rank(self.settings.seed, "order", image)
+        return _Image(image, facts.path, facts.width, facts.height, facts.phash, near, order, int(audit))
 
-    def _group(self, connection: Connection, image: str, phash: str) -> str:
+    def _group(self, image: str, phash: str) -> str:
         if self._alike is None:
             c = db.images.c
-            leaders = connection.execute(select(c.id, c.phash).where(c.near == c.id))
-            self._alike = Alike((row.id, row.phash) for row in leaders)
+            with self.store.reading() as connection:
+                leaders = connection.execute(select(c.id, c.phash).where(c.near == c.id))
+                self._alike = Alike((row.id, row.phash) for row in leaders)
             cut_lines(self.settings.groups)  # a kill may have left a torn last line
             self._kept = {row["image"]: row["near"] for row in read_lines(self.settings.groups)}
         return self._kept.get(image) or self._alike.group(image, phash)
 
     def _store_files(self, connection: Connection, facts: Sequence[FileFacts]) -> None:
-        if old := [each.path for each in facts if each.path in self.paths]:
-            connection.execute(delete(db.files).where(db.files.c.path.in_(old)))
-        rows = [
-            {
-                "path": each.path,
-                "image": each.image,
-                "size": self.stamps[each.path][0],
-                "mtime": self.stamps[each.path][1],
-                "reason": each.reason,
-            }
-            for each in facts
-        ]
-        if rows:
-            connection.execute(insert(db.files), rows)
+        for part in chunks([each.path for each in facts if each.path in self.paths]):
+            connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
+        names = ("path", "image", "size", "mtime", "reason")
+        rows = [(each.path, each.image, *self.stamps[each.path], each.reason) for each in facts]
+        insert_rows(connection, db.files, names, rows)
 
 
 def is_audit_group(seed: int, near: str, share: float) -> bool:
@@ -181,16 +177,13 @@ def is_audit_group(seed: int, near: str, share: float) -> bool:
     return fraction(seed, "audit", near) < share
 
 
-def _find_known(connection: Connection, images: Iterable[str]) -> dict[str, bool]:
-    c = db.images.c
-    rows = connection.execute(select(c.id, c.present).where(c.id.in_(sorted(set(images)))))
-    return {row.id: bool(row.present) for row in rows}
-
-
-def _with_events(connection: Connection, rows: Sequence[dict[str, Any]]) -> list[str]:
+def _with_events(connection: Connection, rows: Sequence[_Image]) -> list[str]:
     """Return the images that were answered before they were indexed: after a rebuild, or merged from elsewhere."""
-    ids = [row["id"] for row in rows]
-    return list(connection.execute(select(db.events.c.image).where(db.events.c.image.in_(ids)).distinct()).scalars())
+    found: list[str] = []
+    image = db.events.c.image
+    for part in chunks([row.id for row in rows]):
+        found += connection.execute(select(image).where(image.in_(part)).distinct()).scalars()
+    return found
 
 
 def set_presence(connection: Connection, images: Sequence[str]) -> None:

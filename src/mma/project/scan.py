@@ -7,8 +7,10 @@ import io
 import os
 import signal
 import stat
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,8 +23,12 @@ from PIL import Image
 from mma.data.photos import FORMATS, SMALLEST, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
 from mma.machine import cores
 
-FIRST, PART = 32, 512  # files per task: the first images are soon there
-MANY = 2_000  # files from which on processes pay: decoding small files holds the interpreter's lock
+FIRST, PART = 32, 512  # files per task, at least and at most: the first images are soon there
+SHARES = 8  # tasks for each core, at least, so that all end at the same time
+STORED = 1_024  # files from which on they are handed over: a large transaction costs less for each
+LINGER = 0.2  # seconds to wait for so many
+AHEAD = 4  # tasks under way for each core
+MANY = 4_000  # files from which on processes pay: decoding small files holds the interpreter's lock
 SIDE, KEPT = 32, 8  # of the picture that is hashed, and of its coarsest waves
 
 
@@ -101,19 +107,38 @@ def perceptual_hashes(pictures: NDArray[np.float32]) -> list[str]:
 
 
 def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
-    """Yield what is found of all files, a few at a time, in order."""
-    parts = [names[:FIRST], *(names[start : start + PART] for start in range(FIRST, len(names), PART))]
+    """Yield what is found of all files, some at a time, in order."""
+    size = min(max(len(names) // (SHARES * cores()), FIRST), PART)
+    parts = [names[:FIRST], *(names[start : start + size] for start in range(FIRST, len(names), size))]
     with quiet_decoders(), _workers(len(names)) as pool:
-        yield from _in_order(pool, root, parts)
+        try:
+            yield from _in_order(pool, root, parts)
+        finally:
+            pool.shutdown(cancel_futures=True)  # whoever stops early waits only for what has begun
 
 
 def _in_order(pool: Executor, root: Path, parts: list[Sequence[str]]) -> Iterator[list[FileFacts]]:
     """Keep a few tasks under way, so that memory does not grow with the folder."""
     waiting = iter(parts)
-    running = [pool.submit(look, root, part) for part in islice(waiting, 4 * cores())]
+    running = deque(pool.submit(look, root, part) for part in islice(waiting, AHEAD * cores()))
+
+    def take() -> list[FileFacts]:
+        found = running.popleft().result()
+        running.extend(pool.submit(look, root, part) for part in islice(waiting, 1))
+        return found
+
+    most = FIRST
     while running:
-        yield running.pop(0).result()
-        running += [pool.submit(look, root, part) for part in islice(waiting, 1)]
+        found, until = take(), time.monotonic() + LINGER
+        while running and len(found) < most and _is_done(running[0], until):
+            found += take()
+        yield found
+        most = STORED
+
+
+def _is_done(task: Future[list[FileFacts]], until: float) -> bool:
+    """Wait for a task until a moment, and tell whether it is done."""
+    return bool(wait([task], max(until - time.monotonic(), 0.0)).done)
 
 
 def _workers(files: int) -> Executor:

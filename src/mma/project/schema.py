@@ -57,7 +57,6 @@ images = Table(
     Column("answers", SmallInteger, nullable=False),  # people who answered
     Column("deferred", BigInteger, nullable=False),  # seq of the last "later", 0 without one
     Index("images_to_ask", "open", "audit", "deferred", "rank"),
-    Index("images_alike", "near"),
 )
 _gone = images.c.present == 0
 Index("images_gone", images.c.id, sqlite_where=_gone, postgresql_where=_gone)  # only the few of which no file is left

@@ -6,6 +6,7 @@ large the pool is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ RADIUS = 1.0  # of the kernel, on vectors of length one. Paper: sigma = 1 for Ma
 SMALLEST = 0.1  # radius
 MEASURED = 2_000  # labeled images whose distance to the next one is measured
 LOOK = 64  # gains computed at a time
+SURE = 1e-6  # share of all uncertainty; a pick that covers less covers none, but for rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +94,21 @@ def cover_uncertain(field: Field, probs: Floats, accuracy: float, n: int) -> Pic
     weights = (weights / max(float(weights.sum()), 1e-30)).astype(np.float32)
     radius = radius_of(field.labeled_points)
     covered = coverage_by(field.labeled_points, field.target_points, radius)
-    picked, gains = greedy(similarity(field.choice_points, field.target_points, radius), covered, weights, n)
+    kernel = similarity(field.choice_points, field.target_points, radius)
+    picked, gains = greedy(kernel, covered, weights, n)
     why = f"{left_out(accuracy)}; unsure images that lie closer than about {radius:.2f} count as one"
+    unsure = int(np.count_nonzero(gains > SURE))
+    if unsure < n:
+        picked, gains = cover_rest(kernel, covered, picked[:unsure], gains[:unsure], n)
+        why += f"; the model is sure of all others, so that {n - unsure} picks cover the pool"
     return Picks(field.choice[picked], gains, why)
+
+
+def cover_rest(kernel: Floats, covered: Floats, picked: Ints, gains: Floats, n: int) -> tuple[Ints, Floats]:
+    """Fill picks up to n with what covers the pool, at a gain of zero: without it, copies would be as good as any image."""
+    covered = np.maximum(covered, kernel[picked].max(axis=0, initial=0))
+    others, _ = greedy(kernel, covered, None, n - len(picked), taken=picked)
+    return np.concatenate([picked, others]), np.concatenate([gains, np.zeros(len(others))])
 
 
 def left_out(accuracy: float) -> str:
@@ -134,7 +148,9 @@ def coverage_by(points: Floats, targets: Floats, radius: float) -> Floats:
     return covered
 
 
-def greedy(kernel: Floats, covered: Floats, weights: Floats | None, n: int) -> tuple[Ints, Floats]:
+def greedy(
+    kernel: Floats, covered: Floats, weights: Floats | None, n: int, *, taken: Ints | Sequence[int] = ()
+) -> tuple[Ints, Floats]:
     """Return n rows of the kernel (M, T), each the one that adds most coverage to those before it, and what each adds.
 
     What a row adds only falls as others are picked, so that old gains are upper bounds: few rows are computed again for a pick
@@ -143,6 +159,7 @@ def greedy(kernel: Floats, covered: Floats, weights: Floats | None, n: int) -> t
     weight = np.full(len(covered), 1 / max(len(covered), 1), np.float32) if weights is None else weights
     covered = covered.copy()
     bounds = gains_of(kernel, np.arange(len(kernel)), covered, weight)
+    bounds[np.asarray(taken, np.int64)] = -1.0  # picked before
     picked, gains = np.empty(n, np.int64), np.empty(n)
     for place in range(n):
         picked[place], gains[place] = best_row(kernel, covered, weight, bounds)

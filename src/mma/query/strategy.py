@@ -116,9 +116,9 @@ class Query:
         if self.uncertainty is None:
             return np.zeros(len(candidates))
         uncertainty = UNCERTAINTY[self.uncertainty](self._require("probs", candidates.probs))
-        self._check_scores(f"The uncertainty '{self.uncertainty}'", uncertainty, candidates)
+        _check_scores(f"The uncertainty '{self.uncertainty}'", uncertainty, len(candidates))
         scores = DIVERSITY[self.diversity].reweigh(uncertainty.astype(np.float64), self._features(candidates))
-        self._check_scores(f"The diversification '{self.diversity}'", scores, candidates)
+        _check_scores(f"The diversification '{self.diversity}'", scores, len(candidates))
         return scores
 
     def select(self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled = NOTHING) -> Ints:
@@ -151,15 +151,10 @@ class Query:
 
         with threadpool_limits(1):  # sums of several threads differ in the last digit, and with them the choice
             picks = STRATEGIES[name].pick(candidates, labeled, n, rng)
-        _check_rows(f"The strategy '{name}'", picks.rows, n, len(candidates))
-        return Selection(candidates.index[picks.rows], picks.scores.astype(np.float64), picks.why)
-
-    def _check_scores(self, who: str, scores: Floats, candidates: Candidates) -> None:
-        if np.shape(scores) != (len(candidates),) or not np.isfinite(scores).all():
-            raise ValueError(
-                f"{who} must return one finite score per image, shape ({len(candidates)},); it returned shape "
-                f"{np.shape(scores)}{'' if np.isfinite(scores).all() else ' with NaN or infinite scores'}."
-            )
+        rows, scores = np.asarray(picks.rows), np.asarray(picks.scores, np.float64)
+        _check_rows(f"The strategy '{name}'", rows, n, len(candidates))
+        _check_scores(f"The strategy '{name}'", scores, n)
+        return Selection(candidates.index[rows], scores, picks.why)
 
     def _features(self, candidates: Candidates) -> Floats:
         if not self.needs_features:
@@ -174,8 +169,17 @@ class Query:
         return values
 
 
+def _check_scores(who: str, scores: Floats, count: int) -> None:
+    if np.shape(scores) != (count,) or not np.isfinite(scores).all():
+        raise ValueError(
+            f"{who} must return one finite score per image, shape ({count},); it returned shape "
+            f"{np.shape(scores)}{'' if np.isfinite(scores).all() else ' with NaN or infinite scores'}."
+        )
+
+
 def _check_rows(who: str, rows: Ints, n: int, count: int) -> None:
-    if rows.shape != (n,) or len(set(rows.tolist())) != n or (n and not 0 <= rows.min() <= rows.max() < count):
+    whole = rows.shape == (n,) and (n == 0 or rows.dtype.kind in "iu")
+    if not whole or len(set(rows.tolist())) != n or (n and not 0 <= rows.min() <= rows.max() < count):
         raise ValueError(
             f"{who} must pick {n} different rows below {count}, but returned "
             f"{rows.tolist()[:5]}{'...' if rows.size > 5 else ''} of shape {rows.shape}."

@@ -13,15 +13,16 @@ PENALTY = 0.1  # of the ridge regression, on vectors of length one
 
 
 def left_out_accuracy(points: Floats, labels: Ints, targets: Floats, rng: Generator) -> float:
-    """Return the share of the pool whose nearest label is predicted right by all the other labels; 0 without labels.
+    """Return the share of the pool whose nearest label is predicted right by all the other labels; 0 below two classes.
 
     A label counts by the targets it is nearest to. So a few labels that stand for half of the pool decide half of the
-    estimate, however many labels lie elsewhere. Labels of -1 are left aside. Cost: a matrix of at most 1,500 x 1,500 is
+    estimate, however many labels lie elsewhere. Labels of -1 are left aside. Labels of one class predict each other right, and
+    say nothing about the other classes. Cost: a matrix of at most 1,500 x 1,500 is
     inverted, and the labels are compared with each target.
     """
     known = np.flatnonzero(labels >= 0)
     known = np.sort(known[draw_rows(len(known), MOST, rng)])
-    if len(known) < 2:
+    if len(np.unique(labels[known])) < 2:
         return 0.0
     right = predicted_by_others(points[known], labels[known])
     shares = np.bincount(nearest(points[known], targets), minlength=len(known))

@@ -70,9 +70,10 @@ def copy(trunk: Run, folder: Path, config: Config, step: int) -> int:
     run.write_host({**(trunk.host() or {}), "config": config.digest()})
     for log in ("queries", "labels"):
         run.append(log, [row for row in trunk.read(log) if row["round"] in asked])
-    if guesses := trunk.read("guesses"):
-        run.append("guesses", guesses)
     run.append("metrics", [row for row in trunk.read("metrics") if row["step"] <= step])
+    for log in ("guesses", "starts"):  # few runs have these
+        if rows := [row for row in trunk.read(log) if row.get("step", 0) < step]:
+            run.append(log, rows)
     run.store(step, lambda: save(arrays, metadata={"mma": header.model_dump_json()}))
     return step
 

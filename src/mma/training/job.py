@@ -103,9 +103,7 @@ def resume(
     device = on.prepare(ranks.local)
     job = load_job(run, device, watch, data, views, ranks)
     if on.threads is None and device.type == "cpu":
-        batch, precision = job.config.optim.batch // ranks.size, resolve(job.config.optim, device)
-        example = job.views.plain(np.zeros(1, np.int64))
-        torch.set_num_threads(host.suitable_threads(job.state.teacher, example, batch, precision))
+        set_suitable_threads(job)
     ranks.from_first_rank(lambda: check_share(job.config.optim.batch, ranks.size))
     here = host.describe(on, job.identity, ranks.size, job.config.optim)
     ranks.require_same(lambda: {key: here[key] for key in host.EXACT})
@@ -123,6 +121,13 @@ def resume(
         )
     watch.begin(step=job.state.step, end=job.rounds[-1].end, rounds=job.rounds)
     return job
+
+
+def set_suitable_threads(job: Job) -> None:
+    """Let torch use as many threads as suit the network and its share of a batch."""
+    batch, precision = job.config.optim.batch // job.ranks.size, resolve(job.config.optim, job.state.device)
+    example = job.views.plain(np.zeros(1, np.int64))
+    torch.set_num_threads(host.suitable_threads(job.state.teacher, example, batch, precision))
 
 
 def cut_logs(job: Job) -> None:

@@ -66,13 +66,13 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
         index, labels = np.array(list(answers)), torch.tensor(list(answers.values()))
         found = start_from_labels(job.state, job.config, job.views.plain(index), labels)
         if found is not None:
-            used = [job.views.names[part] for part in found["parts"]]
-            row = {"round": round.index, "step": job.state.step, "used": used, **found}
+            used = [job.views.names[part] for part in found.get("parts", ())]  # a network of one's own has other news
+            row = {"round": round.index, "step": job.state.step, **({"used": used} if used else {}), **found}
             if isinstance(job.state.student, HeadNet):
                 pool, length = job.pool_at(round.index), round.end - round.begin
                 row["temperature"] = calibrate(job.state.student, job.config, job.views, answers, pool, length)
             job.run.append("starts", [row])
-            if len(job.views.names) > 1:
+            if used and len(job.views.names) > 1:
                 job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {found['why']}")
 
 

@@ -60,6 +60,7 @@ def principal_directions(sample: Tensor, width: int) -> Tensor:
     """  # (N, D) -> (D, d)
     variance, left = torch.linalg.eigh(sample @ sample.T)  # ascending
     kept = variance[-width:] > FAINTEST * variance[-1]
+    kept[-1] = True  # also where all images are the same one
     basis = F.normalize(sample.T @ left[:, -width:][:, kept], dim=0)
     turn: Tensor = torch.linalg.qr(torch.from_numpy(rng(0, "turn").standard_normal((basis.shape[1],) * 2))).Q
     return basis @ turn
