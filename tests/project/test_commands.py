@@ -336,6 +336,5 @@ def test_ctrl_c_at_the_terminal_stops_page_and_training_without_a_traceback(phot
         assert any("the page is at" in line for line in process.stderr)
         os.killpg(process.pid, signal.SIGINT)
         rest = process.stderr.read()
-    assert process.returncode in (0, 130)  # the page was up, or was about to be
-    assert "Traceback" not in rest
-    assert len(rest.splitlines()) <= 1
+    assert process.returncode == 0
+    assert not {"Traceback", "stopped", "ignored"} & set(rest.split())

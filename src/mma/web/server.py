@@ -53,13 +53,14 @@ def serve(
     check_address(host, allow_remote)
     keys = new_keys(project.layout.state)
     with bind(host, port) as bound, quiet_decoders(), entrance(project, keys, address(host, bound)) as door:
-        if not is_loopback(host):
-            say(warning(host, bound))
-        say(announcement(address(host, bound), keys, door))
-        if browser and has_screen():
-            webbrowser.open(door.as_uri())
-        with stopped_by_signals():
-            server_of(guarded(project, keys, host, bound, by)).run(sockets=[bound])
+        server = server_of(guarded(project, keys, host, bound, by))
+        with stopped_by_signals(server):
+            if not is_loopback(host):
+                say(warning(host, bound))
+            say(announcement(address(host, bound), keys, door))
+            if browser and has_screen():
+                webbrowser.open(door.as_uri())
+            server.run(sockets=[bound])
 
 
 def guarded(project: Project, keys: Keys, host: str, bound: socket.socket, by: str | None) -> Guard:
@@ -91,21 +92,26 @@ def server_of(app: Guard) -> uvicorn.Server:
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """End quietly after Ctrl-C, and after SIGTERM in a way that lets whoever called us clean up."""
+def stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """End quietly after Ctrl-C, and after SIGTERM in a way that lets whoever called us clean up.
+
+    Ctrl-C only leaves a mark. An exception would be lost where Python swallows them, such as in a callback of an import.
+    """
+
+    def mark(number: int, frame: FrameType | None) -> None:
+        server.should_exit = True
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     ours = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, leave) if ours else None
+    handlers = {signal.SIGINT: mark, signal.SIGTERM: leave} if ours else {}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
-    except KeyboardInterrupt:
-        return
     finally:
-        if ours:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def login_name() -> str:
