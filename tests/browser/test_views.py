@@ -130,7 +130,7 @@ def suspects(*files: str) -> dict[str, Any]:
         "by": "ann",
     }
     empty = {"conflicts": [], "disagreements": [], "changed": [], "notes": []}
-    return {"suspects": [{"file": file, **doubt} for file in files], **empty}
+    return {"predicted": 0.8, "suspects": [{"file": file, **doubt} for file in files], **empty}
 
 
 def test_suspect_labels_are_kept_or_corrected_with_one_key_each(make_project, serve_project, open_page, monkeypatch):
