@@ -79,7 +79,7 @@ def scored(case: Case, count: int, threads: int, device: torch.device) -> Iterat
         query = Query.parse(name)
         forwards = (2 if query.aug else 1) + (query.aug and query.needs_features)
         looking = partial(candidates, net, on, index, query, 1, 1)
-        whole, alone = in_turns([looking, partial(bare_forwards, net, ready, forwards * count // BATCH)], 5)
+        whole, alone = in_turns([looking, partial(bare_forwards, net, ready, forwards * count // BATCH)], 3)
         yield (
             f"| {case.about} | {name} | {count / whole * working:,.0f} | {count / alone * working:,.0f} | "
             f"**{alone / whole:.2f}** |"

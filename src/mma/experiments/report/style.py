@@ -149,7 +149,7 @@ def new_figure(title: str, height: float, rows: int = 1, columns: int = 1) -> tu
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=150)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    figure.suptitle(title, x=0.01, ha="left", color=INK)
+    figure.suptitle(fill(title, 60), x=0.01, ha="left", color=INK)
     return figure, axes
 
 
