@@ -108,7 +108,7 @@ def all_rows(results: Path = RESULTS) -> list[dict[str, str]]:
     rows = [table_row(name, each) for name, each in found.items() if each]
     everything = [one for each in found.values() for one in each]
     heads = [one for one in everything if one.folder.startswith(HEADS)]
-    return [*rows, table_row("all heads on features", heads), table_row("all", everything)]
+    return [*rows, table_row("heads with up to 300 labels", heads), table_row("all", everything)]
 
 
 def page(rows: list[dict[str, str]]) -> str:
