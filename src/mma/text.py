@@ -21,7 +21,7 @@ def _escaped(character: str) -> str:
     return character
 
 
-def typed(path: Path | str) -> str:
+def quote_path(path: Path | str) -> str:
     """Write a path as it is typed in a command: quoted where a shell would take it apart, control characters as escapes."""
     return quote(printable(str(path)))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 if TYPE_CHECKING:
     from mma.project import Project
@@ -32,9 +32,9 @@ def work(
     opened = open_project(project)
     try:
         if opened.counts().labeled == 0:
-            place, root = printable(str(opened.folder)), typed(opened.root)
+            place, root = printable(str(opened.folder)), quote_path(opened.root)
             raise ValueError(f"{place} has no label yet. Label with  mma start {root}")
-        with training(opened.layout.state, f"mma work {typed(project)}"):
+        with training(opened.layout.state, f"mma work {quote_path(project)}"):
             opened.index(talk)
             train_project(opened, deep=deep, watch=watch)
     finally:

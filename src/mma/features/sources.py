@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mma.data import Images
 from mma.data.photos import SMALLEST, explain_bad_file, read_unscaled_photo
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 Rows = NDArray[np.int64]
 DECODED = 128  # pixels per side that a large JPEG is decoded with at least, also for a backbone that sees fewer
@@ -77,7 +77,7 @@ class PhotoFiles:
     def __init__(self, root: Path, names: Sequence[str], keys: NDArray[np.uint8], again: str | None = None) -> None:
         self.root, self.names, self.keys = root, tuple(names), keys
         # What to type after the folder was put right.
-        self.again = again or f"make the data set again:  mma data get folder --from {typed(root)}"
+        self.again = again or f"make the data set again:  mma data get folder --from {quote_path(root)}"
 
     def __len__(self) -> int:
         return len(self.names)

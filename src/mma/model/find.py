@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mma.model.description import DESCRIPTION, ServingFile
 from mma.model.model import Model
 from mma.run import Run
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 CONFIG, PROJECT, MODELS = "config.json", "mma.toml", "models"
 SERVING = "serving.json"  # in models/: which of them is the best now
@@ -110,7 +110,7 @@ def project_origin(project: Path) -> Origin:
     if not folders:
         raise ValueError(
             f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
-            f"mma start {typed(project)}"
+            f"mma start {quote_path(project)}"
         )
     serving = read_serving(project / MODELS / SERVING)
     if serving is None or serving.number not in folders:

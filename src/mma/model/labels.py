@@ -10,7 +10,7 @@ from mma.data import load_data
 from mma.model.find import Origin
 from mma.model.formats import cell
 from mma.run import Run
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 
 def labels_of(origin: Origin) -> bytes:
@@ -19,7 +19,7 @@ def labels_of(origin: Origin) -> bytes:
         return run_labels(Run.open(origin.place))
     mirror = origin.project / "labels.csv"
     if not mirror.is_file():
-        command = f"mma labels export {typed(origin.project)} {typed(mirror)}"
+        command = f"mma labels export {quote_path(origin.project)} {quote_path(mirror)}"
         raise ValueError(f"{printable(str(mirror))} is not there. Write it with  {command}")
     return mirror.read_bytes()
 

@@ -26,7 +26,7 @@ from mma.project.project import Project, Say, silent
 from mma.project.records import Klass
 from mma.project.second_copy import last_seq
 from mma.project.store import Store, check_url, open_database, postgres_store
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 AUDIT_IMAGES = 60  # the fewest that say something about a model
 AUDIT_SHARE, MOST = 0.1, 0.5
@@ -113,7 +113,7 @@ def _check_store(opened: Store, layout: Layout) -> None:
                 return
     raise ValueError(
         f"the database of {printable(str(layout.folder))} lacks labels that labels.jsonl holds: it is gone or an older copy. "
-        f"Make it again:  mma doctor {typed(layout.folder)} --rebuild"
+        f"Make it again:  mma doctor {quote_path(layout.folder)} --rebuild"
     )
 
 
@@ -134,7 +134,7 @@ def change_settings(project: Project, **values: Any) -> Project:
     """Close a project, change settings of mma.toml, and open it again."""
     settings = ProjectSettings.model_validate({**project.settings.model_dump(), **values})
     project.close()
-    with explain_write_errors(project.folder, f"mma start {typed(project.folder)}"):
+    with explain_write_errors(project.folder, f"mma start {quote_path(project.folder)}"):
         write_settings(project.layout, settings)
     return open_project(project.folder)
 
@@ -142,7 +142,7 @@ def change_settings(project: Project, **values: Any) -> Project:
 def _check_moved(project: Project, images: Path) -> None:
     place, root = printable(str(images)), printable(str(project.root))
     if not images.is_dir():
-        folder = typed(project.folder)
+        folder = quote_path(project.folder)
         raise ValueError(f"there is no folder {place}. If its images were moved:  mma start FOLDER --project {folder}")
     if project.root.is_dir():
         raise ValueError(
@@ -171,11 +171,11 @@ def check_images(images: Path, folder: Path) -> int:
     """Count the files that may be images. Refuse a folder without any, and a project inside the images."""
     place = printable(str(images))
     if images.is_file():
-        raise ValueError(f"{place} is a file. Give the folder it lies in:  mma start {typed(images.parent)}")
+        raise ValueError(f"{place} is a file. Give the folder it lies in:  mma start {quote_path(images.parent)}")
     if not images.is_dir():
         raise ValueError(f"there is no folder {place}. Give a folder of images:  mma start FOLDER")
     if not os.access(images, os.R_OK | os.X_OK):
-        raise ValueError(f"the folder {place} may not be read. Allow it:  chmod u+rx {typed(images)}")
+        raise ValueError(f"the folder {place} may not be read. Allow it:  chmod u+rx {quote_path(images)}")
     if Path(os.path.abspath(folder)).is_relative_to(images.resolve()) or folder.resolve().is_relative_to(
         images.resolve()
     ):
@@ -184,7 +184,9 @@ def check_images(images: Path, folder: Path) -> int:
             "place with --project DIR."
         )
     if (folder / "mma.toml").exists():
-        raise ValueError(f"{printable(str(folder))} is a project already. Go on with it:  mma start {typed(images)}")
+        raise ValueError(
+            f"{printable(str(folder))} is a project already. Go on with it:  mma start {quote_path(images)}"
+        )
     names, _, _ = list_images(images)
     if not names:
         raise ValueError(f"{place} holds no images. Give a folder that does:  mma start FOLDER")

@@ -16,7 +16,7 @@ from mma.files import open_synced
 from mma.project.project import Project
 from mma.project.records import ProjectImage
 from mma.project.training_set import TrainingSet
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 SIDE = 32  # pixels, for networks that do not say what they see
 
@@ -60,7 +60,7 @@ def decode(project: Project, images: Sequence[ProjectImage], path: Path, side: i
         first = found.bad[0]
         raise ValueError(
             f"{len(found.bad)} photos cannot be read any more, such as {printable(first.file)}: {first.reason}. Restore them, "
-            f"or look at the folder again:  mma start {typed(project.root)}"
+            f"or look at the folder again:  mma start {quote_path(project.root)}"
         )
     temporary = path.with_suffix(".tmp")
     temporary.unlink(missing_ok=True)

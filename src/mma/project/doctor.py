@@ -19,7 +19,7 @@ from mma.project.records import Event
 from mma.project.second_copy import LogLine, read_log
 from mma.project.snapshot import read_counts, replay
 from mma.project.store import Store
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 SHOWN = 10  # lines or files listed of each kind
 
@@ -54,7 +54,7 @@ def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> li
     lines = list(read_log(layout.log))
     findings = _log_findings(lines)
     try:
-        _check_integrity(project.store, f"mma doctor {typed(layout.folder)} --rebuild")
+        _check_integrity(project.store, f"mma doctor {quote_path(layout.folder)} --rebuild")
         with project.store.reading() as connection:
             columns = [db.events.c[name] for name in Event._fields]
             events = [Event(*row) for row in connection.execute(select(*columns).order_by(db.events.c.seq))]
@@ -90,7 +90,7 @@ def _compare(lines: Sequence[LogLine], events: Sequence[Event], layout: Layout) 
     """Say which events are in one copy only. The database is written first, so the file may lack the last ones."""
     file = {line.event.id: line.event for line in lines if line.event}
     base = {event.id: event for event in events}
-    place = typed(layout.folder)
+    place = quote_path(layout.folder)
     found = [Finding(f"the database holds {len(base):,} events")]
     if lacking := [event for event in events if event.id not in file]:
         count = f"{len(lacking):,} events of the database are not in labels.jsonl"
@@ -116,7 +116,7 @@ def _check_derived(project: Project, events: Sequence[Event], layout: Layout) ->
     right = stored == [tuple(getattr(event, key) for key in keys) for event in answers] and counts.labeled == labeled
     if right and counts.seq == (events[-1].seq if events else 0):
         return [Finding(f"{labeled:,} labels in force follow from the events")]
-    place = typed(layout.folder)
+    place = quote_path(layout.folder)
     return [
         Finding(f"labels in force do not follow from the events. Make them anew:  mma doctor {place} --rebuild", True)
     ]
@@ -125,7 +125,7 @@ def _check_derived(project: Project, events: Sequence[Event], layout: Layout) ->
 def _images(project: Project) -> list[Finding]:
     if not project.root.is_dir():
         where = f"the images are no longer in {printable(str(project.root))}"
-        command = f"mma start FOLDER --project {typed(project.folder)}"
+        command = f"mma start FOLDER --project {quote_path(project.folder)}"
         return [Finding(f"{where}. If they were moved:  {command}", problem=True)]
     c, i, f = db.current.c, db.images.c, db.files.c
     with project.store.reading() as connection:

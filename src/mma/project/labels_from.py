@@ -14,7 +14,7 @@ from mma.project.exchange.take_in import TakeIn, refuse
 from mma.project.listing import MOST_CLASSES, Level, class_hints, folder_of, list_images
 from mma.project.project import Project
 from mma.project.records import Event
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 FOLDERS: dict[str, Level | None] = {"folders": None, "folders:first": "first", "folders:last": "last"}
 FEW = 10  # images below which as many classes as images are nothing odd
@@ -31,7 +31,7 @@ def take_labels_from(project: Project, source: str) -> list[Event]:
         by="import",
         add_classes=not project.classes(),
         new_classes="--classes adds it",
-        other_answers=f"mma labels import {typed(project.folder)} {typed(path)} --replace  takes the one of the file",
+        other_answers=f"mma labels import {quote_path(project.folder)} {quote_path(path)} --replace  takes the one of the file",
     )
     return project.take_in(rows, how, path)
 

@@ -34,7 +34,7 @@ from mma.project.recall import done_before, live_config, recall, warm_up
 from mma.project.report_page import write_page
 from mma.project.rounds import live_round
 from mma.project.training_set import TrainingSet
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 from mma.views import FeatureViews
 
 POLL, SLOW_POLL = 0.1, 0.5  # seconds between two looks at the project
@@ -279,7 +279,7 @@ def main() -> None:
     parent = os.getppid()
     try:
         project = open_project(Path(sys.argv[1]))
-        with training(project.layout.state, f"mma start {typed(project.root)}"):
+        with training(project.layout.state, f"mma start {quote_path(project.root)}"):
             work(project, talk, wanted=lambda: os.getppid() == parent)
     except ValueError as error:
         sys.exit(printable(str(error)))

@@ -12,7 +12,7 @@ from mma.files import explain_write_errors, in_turn, write_atomically
 from mma.project.exchange.rows import read_current
 from mma.project.exchange.tables import render_csv
 from mma.project.store import Store
-from mma.text import typed
+from mma.text import quote_path
 
 DELAY = 2.0  # seconds after an answer
 SHARE = 20  # a large file is written so many times less often than it takes to write
@@ -51,7 +51,7 @@ class Mirror:
         begin = time.monotonic()
         self._behind = False
         try:
-            with explain_write_errors(self.path, f"mma doctor {typed(self.path.parent)}"), in_turn(self.lock):
+            with explain_write_errors(self.path, f"mma doctor {quote_path(self.path.parent)}"), in_turn(self.lock):
                 with self.store.reading() as connection:
                     rows = read_current(connection, gone=True)
                 write_atomically(self.path, render_csv(rows))

@@ -15,7 +15,7 @@ from mma.data.photos import SMALLEST, read_unscaled_photo
 from mma.features import PhotoFiles, StoredViews
 from mma.project.project import Project
 from mma.project.records import ProjectImage
-from mma.text import typed
+from mma.text import quote_path
 from mma.views import FeatureViews, VectorViews
 
 HOST = torch.device("cpu")
@@ -90,7 +90,7 @@ def photo_files(root: Path, images: Sequence[ProjectImage]) -> PhotoFiles:
     """Return images of a project as a backbone reads them: each is compared with its id every time."""
     keys = np.frombuffer(bytes.fromhex("".join(image.id for image in images)), np.uint8).reshape(-1, 32)
     return PhotoFiles(
-        root, [image.name for image in images], keys, f"look at the folder again:  mma start {typed(root)}"
+        root, [image.name for image in images], keys, f"look at the folder again:  mma start {quote_path(root)}"
     )
 
 

@@ -21,12 +21,12 @@ from mma.project.records import UNDOABLE, Event
 from mma.project.second_copy import line_of, read_log
 from mma.project.snapshot import replay
 from mma.project.store import Store, open_database, sqlite_store
-from mma.text import typed
+from mma.text import quote_path
 
 
 def rebuild_database(layout: Layout, settings: ProjectSettings, say: Any) -> list[str]:
     """Replace the database; the old one and the old labels.jsonl go to state/backups. Return what was done."""
-    command = f"mma doctor {typed(layout.folder)} --rebuild"
+    command = f"mma doctor {quote_path(layout.folder)} --rebuild"
     with owned(layout.state, command), explain_write_errors(layout.state, command):
         lines = list(read_log(layout.log))
         rest = salvage(layout, settings)

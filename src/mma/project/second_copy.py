@@ -16,7 +16,7 @@ from mma.project import schema as db
 from mma.project.events import events_after
 from mma.project.records import Event
 from mma.project.store import Store
-from mma.text import typed
+from mma.text import quote_path
 
 TAIL = 1 << 16  # bytes read from the end to find the last line
 PART = 5_000  # events appended at once
@@ -35,7 +35,7 @@ class SecondCopy:
     """The file, and how far it has come. Several processes may append; each brings it up to what is committed."""
 
     def __init__(self, path: Path, images: Path) -> None:
-        self.path, self.lock, self.command = path, path.with_name("log.lock"), f"mma start {typed(images)}"
+        self.path, self.lock, self.command = path, path.with_name("log.lock"), f"mma start {quote_path(images)}"
         self._turn, self._size, self._seq = threading.Lock(), -1, 0
 
     def catch_up(self, store: Store, upto: int) -> None:
@@ -65,7 +65,7 @@ class SecondCopy:
         if self._seq and known is None:
             raise ValueError(
                 f"{self.path} holds events that the database does not: the database is an older copy. Bring them together "
-                f"with  mma doctor {typed(self.path.parents[1])} --rebuild"
+                f"with  mma doctor {quote_path(self.path.parents[1])} --rebuild"
             )
 
 

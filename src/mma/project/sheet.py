@@ -18,7 +18,7 @@ from mma.project.exchange.rows import LabelRow
 from mma.project.exchange.tables import parse_csv, render_table
 from mma.project.project import Project
 from mma.project.records import Item
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 BY = "files"  # who is asked through files, unless a name is given
 LEASE = 30 * 86_400.0  # seconds: files may be answered slowly
@@ -51,7 +51,9 @@ def check_table(project: Project, out: Path) -> None:
     """Refuse a place that is no table, or one that holds answers which the project does not have yet."""
     place = printable(str(out))
     if out.suffix.lower() != ".csv":
-        raise ValueError(f"-o {place}: the table to fill in is a CSV file. Use  -o {typed(out.with_suffix('.csv'))}")
+        raise ValueError(
+            f"-o {place}: the table to fill in is a CSV file. Use  -o {quote_path(out.with_suffix('.csv'))}"
+        )
     if not out.exists():
         return
     try:
@@ -63,7 +65,7 @@ def check_table(project: Project, out: Path) -> None:
     if waiting := sum(bool(row.label or row.state) and row.sha256 not in known for row in rows):
         raise ValueError(
             f"{place} holds {waiting:,} answers that were not taken in yet. Take them in first:  mma tell "
-            f"{typed(project.folder)} {typed(out)}   or choose another -o."
+            f"{quote_path(project.folder)} {quote_path(out)}   or choose another -o."
         )
 
 

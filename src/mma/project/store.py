@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, ProgrammingError
 
 from mma.files import explain_write_errors, in_turn
-from mma.text import printable, typed
+from mma.text import printable, quote_path
 
 WAIT = 60_000  # milliseconds to wait for another writer
 NOT_ALLOWED = "42501"  # what PostgreSQL calls a missing permission
@@ -161,7 +161,7 @@ def explain_database_errors(place: str) -> Iterator[None]:
 
 def _project(place: str) -> str:
     """Return the project that a database belongs to, as it is typed; a server does not know it."""
-    return "PROJECT" if "://" in place else typed(Path(place).parents[1])
+    return "PROJECT" if "://" in place else quote_path(Path(place).parents[1])
 
 
 def _reason(place: str, error: DatabaseError) -> str:
