@@ -57,12 +57,11 @@ def start(
     Images are indexed where they are, and never changed. Ctrl-C stops; every label is on disk when the page says so.
     """
     from mma.cli.terminal import talk
-    from mma.project import find_project
     from mma.project.background import worker
     from mma.web.server import check_address
 
     check_address(host, allow_remote)
-    if not ((find_project(folder) if project is None else project) / "mma.toml").is_file():
+    if not is_project(place_of(folder, project)):
         check_beginning(folder, labels_from, host, port)
     opened = open_or_create(folder, project, _names(classes), store=store, budget=budget, overlap=overlap)
     with ExitStack() as stack:
@@ -97,6 +96,18 @@ def _names(classes: str | None) -> list[str]:
     return [] if classes is None else [name.strip() for name in classes.split(",")]
 
 
+def place_of(folder: Path, project: Path | None) -> Path:
+    """Return where the project of a folder is, or will be."""
+    from mma.project import find_project
+
+    return find_project(folder) if project is None else project
+
+
+def is_project(place: Path) -> bool:
+    """Tell whether there is a project already."""
+    return (place / "mma.toml").is_file()
+
+
 def check_beginning(folder: Path, labels_from: str | None, host: str, port: int) -> None:
     """Refuse what would end a start after the project is made: a port that is taken, labels that cannot be used."""
     from mma.project.labels_from import check_source
@@ -118,11 +129,11 @@ def open_or_create(
 ) -> Project:
     """Open the project of a folder, add the classes that are new; or make it."""
     from mma.cli.terminal import talk
-    from mma.project import create_project, find_project, open_project, relink
+    from mma.project import create_project, open_project, relink
     from mma.project.begin import change_settings, check_class_names
 
-    place = find_project(folder) if project is None else project
-    if not (place / "mma.toml").is_file():
+    place = place_of(folder, project)
+    if not is_project(place):
         return create_project(
             folder, project, classes=classes, store=store, budget=budget, overlap=overlap or 1, say=talk
         )
