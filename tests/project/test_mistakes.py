@@ -129,13 +129,11 @@ def test_the_command_prints_lines_or_json(made):
 def test_a_class_with_a_single_label_leaves_the_others_without_it(tmp_path):
     project, kinds = shapes.shape_project(tmp_path, 80)
     free = [image for image in kinds if not project.is_audit(image)]
-    bars = [image for image in free if kinds[image] == "bars"]
     other = next(image for image in free if kinds[image] == "rings")
     for image in [*free[:25], other]:  # all but one are called bars
         answer(project, image, "rings" if image == other else "bars")
     found = find_mistakes(project)
-    assert bars
-    assert found.predicted is not None
+    assert found.predicted is not None  # also by a model that knows one class only
     project.close()
 
 
