@@ -8,7 +8,7 @@ FASHION := dataset-fashion-mnist
 
 help:
 	@echo "make demo    compare five ways to spend 60 labels on real digits (under 5 minutes)"
-	@echo "make bench   measure speed and memory (under 15 minutes) and write bench/RESULTS.md"
+	@echo "make bench   measure speed and memory (about 15 minutes) and write bench/RESULTS.md"
 	@echo "make test    check formatting, types and behaviour"
 	@echo "make docs    write the generated pages anew"
 	@echo "make format  rewrite the code in the house format"

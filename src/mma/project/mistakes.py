@@ -77,7 +77,7 @@ class Mistakes:
     labels: int
     predicted: (
         float | None
-    )  # share of them that models which did not see them predict right; suspects must be read with it
+    )  # share of the labels that models which did not see them get right: how far to trust suspects
     suspects: tuple[SuspectLabel, ...]
     conflicts: tuple[dict[str, tuple[str, ...]], ...]  # class -> near-duplicates that have it
     agreement: Kappa  # of all people
