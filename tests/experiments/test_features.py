@@ -96,6 +96,12 @@ def test_every_table_of_the_paper_can_be_run_on_features(name):
             assert cell.budget in [round.labels for round in config.growth.rounds()]
 
 
+@pytest.mark.parametrize(("backbone", "compared"), [("hog", False), ("lite0+hog", True)])
+def test_a_table_on_one_backbone_spends_no_time_comparing_it(backbone, compared):
+    grid = from_experiment("svhn", features=backbone)
+    assert config_of(grid, grid.cells()[0]).net.choose is compared
+
+
 def test_features_are_for_the_papers_tables():
     with pytest.raises(ValueError, match="--features runs a table of the paper"):
         from_experiment("digits", features="hog")

@@ -20,7 +20,7 @@ FOLDS = (
 def on_features(base: Config, backbone: str, budget: int) -> Config:
     """Return a paper's preset on features: its data, start set and query; views, network and steps of the preset `photos`.
 
-    Queries are larger where more than ROUNDS would be needed up to `budget`.
+    Queries are larger where more than ROUNDS would be needed up to `budget`. A single backbone is not compared with others.
     """
     photos = preset("photos")
     views = photos.views.model_dump() | {"backbone": backbone}
@@ -38,7 +38,7 @@ def on_features(base: Config, backbone: str, budget: int) -> Config:
             "growth": base.growth.model_copy(update={**lengths, **fresh}),
         }
     )
-    return change(changed, [FOLDS])
+    return change(changed, [FOLDS] if "+" in backbone else [FOLDS, "net.choose=false"])
 
 
 def low_budget(data: str, backbone: str, classes: int, total: int, settings: tuple[str, ...] = ()) -> Experiment:
