@@ -12,6 +12,7 @@ from mma.experiments.methods import (
     Experiment,
     baselines,
     compute,
+    covering,
     growing,
     lock_in,
     queries,
@@ -172,7 +173,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         "lab": lambda: Experiment(
             "every query and baseline on real 8x8 digits",
             "digits",
-            {**baselines(), **EVERY_QUERY},
+            {**baselines(), **EVERY_QUERY, **covering("diff2.aug-direct", "auto")},
             (60,),
             seeds=10,
         ),
@@ -181,8 +182,9 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         "lab": lambda: Experiment(
             "Supervised, MixMatch and growing on Fashion-MNIST",
             "fashion-mnist",
-            {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW},
+            {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW, **covering("auto")},
             (300,),
+            seeds=10,
         ),
     },
     "compute-cifar10": {

@@ -25,7 +25,7 @@ from mma.experiments.axes import (
 from mma.experiments.catalogue import EXPERIMENTS, experiment
 from mma.experiments.design import Grid, GridCell, Request
 from mma.experiments.methods import Experiment, Method
-from mma.experiments.on_features import SCALE, on_features
+from mma.experiments.on_features import SCALE, on_features, rows_on_features
 from mma.features import parse_backbone
 from mma.presets import PRESETS, preset
 from mma.text import did_you_mean, printable
@@ -68,18 +68,19 @@ def from_definition(
     features: str | None = None,
 ) -> Grid:
     """Return the grid of an experiment, from the catalogue or defined elsewhere."""
-    base = preset(found.preset)
+    base, known = preset(found.preset), found.methods
     if features is not None:
         largest = max(budget for budget in found.budgets if budget not in found.only)
-        scale, base = SCALE, on_features(base, parse_backbone(features).label(), largest)
+        scale, known = SCALE, rows_on_features(found)
+        base = on_features(base, parse_backbone(features).label(), largest)
     base = change(base, [*found.settings, *settings_of(settings)])
     request = Request(
-        methods=select_methods(methods, found.methods, name),
+        methods=select_methods(methods, known, name),
         totals=found.totals,
         budgets=found.budgets if budgets is None else whole_numbers("--budgets", budgets),
         seeds=seeds_of(found.seeds if seeds is None else seeds),
     )
-    return complete(name, scale, base, found.methods, request, paper=found.paper, only=found.only)
+    return complete(name, scale, base, known, request, paper=found.paper, only=found.only)
 
 
 def from_axes(

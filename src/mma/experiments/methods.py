@@ -11,7 +11,9 @@ from pydantic import Field
 from mma.settings import Settings
 
 PASSIVE = "growth.policy=passive"
+COVERAGE = "growth.start_set=coverage"
 PAPER_PICKS = ("direct", "kmeans", "infoD")  # the diversifications of the paper
+COVERS = ("herding", "uherding", "auto")  # queries that cover the pool themselves
 
 
 class Method(Settings):
@@ -45,6 +47,15 @@ class Experiment:
 def growing(*queries: str) -> dict[str, Method]:
     """Return MixMatch that grows its labeled set, one row per query."""
     return {query: Method(settings=(f"query={query}",)) for query in queries}
+
+
+def covering(*queries: str) -> dict[str, Method]:
+    """Return MixMatch that starts from images spread over the pool, one row per query.
+
+    The name of a row says so where the query itself does not cover the pool.
+    """
+    rows = {query: Method(settings=(f"query={query}", COVERAGE)) for query in queries}
+    return {query if query in COVERS else f"coverage, then {query}": row for query, row in rows.items()}
 
 
 def baselines() -> dict[str, Method]:

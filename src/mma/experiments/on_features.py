@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mma.config import Config, change
-from mma.experiments.methods import Experiment, Method, growing
+from mma.experiments.methods import Experiment, Method, covering, growing
 from mma.presets import preset
 from mma.views import FeatureViews
 
@@ -11,7 +13,6 @@ SCALE = "features"
 ROUNDS = 16  # of a run, at most: larger queries than the paper's where it takes more
 PER_CLASS = (1, 2, 5, 10, 25)  # labels per class of a low-budget table
 SEEDS = 12  # of a low-budget table: with ten, no test corrected for its 35 comparisons could show anything
-COVERAGE = "growth.start_set=coverage"
 FOLDS = (
     "net.folds=0"  # no temperature: it changes no answer, and finding it takes three times as long as a round itself
 )
@@ -41,6 +42,11 @@ def on_features(base: Config, backbone: str, budget: int) -> Config:
     return change(changed, [FOLDS] if "+" in backbone else [FOLDS, "net.choose=false"])
 
 
+def rows_on_features(found: Experiment) -> Mapping[str, Method]:
+    """Return the rows of a paper's table, and `auto` beside them. A table by total images keeps its one method."""
+    return {**found.methods, **covering("auto")} if found.totals == (None,) else found.methods
+
+
 def low_budget(data: str, backbone: str, classes: int, total: int, settings: tuple[str, ...] = ()) -> Experiment:
     """Return growing from one label per class to 25: random, the paper's best queries, coverage, and `auto`.
 
@@ -49,16 +55,17 @@ def low_budget(data: str, backbone: str, classes: int, total: int, settings: tup
     seeds would be one.
     """
     sizes = [classes * count for count in PER_CLASS]
-    covered = {
-        "coverage, then diff2.aug-kmeans": Method(settings=("query=diff2.aug-kmeans", COVERAGE)),
-        "typiclust": Method(settings=("query=typiclust", "growth.start_set=query")),
-        **{name: Method(settings=(f"query={name}", COVERAGE)) for name in ("herding", "uherding", "auto")},
-    }
+    typiclust = {"typiclust": Method(settings=("query=typiclust", "growth.start_set=query"))}
     shared = (
         *(f"data.name={data}", f"data.total={total}", f"views.backbone={backbone}"),
         *("growth.start_set=uniform", f"growth.start={sizes[0]}", FOLDS),
         *("growth.policy=sizes", f"growth.policy.labels={sizes}", f"growth.budget={sizes[-1]}"),
     )
-    rows = {**growing("random", "diff2.aug-direct", "diff2.aug-kmeans"), **covered}
+    rows = {
+        **growing("random", "diff2.aug-direct", "diff2.aug-kmeans"),
+        **covering("diff2.aug-kmeans"),
+        **typiclust,
+        **covering("herding", "uherding", "auto"),
+    }
     about = f"1 to 25 labels per class on features of {data} by {backbone}"
     return Experiment(about, "photos", rows, (sizes[-1],), (*shared, *settings), seeds=SEEDS)
