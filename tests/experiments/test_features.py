@@ -105,6 +105,13 @@ def test_a_table_on_one_backbone_spends_no_time_comparing_it(backbone, compared)
     assert config_of(grid, grid.cells()[0]).net.choose is compared
 
 
+def test_rows_whose_names_have_commas_can_be_chosen():
+    grid = from_experiment("low-budget-digits", methods="random, coverage, then diff2.aug-kmeans,auto")
+    assert grid.requests[0].methods == ("random", "coverage, then diff2.aug-kmeans", "auto")
+    with pytest.raises(ValueError, match="has no method 'coverage'"):
+        from_experiment("low-budget-digits", methods="coverage")
+
+
 def test_features_are_for_the_papers_tables():
     with pytest.raises(ValueError, match="--features runs a table of the paper"):
         from_experiment("digits", features="hog")

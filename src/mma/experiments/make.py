@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,12 +151,21 @@ def describe(base: Config, method: Method) -> Method:
 
 def select_methods(given: Values | None, methods: Mapping[str, Method], experiment: str) -> tuple[str, ...]:
     """Return the methods to run: those named, or all."""
+    if isinstance(given, str):
+        given = split_names(given, methods)
     names = tuple(methods) if given is None else values_of(given)
     for name in names:
         if name not in methods:
             hint = did_you_mean(name, methods)
             raise ValueError(f"{experiment} has no method '{printable(name)}'.{hint} It has: {', '.join(methods)}.")
     return tuple(name for name in methods if name in names)
+
+
+def split_names(given: str, known: Iterable[str]) -> list[str]:
+    """Split a text at its commas, but not inside a known name that has some."""
+    for name in known:
+        given = given.replace(name, name.replace(",", "\0"))
+    return [part.strip().replace("\0", ",") for part in given.split(",")]
 
 
 def config_of(grid: Grid, cell: GridCell) -> Config:

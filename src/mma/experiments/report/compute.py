@@ -94,13 +94,15 @@ def accuracy_over_compute(found: Results) -> Any | None:
         for flop, reached in points:
             axes.plot([flop] * len(reached), list(reached.values()), ".", color=look.colour, alpha=0.5, markersize=8)
         means = [float(np.mean(list(reached.values()))) for _, reached in points]
-        axes.plot([flop for flop, _ in points], means, linestyle=look.line, label=title, **look.marks())
+        label = f"{title} ({seeds_text(len(reached) for _, reached in points)})"
+        axes.plot([flop for flop, _ in points], means, linestyle=look.line, label=label, **look.marks())
     axes.set_xscale("log", subs=[])
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(lambda value, _: power_of_ten(value))
-    seeds = seeds_text(len(reached) for points in lines.values() for _, reached in points)
     axes.set(xlabel="FLOP of one run", ylabel="accuracy, %")
-    subtitle(axes, f"Each seed as a dot, and the mean; {seeds}")
+    subtitle(
+        axes, "A small dot for each seed, a large mark for their mean; a line for runs that differ in length alone"
+    )
     legend_below(figure, axes)
     return figure
 
