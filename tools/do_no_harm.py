@@ -1,7 +1,7 @@
 """Is asking by `auto` ever worse than a random draw? `python tools/do_no_harm.py` writes results/do-no-harm/.
 
-Every data set and budget of results/low-budget-* and results/hard-* is a cell: the paired difference of `auto` to random over
-the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many, so that it fails
+Every data set and budget of results/ that both were run on, with ten seeds at least, is a cell: the paired difference of `auto` to
+random over the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many, so that it fails
 sooner), or when its mean is below -0.5 points.
 """
 
@@ -18,8 +18,8 @@ from mma.experiments.report.style import INK, NO_DATES, in_house_style, new_figu
 from mma.files import write_atomically
 
 RESULTS = Path(__file__).parents[1] / "results"
-FOLDERS = ("low-budget-*", "hard-*")
 ASKING, REFERENCE = "auto", "random"
+SEEDS = 10  # of a cell, at least
 WORST = -0.5  # points that the mean of a cell may be below random
 Cell = tuple[str, Difference]
 
@@ -27,9 +27,9 @@ Cell = tuple[str, Difference]
 def cells(results: Path) -> list[Cell]:
     """Return the difference of `auto` to random in every data set and budget, with the data set's name."""
     found = []
-    for folder in sorted(folder for pattern in FOLDERS for folder in results.glob(pattern)):
+    for folder in sorted(path.parent for path in results.glob("*/description.json")):
         rows = differences(collect(folder), REFERENCE)
-        found += [(folder.name, row) for row in rows if row.method == ASKING]
+        found += [(folder.name, row) for row in rows if row.method == ASKING and row.n >= SEEDS]
     return found
 
 
