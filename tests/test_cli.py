@@ -219,7 +219,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
 def test_a_signal_stores_the_state_prints_the_command_to_go_on_and_has_its_code(tmp_path, number, code):
     process = started(tmp_path)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == code, err
     assert "Go on with  mma train run" in out
     assert "s per step" in err
@@ -243,7 +243,7 @@ def test_ctrl_c_while_nothing_is_trained_ends_with_130_and_one_line(tmp_path):
             writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines() == ["mma runs: stopped at once. The same command goes on from what is stored."]
     assert writer is not None

@@ -62,7 +62,7 @@ def terminal(code: str, *words: object, cwd: Path, columns: int = 300, **env: st
             break
         shown += part
     os.close(ours)
-    process.wait(timeout=60)
+    process.wait(timeout=180)
     return shown.decode()
 
 
@@ -186,7 +186,7 @@ def test_a_long_training_says_where_it_is_through_a_pipe(tmp_path):
     while not line.search((tmp_path / "said").read_text()) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     process.terminate()
-    process.wait(timeout=60)
+    process.wait(timeout=180)
     assert line.search((tmp_path / "said").read_text())
 
 

@@ -77,7 +77,7 @@ def script(code: str, folder: Path) -> str:
         [sys.executable, str(path), str(folder)], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        printed, _ = process.communicate(timeout=300)
+        printed, _ = process.communicate(timeout=600)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

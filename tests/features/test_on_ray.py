@@ -99,7 +99,7 @@ def test_a_cluster_that_loses_something_writes_the_same_file_byte_for_byte(tmp_p
     # A process group of its own, so that whatever Ray leaves behind ends with the test.
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        _, talk = process.communicate(timeout=240)
+        _, talk = process.communicate(timeout=600)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
