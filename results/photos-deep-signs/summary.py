@@ -14,8 +14,8 @@ DRAWN = {  # colour, marker, line
     "photos (hog)": ("tab:orange", "s", "-"),
     "photos (lite0+hog, chosen)": ("tab:blue", "o", "-"),
     "from scratch, aligned to the labels, 2,000 steps (earlier)": ("tab:green", "x", ""),
-    "from scratch, without the head's guesses": ("tab:olive", "D", ""),
-    "photos-deep": ("tab:red", "P", ""),
+    "from scratch, without the head's guesses": ("tab:olive", "D", "--"),
+    "photos-deep": ("tab:red", "P", "--"),
 }
 
 
@@ -46,7 +46,7 @@ def cell(values: pd.Series) -> str:
 
 
 def figure(rows: pd.DataFrame) -> plt.Figure:
-    """Draw accuracy over labels: lines are means of heads, points are single runs on pixels."""
+    """Draw accuracy over labels: lines are means, dashed on pixels; points are single runs."""
     drawn, axis = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
     for method, (color, marker, line) in DRAWN.items():
         mine = rows[rows.method == method]
