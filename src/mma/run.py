@@ -109,9 +109,10 @@ class Run:
 
     def read(self, log: str) -> list[Row]:
         """Return the whole rows of a log. A torn last row (killed while writing) is not a row."""
-        rows = read_lines(self.path(log))
+        path, kind = self.path(log), LOGS.get(log, TIMINGS)
+        rows = read_lines(path)
         for number, row in enumerate(rows, 1):
-            check_row(self.path(log), number, row, LOGS.get(log, TIMINGS))
+            check_row(path, number, row, kind)
         return rows
 
     def append(self, log: str, rows: Sequence[Row] | Callable[[], Sequence[Row]]) -> None:

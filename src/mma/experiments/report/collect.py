@@ -122,11 +122,13 @@ def round_ends(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) ->
     """Return the last evaluation of each round, how many classes have no label then, and how many images were asked about."""
     last = {row["round"]: row for row in metrics}
     place = (found.method, found.budget, found.total, found.seed)
+    first_asked = {i: row["round"] for row in reversed(run.read("queries")) for i in row["indices"]}
+    answers = [(first_asked[index], label) for index, label in run.answers().items()]  # read once: they can be many
     for number, row in last.items():
-        answers = run.answers(number)
-        named = {label for label in answers.values() if label >= 0}
+        known = [label for asked, label in answers if asked <= number]
+        named = {label for label in known if label >= 0}
         missed = len(row["guesses"]) - len(named) if row.get("guesses") else None
-        yield RoundEnd(*place, row["labels"], row["step"], row["accuracy"], missed, len(answers))
+        yield RoundEnd(*place, row["labels"], row["step"], row["accuracy"], missed, len(known))
 
 
 def in_order(runs: Sequence[Result]) -> tuple[Result, ...]:
