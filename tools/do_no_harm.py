@@ -1,8 +1,8 @@
 """Is asking by `auto` ever worse than a random draw? `python tools/do_no_harm.py` writes results/do-no-harm/.
 
-Every data set and budget of results/ that both were run on, with ten seeds at least, is a cell: the paired difference of `auto` to
-random over the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many, so that it fails
-sooner), or when its mean is below -0.5 points.
+Every data set and budget of results/ that both were run on, with ten seeds at least, is a cell: the paired difference of
+`auto` to random over the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many, so
+that it fails sooner), or when its mean is below -0.5 points.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from mma.experiments.report.collect import collect
 from mma.experiments.report.numbers import interval_text
 from mma.experiments.report.plots import draw_difference, view_of_differences
 from mma.experiments.report.statistics import Difference, differences
-from mma.experiments.report.style import INK, NO_DATES, in_house_style, new_figure, render, subtitle
+from mma.experiments.report.style import INK, NO_DATES, PALE, in_house_style, new_figure, render, subtitle
 from mma.files import write_atomically
 
 RESULTS = Path(__file__).parents[1] / "results"
 ASKING, REFERENCE = "auto", "random"
 SEEDS = 10  # of a cell, at least
 WORST = -0.5  # points that the mean of a cell may be below random
+HARM = "#c0172b"
 Cell = tuple[str, Difference]
 
 
@@ -63,18 +64,25 @@ def as_markdown(found: list[Cell]) -> str:
 
 @in_house_style
 def draw(found: list[Cell]) -> Any:
-    """Draw every cell with its interval, grouped by data set."""
-    figure, (axes,) = new_figure("auto against random: do no harm", 1.8 + 0.24 * len(found))
+    """Draw every cell with its interval, grouped by data set; those that fail have their name in red."""
+    figure, (axes,) = new_figure("auto against random: do no harm", 1.8 + 0.17 * len(found))
     axes.axvline(0, color=INK, linewidth=1.0)
     for number, (_, row) in enumerate(found):
         draw_difference(axes, number, row)
-    axes.set_yticks(range(len(found)), [f"{name}, {row.budget}" for name, row in found], fontsize=9)
+    names = [name for name, _ in found]
+    first = [number for number, name in enumerate(names) if name not in names[:number]]
+    for begin, end in zip(first[::2], [*first[1::2], len(found)], strict=False):
+        axes.axhspan(begin - 0.5, end - 0.5, color=PALE, alpha=0.25, linewidth=0)
+    labels = [f"{name + ':  ' if number in first else ''}{row.budget:,}" for number, (name, row) in enumerate(found)]
+    axes.set_yticks(range(len(found)), labels, fontsize=8)
+    for tick, (_, row) in zip(axes.get_yticklabels(), found, strict=True):
+        tick.set_color(HARM if fails(row) else INK)
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.set(xlabel="points of accuracy above random", xlim=view_of_differences([row for _, row in found]))
     counts = sorted({row.n for _, row in found})
     seeds = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
-    note = "data set and labels; filled: shown by the corrected test of its table"
+    note = "data set and labels; filled: shown by the corrected test of its table; red: fails"
     subtitle(axes, f"Mean and 95 % interval (paired t), {seeds} seeds; {note}", 52)
     return figure
 
