@@ -5,9 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from mma.nets import Head, Network
-from mma.nets.logistic import FEWEST, choose_parts, cross_validate, deal, find_temperature, fit_logistic
+from mma.nets.logistic import (
+    ENOUGH,
+    FEWEST,
+    FOLDS,
+    PENALTIES,
+    TESTED,
+    CrossValidation,
+    choose_parts,
+    choose_penalty,
+    choose_scale,
+    cross_validate,
+    deal,
+    find_temperature,
+    fit_logistic,
+)
 from mma.rng import rng
 
 CLASSES = 3
@@ -76,7 +91,7 @@ def test_one_class_alone_gives_no_direction():
 def test_the_parts_that_tell_the_labels_apart_are_chosen(useful, chosen):
     parts = (6, 60) if useful == (True, False) else (60, 6) if useful == (False, True) else (6, 6)
     x, y = blobs(12, parts=parts, useful=useful)
-    found = choose_parts(x, y, parts, 0.001)
+    found = choose_parts(CrossValidation(x, y), parts, 0.001)
     assert found.parts == chosen
     assert found.gate.sum() == sum(parts[part] for part in chosen)
     assert set(found.accuracies) == {"0", "1", "all"}
@@ -85,7 +100,7 @@ def test_the_parts_that_tell_the_labels_apart_are_chosen(useful, chosen):
 def test_few_labels_use_all_parts_and_say_so():
     x, y = blobs(6)
     assert len(y) < FEWEST
-    found = choose_parts(x, y, (6, 4), 0.01)
+    found = choose_parts(CrossValidation(x, y), (6, 4), 0.01)
     assert found.gate.all()
     assert "fewer than" in found.why
 
@@ -93,13 +108,13 @@ def test_few_labels_use_all_parts_and_say_so():
 def test_a_class_with_one_label_does_not_keep_the_others_from_being_compared():
     x, y = blobs(12, parts=(6, 60), useful=(True, False))
     kept = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:1]])
-    found = choose_parts(x[kept], y[kept], (6, 60), 0.001)
+    found = choose_parts(CrossValidation(x[kept], y[kept]), (6, 60), 0.001)
     assert found.parts == [0]
 
 
 def test_one_part_leaves_nothing_to_choose():
     x, y = blobs(12, parts=(6,), useful=(True,))
-    found = choose_parts(x, y, (6,), 0.01)
+    found = choose_parts(CrossValidation(x, y), (6,), 0.01)
     assert (found.parts, found.gate.all(), list(found.accuracies)) == ([0], True, ["0"])
 
 
@@ -107,13 +122,111 @@ def test_cross_validation_never_tests_on_what_it_trained_on():
     """Noise with one number for each row: whoever saw the row knows its label, others are as good as chance."""
     y = np.arange(60) % 3
     x = np.eye(60, dtype=np.float32)
-    assert share_right(x, y, 1e-4) < 0.6
+    assert cross_validate(x, y, 1e-4).accuracy < 60
     x, y = blobs(20)
-    assert share_right(x, y, 0.001) > 0.9
+    assert cross_validate(x, y, 0.001).accuracy > 90
 
 
-def share_right(x, y, penalty):
-    return (cross_validate(x, y, penalty).argmax(1) == y).mean()
+def overlapping(per_class: int, seed: int = 0):
+    """Classes that lie over each other, in many directions: a weak penalty learns single images by heart."""
+    draw = np.random.default_rng(seed)
+    y = np.repeat(np.arange(CLASSES), per_class)
+    x = draw.standard_normal((len(y), 100)) + 0.35 * np.eye(CLASSES, 100)[y] * 4
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
+
+
+def test_classes_that_overlap_get_a_strong_penalty():
+    """And that is right: on other images of the same kind it is better than the weak one."""
+    x, y = overlapping(100)
+    penalty, accuracies = choose_penalty(CrossValidation(x, y))
+    assert penalty == PENALTIES[-1]
+    assert set(accuracies) == {"1e-05", "0.0001", "0.001"}
+    assert accuracies["0.001"] > accuracies["1e-05"]
+    other, truth = overlapping(1_000, seed=1)
+    weak, strong = (accuracy(fit_logistic(x, y, CLASSES, each), other, truth) for each in (PENALTIES[0], penalty))
+    assert strong > weak
+
+
+def accuracy(model, x, y):
+    weight, bias = model
+    return ((x @ weight.T + bias).argmax(1) == y).mean()
+
+
+def test_of_equal_penalties_the_weakest_is_chosen():
+    x, y = blobs(60)
+    penalty, accuracies = choose_penalty(CrossValidation(x, y))
+    assert len(set(accuracies.values())) == 1
+    assert penalty == PENALTIES[0]
+
+
+def test_few_labels_do_not_choose_a_penalty():
+    x, y = overlapping(39)
+    assert len(y) < ENOUGH
+    assert choose_penalty(CrossValidation(x, y)) == (PENALTIES[0], {})
+
+
+def test_labels_of_one_class_do_not_choose_a_penalty():
+    x, _ = overlapping(60)
+    assert choose_penalty(CrossValidation(x, np.zeros(len(x), np.int64))) == (PENALTIES[0], {})
+
+
+def test_penalty_and_scale_are_those_asked_for_or_the_chosen_ones():
+    x, y = (torch.from_numpy(each) for each in overlapping(100))
+    chosen, asked = build(Head(), (100,)), build(Head(), (100,))
+    found = Head().start_from(chosen, x, y)
+    assert found["penalty"] == PENALTIES[-1]
+    expected = fit_logistic(x.numpy(), y.numpy(), CLASSES, PENALTIES[-1])[0] * np.float32(found["scale"])
+    np.testing.assert_allclose(chosen.head.weight.detach().numpy(), expected, rtol=1e-6)
+    found = Head(penalty=1e-5, scale=1.0).start_from(asked, x, y)
+    assert (found["penalty"], found["scale"], found["penalties"]) == (1e-5, 1.0, {})
+    np.testing.assert_array_equal(
+        asked.head.weight.detach().numpy(), fit_logistic(x.numpy(), y.numpy(), CLASSES, 1e-5)[0]
+    )
+
+
+def test_the_scale_makes_other_labels_more_likely():
+    """Too sure after a weak penalty, not sure enough after a strong one."""
+    x, y = overlapping(100)
+    other, truth = overlapping(1_000, seed=1)
+    for penalty, too_sure in ((1e-5, True), (1e-2, False)):
+        scale = choose_scale(CrossValidation(x, y), slice(None), penalty)
+        assert (scale < 1) == too_sure
+        weight, bias = fit_logistic(x, y, CLASSES, penalty)
+        logits = torch.from_numpy(other @ weight.T + bias)
+        as_it_is, scaled = (F.cross_entropy(logits * each, torch.from_numpy(truth)) for each in (1.0, scale))
+        assert scaled < as_it_is
+
+
+def test_few_labels_do_not_choose_a_scale():
+    assert choose_scale(CrossValidation(*overlapping(39)), slice(None), 1e-5) == 1.0
+
+
+def test_the_scale_is_that_of_the_chosen_part():
+    x, y = blobs(60, parts=(6, 60), useful=(True, False))
+    net, labels = build(Head(), (6, 60)), CrossValidation(x, y)
+    found = Head().start_from(net, torch.from_numpy(x), torch.from_numpy(y))
+    assert found["parts"] == [0]
+    assert found["scale"] == choose_scale(labels, slice(0, 6), found["penalty"])
+    assert found["scale"] != choose_scale(labels, slice(None), found["penalty"])
+
+
+def test_nothing_is_fitted_twice(monkeypatch):
+    fits = []
+    monkeypatch.setattr("mma.nets.logistic.fit_logistic", lambda *args: fits.append(args) or fit_logistic(*args))
+    x, y = (torch.from_numpy(each) for each in blobs(60))
+    Head().start_from(build(Head()), x, y)
+    assert len(fits) == FOLDS * (len(PENALTIES) + 2)  # all parts with each penalty, then each of two parts
+
+
+def test_of_many_labels_some_folds_are_predicted(monkeypatch):
+    fits = []
+    monkeypatch.setattr(
+        "mma.nets.logistic.fit_logistic", lambda *args: fits.append(len(args[0])) or fit_logistic(*args)
+    )
+    x, y = blobs(TESTED)
+    assert cross_validate(x, y, 0.001).accuracy > 90
+    assert len(fits) == 2
+    assert fits[0] == len(y) * 4 // 5
 
 
 @pytest.mark.parametrize("true", [0.4, 1.0, 2.5])

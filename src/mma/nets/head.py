@@ -11,7 +11,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mma.nets.dense import Dense
-from mma.nets.logistic import choose_parts, everything, fit_logistic, thread_pools
+from mma.nets.logistic import (
+    PENALTIES,
+    CrossValidation,
+    choose_parts,
+    choose_penalty,
+    choose_scale,
+    everything,
+    fit_logistic,
+    thread_pools,
+)
 from mma.nets.network import GroupedNetwork, Net, Shape
 
 
@@ -22,7 +31,8 @@ class Head(Net):
     takes: ClassVar[str] = "features"
     hidden: int = Field(default=0, ge=0)  # units of a hidden layer; 0 = none
     start: Literal["logistic", "zero"] = "logistic"  # a hidden layer always starts at random
-    penalty: float = Field(default=0.00001, gt=0.0)  # of the logistic regression: its L2 weight, per label
+    penalty: float | None = Field(default=None, gt=0.0)  # its L2 weight, per label; None = the labels choose
+    scale: float | None = Field(default=None, gt=0.0)  # of its weights; None = as sure as left-out labels allow
     choose: bool = True  # which parts of joined features to use, by cross-validation on the labels
     folds: int = Field(default=3, ge=0)  # heads trained without a part of the labels, to find the temperature; 0 = none
 
@@ -40,15 +50,19 @@ class Head(Net):
             nn.init.zeros_(module.head.weight)
 
     def start_from(self, module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any] | None:
-        """Choose the parts of the features that tell the labels apart best, and start from a logistic regression."""
+        """Choose what tells left-out labels apart best, and start from a logistic regression with that."""
         assert isinstance(module, HeadNet)
-        features, labels = x.cpu().numpy(), y.cpu().numpy()
+        labels = CrossValidation(x.cpu().numpy(), y.cpu().numpy())
         found = everything(module.parts, {}, "nothing was compared: net.choose=false")
         with thread_pools().limit(limits=1):  # one thread: the same numbers on every machine
+            penalty, penalties = (self.penalty, {}) if self.penalty else choose_penalty(labels)
             if self.choose:
-                found = choose_parts(features, labels, module.parts, self.penalty)
-        self.start_with(module, x, y, torch.from_numpy(found.gate))
-        return {"parts": found.parts, "accuracies": found.accuracies, "why": found.why}
+                found = choose_parts(labels, module.parts, penalty)
+            scale = self.scale or choose_scale(labels, found.where, penalty)
+        chosen = {"penalty": penalty, "scale": scale}
+        self.model_copy(update=chosen).start_with(module, x, y, torch.from_numpy(found.gate))
+        said = {"parts": found.parts, "accuracies": found.accuracies, "why": found.why}
+        return {**said, **chosen, "penalties": penalties}
 
     @torch.no_grad()
     def start_with(self, module: HeadNet, x: Tensor, y: Tensor, gate: Tensor) -> None:
@@ -58,9 +72,10 @@ class Head(Net):
             return
         features = (x.cpu() * gate.cpu()).numpy()
         with thread_pools().limit(limits=1):
-            weight, bias = fit_logistic(features, y.cpu().numpy(), len(module.head.bias), self.penalty)
-        module.head.weight.copy_(torch.from_numpy(weight))
-        module.head.bias.copy_(torch.from_numpy(bias))
+            found = fit_logistic(features, y.cpu().numpy(), len(module.head.bias), self.penalty or PENALTIES[0])
+        weight, bias = (torch.from_numpy(each) * (self.scale or 1.0) for each in found)
+        module.head.weight.copy_(weight)
+        module.head.bias.copy_(bias)
 
 
 class Calibrated(Dense):

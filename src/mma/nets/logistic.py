@@ -1,10 +1,10 @@
-"""Logistic regression on a few labels: where a head starts, which parts of the features it uses, how sure it may be."""
+"""Logistic regression on a few labels: where a head starts. What it uses, and how sure it may be, the labels say themselves."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -12,6 +12,9 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 FOLDS = 5  # of the cross-validation, at most
 FEWEST = 20  # labels of classes with two or more, below which nothing is compared
+ENOUGH = 120  # and below which penalty, scale and temperature are not looked for: it would be noise (results/heads)
+TESTED = 1_000  # labels that are predicted in a comparison: of more labels some folds say enough
+PENALTIES = (1e-5, 1e-4, 1e-3)  # L2 weights, per label; the first one while there are few labels
 WIDEST = 1.5  # log of the largest temperature; its negative is that of the smallest
 PRIOR = 20.0  # how strongly a temperature is held at 1: that many times log(temperature)^2 / 2, against the sum over the labels
 GOLDEN = (5**0.5 - 1) / 2
@@ -29,10 +32,49 @@ def thread_pools() -> ThreadpoolController:
 class Chosen:
     """What the labels say about the features, and what that rests on."""
 
+    where: slice  # the numbers to use
     gate: np.ndarray  # (D,) 1 for the numbers to use, 0 for the others
     parts: list[int]
     accuracies: dict[str, float]  # cross-validated, in percent: of each part by its number, and of all
     why: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Labels, and what models say about them that were fitted without them."""
+
+    logits: np.ndarray  # (N, classes)
+    labels: np.ndarray  # (N,)
+
+    @property
+    def accuracy(self) -> float:
+        """The share they get right, in percent."""
+        return round(100 * float((self.logits.argmax(1) == self.labels).mean()), 2)
+
+
+@dataclass
+class CrossValidation:
+    """Features and labels to compare by, without classes that have a single label. Nothing is fitted twice."""
+
+    x: np.ndarray
+    y: np.ndarray
+    known: dict[tuple[int, int, float], LeftOut] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        several = with_two_labels(self.y)
+        self.x, self.y = self.x[several], self.y[several]
+
+    def __len__(self) -> int:
+        """The number of labels; none if they cannot be compared by, because they are all of one class."""
+        return len(self.y) if len(np.unique(self.y)) > 1 else 0
+
+    def left_out(self, part: slice, penalty: float) -> LeftOut:
+        """Return what a part of the features says about labels that were left out."""
+        first, last, _ = part.indices(self.x.shape[1])
+        key = first, last, penalty
+        if key not in self.known:
+            self.known[key] = cross_validate(self.x[:, part], self.y, penalty)
+        return self.known[key]
 
 
 def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
@@ -57,35 +99,52 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> 
     return weight, bias
 
 
-def choose_parts(x: np.ndarray, y: np.ndarray, parts: Sequence[int], penalty: float) -> Chosen:
-    """Compare each part of the features, and all together, by cross-validation on the labels.
+def choose_penalty(labels: CrossValidation) -> tuple[float, dict[str, float]]:
+    """Return the penalty with which left-out labels are predicted best, of equals the weakest; and all accuracies.
 
-    Classes with a single label are left out. All parts are used while fewer than FEWEST labels are left, and unless one
-    part alone is better.
+    Where classes overlap, a weak one learns by heart the hard images that queries ask for.
     """
-    several = with_two_labels(y)
-    if several.sum() < FEWEST or len(np.unique(y[several])) < 2:
+    if len(labels) < ENOUGH:
+        return PENALTIES[0], {}
+    found = {penalty: labels.left_out(slice(None), penalty).accuracy for penalty in PENALTIES}
+    best = max(PENALTIES, key=lambda penalty: (found[penalty], -penalty))
+    return best, {f"{penalty:g}": accuracy for penalty, accuracy in found.items()}
+
+
+def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) -> Chosen:
+    """Compare each part of the features, and all together.
+
+    All parts are used while there are fewer than FEWEST labels, and unless one part alone is better.
+    """
+    if len(labels) < FEWEST:
         return everything(parts, {}, f"fewer than {FEWEST} labels to compare by")
-    x, y = x[several], y[several]
-    slices = {str(number): part for number, part in enumerate(part_slices(parts))}
-    if len(parts) > 1:
-        slices["all"] = slice(0, sum(parts))
-    held_out = {name: cross_validate(x[:, part], y, penalty) for name, part in slices.items()}
-    right = {name: float((logits.argmax(1) == y).mean()) for name, logits in held_out.items()}
-    percent = {name: round(100 * share, 2) for name, share in right.items()}
-    best = max(slices, key=lambda name: (right[name], name == "all"))
-    if best == "all":
-        return everything(parts, percent, "none of them alone is better on the labels, cross-validated")
+    slices = {str(number): part for number, part in enumerate(part_slices(parts))} if len(parts) > 1 else {}
+    slices["all" if slices else "0"] = slice(None)
+    percent = {name: labels.left_out(part, penalty).accuracy for name, part in slices.items()}
+    best = max(slices, key=lambda name: (percent[name], name == "all"))
     if len(parts) == 1:
         return everything(parts, percent, "the only one")
+    if best == "all":
+        return everything(parts, percent, "none of them alone is better on the labels, cross-validated")
     gate = np.zeros(sum(parts), np.float32)
     gate[slices[best]] = 1.0
-    return Chosen(gate, [int(best)], percent, "alone it is better on the labels, cross-validated")
+    return Chosen(slices[best], gate, [int(best)], percent, "alone it is better on the labels, cross-validated")
+
+
+def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
+    """Return what to multiply weights and biases by so that left-out labels become most likely.
+
+    A strong penalty makes a model less sure than it may be, and MixMatch then guesses worse.
+    """
+    if len(labels) < ENOUGH:
+        return 1.0
+    found = labels.left_out(part, penalty)
+    return round(1.0 / find_temperature(found.logits, found.labels), 4)
 
 
 def everything(parts: Sequence[int], accuracies: dict[str, float], why: str) -> Chosen:
     """Choose all parts."""
-    return Chosen(np.ones(sum(parts), np.float32), list(range(len(parts))), accuracies, why)
+    return Chosen(slice(None), np.ones(sum(parts), np.float32), list(range(len(parts))), accuracies, why)
 
 
 def part_slices(parts: Sequence[int]) -> list[slice]:
@@ -99,16 +158,18 @@ def with_two_labels(y: np.ndarray) -> np.ndarray:
     return np.isin(y, present[counts >= 2])
 
 
-def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
-    """Return the logits of each label from a model fitted on the others; the folds depend on the labels alone. (N, classes)"""
+def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> LeftOut:
+    """Predict labels by models fitted on the others; the folds depend on the labels alone."""
     classes = int(y.max()) + 1
     fold = deal(y, min(FOLDS, int(np.unique(y, return_counts=True)[1].min())))
-    logits = np.empty((len(y), classes), np.float32)
+    tested, logits = np.zeros(len(y), bool), np.empty((len(y), classes), np.float32)
     for number in np.unique(fold):
         test = fold == number
         weight, bias = fit_logistic(x[~test], y[~test], classes, penalty)
-        logits[test] = x[test] @ weight.T + bias
-    return logits
+        logits[test], tested[test] = x[test] @ weight.T + bias, True
+        if tested.sum() >= TESTED:
+            break
+    return LeftOut(logits[tested], y[tested])
 
 
 def deal(y: np.ndarray, folds: int) -> np.ndarray:

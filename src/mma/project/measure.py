@@ -18,7 +18,7 @@ from mma.project.training_set import TrainingSet
 from mma.query.trust import nearest
 from mma.training.in_memory import FittedHead
 
-PENALTY = 1e-4  # of the preset's head
+PENALTY = 1e-4  # of a comparison of labels: between those that heads choose from
 LEAST_CROSSED = 10  # labels before anything is said
 TARGETS = 5_000  # images that tell what a label stands for
 KEPT = 60  # models of the past that are asked again; of more, every other old one is left out
@@ -70,7 +70,7 @@ def cross_validated(
     probs = np.zeros((len(labels), len(training.classes)), np.float32)
     for number in np.unique(fold):
         test = fold == number
-        weight, bias = fit_logistic(x[~test], labels[~test], len(training.classes), PENALTY)
+        weight, bias = fit_logistic(x[~test], labels[~test], len(training.classes), fitted.penalty)
         probs[test] = softmax((x[test] @ weight.T + bias) / fitted.temperature)
     groups, weights = [pool.group(image) for image in known], nearest_images(pool, x, fitted.net.gate.numpy())
     quality = judge(probs, labels, training.names, "cross-validation", groups, weights)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from mma.config import Config
 from mma.growth import Growth, Passive
 from mma.nets import Head, HeadNet
-from mma.nets.logistic import deal, find_temperature, with_two_labels
+from mma.nets.logistic import ENOUGH, deal, find_temperature, with_two_labels
 from mma.training.state import start
 from mma.training.step import steps
 from mma.training.stream import Stream
 from mma.views import Views
-
-ENOUGH = 120  # labels of classes with two or more; a temperature from fewer is noise (results/heads)
 
 
 def one_round(config: Config, labels: int, length: int) -> Config:
@@ -23,13 +23,19 @@ def one_round(config: Config, labels: int, length: int) -> Config:
     return config.model_copy(update={"growth": growth})
 
 
+def settled(config: Config, found: dict[str, Any]) -> Config:
+    """Return the same config with what the labels have chosen for the head (see `Head.start_from`)."""
+    chosen = {"penalty": found["penalty"], "scale": found["scale"]}
+    return config.model_copy(update={"net": config.net.model_copy(update=chosen)})
+
+
 def calibrate(
     net: HeadNet, config: Config, views: Views, answers: dict[int, int], pool: np.ndarray, length: int
 ) -> float:
     """Set the temperature of a head that starts from `answers`, before it is trained for `length` steps, and return it.
 
-    Each label is predicted by a head that was trained as this one will be, with the parts of the features it has chosen, but
-    without that label. Below ENOUGH labels the temperature is 1.
+    Each label is predicted by a head that was trained as this one will be, with what it has chosen, but without that label.
+    Below ENOUGH labels the temperature is 1.
     """
     assert isinstance(config.net, Head)
     index, y = np.array(list(answers), np.int64), np.array(list(answers.values()), np.int64)

@@ -15,7 +15,7 @@ from torch import nn
 from mma.config import Config
 from mma.nets import HeadNet
 from mma.presets import preset
-from mma.training.calibrate import calibrate, one_round
+from mma.training.calibrate import calibrate, one_round, settled
 from mma.training.evaluate import probabilities
 from mma.training.host import training_threads
 from mma.training.state import State, start, start_from_labels
@@ -43,8 +43,9 @@ def train_in_memory(
     with training_threads(state.teacher, views.plain(pool[:1]), config.optim):
         found = start_from_labels(state, config, views.plain(index), labels)
         if isinstance(state.student, HeadNet):
-            temperature = calibrate(state.student, config, views, answers, pool, config.growth.first)
-            found = {**(found or {}), "temperature": temperature}
+            assert found is not None
+            exact = settled(config, found)
+            found["temperature"] = calibrate(state.student, exact, views, answers, pool, config.growth.first)
         stream = Stream(config, views, pool, answers, round)
         for _ in steps(state, config, stream, round, config.growth.first):
             after(state)
@@ -59,6 +60,7 @@ class FittedHead:
     used: list[str]  # the backbones whose features it looks at
     accuracies: dict[str, float]  # of each backbone and of all, in percent: logistic regression, cross-validated
     why: str  # why these backbones
+    penalty: float  # of the logistic regression it started from
     temperature: float
 
     def probabilities(self, views: VectorViews, index: np.ndarray) -> np.ndarray:
@@ -94,7 +96,7 @@ def fit_head(
     names = [*views.names, "all"]
     accuracies = {names[int(part) if part.isdigit() else -1]: value for part, value in found["accuracies"].items()}
     used = [names[part] for part in found["parts"]]
-    return FittedHead(net, used, accuracies, found["why"], found["temperature"])
+    return FittedHead(net, used, accuracies, found["why"], found["penalty"], found["temperature"])
 
 
 @contextmanager
