@@ -181,8 +181,8 @@ def cifar10_fast() -> Config:
 def photos() -> Config:
     """Photos of your own, on features of a frozen backbone: seconds per round.  mma train photos --data DIR
 
-    Learning rate, weight, alignment, steps and the penalty of the head were chosen on images held out of the pools of signs
-    and CIFAR-10 (results/heads).
+    Learning rate, weight, alignment and steps were chosen on images held out of the pools of signs and CIFAR-10
+    (results/heads).
     """
     return Config(
         preset="photos",

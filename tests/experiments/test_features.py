@@ -129,3 +129,8 @@ def test_a_table_on_photos_that_are_not_here_says_how_to_get_them(monkeypatch, t
 def test_seeds_of_a_hard_table_draw_different_pools(kind):
     grid = from_experiment(f"hard-digits-{kind}", methods="random")
     assert config_of(grid, grid.cells()[0]).data.total < 0.85 * len(load_data(f"hard:{kind}:digits").train)
+
+
+def test_a_comma_too_many_is_named():
+    with pytest.raises(ValueError, match="remove the comma too many"):
+        from_experiment("low-budget-digits", methods="random,")

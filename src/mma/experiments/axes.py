@@ -37,9 +37,14 @@ def values_of(given: Values) -> tuple[str, ...]:
     found: list[str] = []
     for part in re.split(r",(?![^\[]*\])", given):
         found += range_of(part.strip())
-    if "" in found:
+    return tuple(dict.fromkeys(none_empty(found, given)))
+
+
+def none_empty(values: list[str], given: str) -> list[str]:
+    """Return the values, or say that there is a comma too many."""
+    if "" in values:
         raise ValueError(f"'{given}' has an empty value: remove the comma too many.")
-    return tuple(dict.fromkeys(found))
+    return values
 
 
 def range_of(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from mma.experiments.axes import (
     TOTAL,
     SettingValues,
     Values,
+    none_empty,
     row,
     rows,
     seeds_of,
@@ -163,9 +164,10 @@ def select_methods(given: Values | None, methods: Mapping[str, Method], experime
 
 def split_names(given: str, known: Iterable[str]) -> list[str]:
     """Split a text at its commas, but not inside a known name that has some."""
+    marked = given
     for name in known:
-        given = given.replace(name, name.replace(",", "\0"))
-    return [part.strip().replace("\0", ",") for part in given.split(",")]
+        marked = marked.replace(name, name.replace(",", "\0"))
+    return none_empty([part.strip().replace("\0", ",") for part in marked.split(",")], given)
 
 
 def config_of(grid: Grid, cell: GridCell) -> Config:
