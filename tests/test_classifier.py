@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from mma.algorithms import ALGORITHMS, FreeMatch, MixMatch
 from mma.classifier import MixMatchClassifier
-from mma.nets import Head, HeadNet
+from mma.nets import HeadNet
+from mma.nets.logistic import CrossValidation, choose_penalty
 from mma.query.strategy import names
 
 GUIDE = Path(__file__).parents[1] / "docs" / "classifier.md"
@@ -222,7 +223,8 @@ def test_plain_rows_start_from_a_logistic_regression_on_the_labels() -> None:
     y[:150] = truth[:150]
     rows = MixMatchClassifier(steps=1, lr=1e-9, random_state=0).fit(X, y)
     scaled = (X - X.mean(0)) / X.std(0) / np.sqrt(X.shape[1])
-    expected = LogisticRegression(C=1 / (150 * Head().penalty), max_iter=200).fit(scaled[:150], truth[:150])
+    penalty, _ = choose_penalty(CrossValidation(scaled[:150], truth[:150]))
+    expected = LogisticRegression(C=1 / (150 * penalty), max_iter=200).fit(scaled[:150], truth[:150])
     assert (rows.predict(X) == expected.predict(scaled)).mean() > 0.98
     assert isinstance(rows.net_, HeadNet)
     assert rows.net_.head.temperature != 1.0

@@ -49,7 +49,7 @@ def test_a_cross_validated_label_counts_by_the_images_nearest_to_it():
     pool = FakePool()
     train = {str(row): 0 for row in (0, 8, 16, 24, 32, 39)} | {str(row): row % 2 for row in range(42, 48)}
     head = SimpleNamespace(gate=torch.ones(2))
-    fitted = SimpleNamespace(net=head, temperature=1.0)
+    fitted = SimpleNamespace(net=head, penalty=1e-4, scale=1.0, temperature=1.0)
     training = SimpleNamespace(train=train, classes=range(CLASSES), names=["a", "b"])
     quality, _ = cross_validated(fitted, pool, training)
     plain = quality.accuracy.right / quality.accuracy.of

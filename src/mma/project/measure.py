@@ -71,7 +71,7 @@ def cross_validated(
     for number in np.unique(fold):
         test = fold == number
         weight, bias = fit_logistic(x[~test], labels[~test], len(training.classes), fitted.penalty)
-        probs[test] = softmax((x[test] @ weight.T + bias) / fitted.temperature)
+        probs[test] = softmax((x[test] @ weight.T + bias) * fitted.scale / fitted.temperature)
     groups, weights = [pool.group(image) for image in known], nearest_images(pool, x, fitted.net.gate.numpy())
     quality = judge(probs, labels, training.names, "cross-validation", groups, weights)
     return quality, judged_images(list(known), probs, labels, training.names)

@@ -60,7 +60,8 @@ class FittedHead:
     used: list[str]  # the backbones whose features it looks at
     accuracies: dict[str, float]  # of each backbone and of all, in percent: logistic regression, cross-validated
     why: str  # why these backbones
-    penalty: float  # of the logistic regression it started from
+    penalty: float  # of the logistic regression it started from, and
+    scale: float  # what its weights were multiplied by
     temperature: float
 
     def probabilities(self, views: VectorViews, index: np.ndarray) -> np.ndarray:
@@ -96,7 +97,8 @@ def fit_head(
     names = [*views.names, "all"]
     accuracies = {names[int(part) if part.isdigit() else -1]: value for part, value in found["accuracies"].items()}
     used = [names[part] for part in found["parts"]]
-    return FittedHead(net, used, accuracies, found["why"], found["penalty"], found["temperature"])
+    began = found["penalty"], found["scale"]
+    return FittedHead(net, used, accuracies, found["why"], *began, found["temperature"])
 
 
 @contextmanager
