@@ -196,7 +196,8 @@ WITHOUT_REMEDY = (
 WEAK = ("views.strong_labels=0.0",)
 NARROW = (*WEAK, "net.filters=16")
 FAMILIES: dict[str, Callable[[int], Method]] = {
-    "fast": fast(),
+    "fast": fast("optim.precision=float32"),
+    "fast in bfloat16": fast("optim.precision=bfloat16"),
     "fast without strong labels": fast(*WEAK),
     "fast with 16 filters": fast(*NARROW),
     "fast by Adam": fast(*NARROW, "optim.rule=adam", "net.mirrored=false"),

@@ -80,6 +80,7 @@ NAMED = {
     "half and half": Style("#e69f00", "o"),
     "buyer": Style("#c0172b", "D"),
     "fast": Style("#c0172b", "D"),
+    "fast in bfloat16": Style("#e69f00", "P"),
     "fast without strong labels": Style("#d6619f", "h", "--", hollow=True),
     "fast with 16 filters": Style("#7b4173", "*", "--"),
     "fast by Adam": Style("#8a8a00", "X"),
