@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
@@ -50,6 +50,16 @@ class LeftOut:
     def accuracy(self) -> float:
         """The share they get right, in percent."""
         return round(100 * float((self.logits.argmax(1) == self.labels).mean()), 2)
+
+    @cached_property
+    def temperature(self) -> float:
+        """What the logits are divided by to make the labels most likely."""
+        return find_temperature(self.logits, self.labels)
+
+    @property
+    def surprise(self) -> float:
+        """The mean negative log-likelihood of the labels, at that temperature."""
+        return round(-float(log_likelihoods(self.logits / self.temperature, self.labels).mean()), 4)
 
 
 @dataclass
@@ -100,15 +110,16 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> 
 
 
 def choose_penalty(labels: CrossValidation) -> tuple[float, dict[str, float]]:
-    """Return the penalty with which left-out labels are predicted best, of equals the weakest; and all accuracies.
+    """Return the penalty with which left-out labels surprise least, of equals the weakest; and how much with each.
 
-    Where classes overlap, a weak one learns by heart the hard images that queries ask for.
+    Where classes overlap, a weak one learns by heart the hard images that queries ask for. By accuracy it would be a choice
+    among a few labels that differ; their likelihood says more.
     """
     if len(labels) < ENOUGH:
         return PENALTIES[0], {}
-    found = {penalty: labels.left_out(slice(None), penalty).accuracy for penalty in PENALTIES}
-    best = max(PENALTIES, key=lambda penalty: (found[penalty], -penalty))
-    return best, {f"{penalty:g}": accuracy for penalty, accuracy in found.items()}
+    found = {penalty: labels.left_out(slice(None), penalty).surprise for penalty in PENALTIES}
+    best = min(PENALTIES, key=lambda penalty: (found[penalty], penalty))
+    return best, {f"{penalty:g}": surprise for penalty, surprise in found.items()}
 
 
 def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) -> Chosen:
@@ -138,8 +149,7 @@ def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
     """
     if len(labels) < ENOUGH:
         return 1.0
-    found = labels.left_out(part, penalty)
-    return round(1.0 / find_temperature(found.logits, found.labels), 4)
+    return round(1.0 / labels.left_out(part, penalty).temperature, 4)
 
 
 def everything(parts: Sequence[int], accuracies: dict[str, float], why: str) -> Chosen:
@@ -184,16 +194,20 @@ def find_temperature(logits: np.ndarray, y: np.ndarray) -> float:
 
     A golden-section search over its logarithm.
     """
-    wide, rows = logits.astype(np.float64), np.arange(len(y))
 
     def unlikely(log: float) -> float:
-        scaled = wide * np.exp(-log)
-        scaled -= scaled.max(1, keepdims=True)
-        likelihood = scaled[rows, y] - np.log(np.exp(scaled).sum(1))
-        return float(PRIOR * log * log / 2 - likelihood.sum())
+        return float(PRIOR * log * log / 2 - log_likelihoods(logits * np.exp(-log), y).sum())
 
     low, high = -WIDEST, WIDEST
     while high - low > 1e-4:
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         low, high = (low, right) if unlikely(left) <= unlikely(right) else (left, high)
     return round(float(np.exp((low + high) / 2)), 4)
+
+
+def log_likelihoods(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the logarithm of the probability that logits give to each label. (N,)"""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(1, keepdims=True)
+    found: np.ndarray = wide[np.arange(len(y)), y] - np.log(np.exp(wide).sum(1))
+    return found
