@@ -151,7 +151,7 @@ def cifar10_lab() -> Config:
         views=PixelViews(shift=4, mirror=True, small_side=16, small_share=0.75),
         net=Fast(filters=16),
         algorithm=MixMatch(weight=30.0, ramp=500),
-        optim=Optim(ema_decay=0.995, batch=32),
+        optim=Optim(ema_decay=0.995, batch=32, precision="auto"),  # no loss in bfloat16: results/precision-cifar10-lab
         growth=Growth(start=250, add=50, budget=500, first=1_500, every=250, final=1_500, ramp_again=True),
         query="diff2.aug-direct",
         log=Log(every=250, checkpoint=500, last=3),
