@@ -93,7 +93,7 @@ def test_the_parts_that_tell_the_labels_apart_are_chosen(useful, chosen):
     x, y = blobs(12, parts=parts, useful=useful)
     found = choose_parts(CrossValidation(x, y), parts, 0.001)
     assert found.parts == chosen
-    assert found.gate.sum() == sum(parts[part] for part in chosen)
+    assert len(range(sum(parts))[found.where]) == sum(parts[part] for part in chosen)
     assert set(found.accuracies) == {"0", "1", "all"}
 
 
@@ -101,7 +101,7 @@ def test_few_labels_use_all_parts_and_say_so():
     x, y = blobs(6)
     assert len(y) < FEWEST
     found = choose_parts(CrossValidation(x, y), (6, 4), 0.01)
-    assert found.gate.all()
+    assert (found.parts, found.where) == ([0, 1], slice(None))
     assert "fewer than" in found.why
 
 
@@ -115,7 +115,7 @@ def test_a_class_with_one_label_does_not_keep_the_others_from_being_compared():
 def test_one_part_leaves_nothing_to_choose():
     x, y = blobs(12, parts=(6,), useful=(True,))
     found = choose_parts(CrossValidation(x, y), (6,), 0.01)
-    assert (found.parts, found.gate.all(), list(found.accuracies)) == ([0], True, ["0"])
+    assert (found.parts, found.where, list(found.accuracies)) == ([0], slice(None), ["0"])
 
 
 def test_cross_validation_never_tests_on_what_it_trained_on():
@@ -204,6 +204,7 @@ def test_the_scale_is_that_of_the_chosen_part():
     net, labels = build(Head(), (6, 60)), CrossValidation(x, y)
     found = Head().start_from(net, torch.from_numpy(x), torch.from_numpy(y))
     assert found["parts"] == [0]
+    assert net.gate.tolist() == [1.0] * 6 + [0.0] * 60
     assert found["scale"] == choose_scale(labels, slice(0, 6), found["penalty"])
     assert found["scale"] != choose_scale(labels, slice(None), found["penalty"])
 

@@ -59,8 +59,9 @@ class Head(Net):
             if self.choose:
                 found = choose_parts(labels, module.parts, penalty)
             scale = self.scale or choose_scale(labels, found.where, penalty)
-        chosen = {"penalty": penalty, "scale": scale}
-        self.model_copy(update=chosen).start_with(module, x, y, torch.from_numpy(found.gate))
+        chosen, gate = {"penalty": penalty, "scale": scale}, torch.zeros_like(module.gate)
+        gate[found.where] = 1.0
+        self.model_copy(update=chosen).start_with(module, x, y, gate)
         said = {"parts": found.parts, "accuracies": found.accuracies, "why": found.why}
         return {**said, **chosen, "penalties": penalties}
 

@@ -33,7 +33,6 @@ class Chosen:
     """What the labels say about the features, and what that rests on."""
 
     where: slice  # the numbers to use
-    gate: np.ndarray  # (D,) 1 for the numbers to use, 0 for the others
     parts: list[int]
     accuracies: dict[str, float]  # cross-validated, in percent: of each part by its number, and of all
     why: str
@@ -137,9 +136,7 @@ def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) 
         return everything(parts, percent, "the only one")
     if best == "all":
         return everything(parts, percent, "none of them alone is better on the labels, cross-validated")
-    gate = np.zeros(sum(parts), np.float32)
-    gate[slices[best]] = 1.0
-    return Chosen(slices[best], gate, [int(best)], percent, "alone it is better on the labels, cross-validated")
+    return Chosen(slices[best], [int(best)], percent, "alone it is better on the labels, cross-validated")
 
 
 def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
@@ -154,7 +151,7 @@ def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
 
 def everything(parts: Sequence[int], accuracies: dict[str, float], why: str) -> Chosen:
     """Choose all parts."""
-    return Chosen(slice(None), np.ones(sum(parts), np.float32), list(range(len(parts))), accuracies, why)
+    return Chosen(slice(None), list(range(len(parts))), accuracies, why)
 
 
 def part_slices(parts: Sequence[int]) -> list[slice]:
