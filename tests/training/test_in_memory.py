@@ -9,6 +9,7 @@ import torch
 from mma.config import change
 from mma.data import load_data
 from mma.features import ArrayImages
+from mma.nets import Head
 from mma.presets import preset
 from mma.rng import rng
 from mma.training.in_memory import fit_head
@@ -80,6 +81,18 @@ def test_the_temperature_comes_from_heads_that_did_not_see_the_label(digits):
 def test_without_folds_or_with_few_labels_nothing_is_calibrated(digits, count, folds):
     views, labels, _ = digits
     assert fit_head(views, some(labels, count), 10, config=change(CONFIG, [f"net.folds={folds}"])).temperature == 1.0
+
+
+def test_the_heads_of_the_folds_start_as_the_head_itself(digits, monkeypatch):
+    """With the penalty and the scale that all labels have chosen."""
+    views, labels, _ = digits
+    starts, start_with = [], Head.start_with
+    monkeypatch.setattr(
+        Head, "start_with", lambda self, *args: starts.append((self.penalty, self.scale)) or start_with(self, *args)
+    )
+    head = fit_head(views, some(labels, 150), 10, config=CONFIG)
+    assert starts == [(head.penalty, head.scale)] * 4  # the head, and three folds
+    assert head.scale != 1.0
 
 
 def test_no_label_is_said(digits):
