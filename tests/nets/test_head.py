@@ -138,10 +138,10 @@ def overlapping(per_class: int, seed: int = 0):
 def test_classes_that_overlap_get_a_strong_penalty():
     """And that is right: on other images of the same kind it is better than the weak one."""
     x, y = overlapping(100)
-    penalty, surprises = choose_penalty(CrossValidation(x, y))
+    penalty, losses = choose_penalty(CrossValidation(x, y))
     assert penalty == PENALTIES[-1]
-    assert set(surprises) == {"1e-05", "0.0001", "0.001"}
-    assert surprises["0.001"] < surprises["1e-05"]
+    assert set(losses) == {"1e-05", "0.0001", "0.001"}
+    assert losses["0.001"] < losses["1e-05"]
     other, truth = overlapping(1_000, seed=1)
     weak, strong = (accuracy(fit_logistic(x, y, CLASSES, each), other, truth) for each in (PENALTIES[0], penalty))
     assert strong > weak
@@ -153,7 +153,7 @@ def accuracy(model, x, y):
 
 
 def test_of_equal_penalties_the_weakest_is_chosen(monkeypatch):
-    monkeypatch.setattr("mma.nets.logistic.LeftOut.surprise", 0.5)
+    monkeypatch.setattr("mma.nets.logistic.LeftOut.log_loss", 0.5)
     assert choose_penalty(CrossValidation(*blobs(60)))[0] == PENALTIES[0]
 
 

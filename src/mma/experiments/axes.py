@@ -37,10 +37,10 @@ def values_of(given: Values) -> tuple[str, ...]:
     found: list[str] = []
     for part in re.split(r",(?![^\[]*\])", given):
         found += range_of(part.strip())
-    return tuple(dict.fromkeys(none_empty(found, given)))
+    return tuple(dict.fromkeys(refuse_empty(found, given)))
 
 
-def none_empty(values: list[str], given: str) -> list[str]:
+def refuse_empty(values: list[str], given: str) -> list[str]:
     """Return the values, or say that there is a comma too many."""
     if "" in values:
         raise ValueError(f"'{given}' has an empty value: remove the comma too many.")

@@ -15,7 +15,7 @@ from mma.experiments.axes import (
     TOTAL,
     SettingValues,
     Values,
-    none_empty,
+    refuse_empty,
     row,
     rows,
     seeds_of,
@@ -167,7 +167,7 @@ def split_names(given: str, known: Iterable[str]) -> list[str]:
     marked = given
     for name in known:
         marked = marked.replace(name, name.replace(",", "\0"))
-    return none_empty([part.strip().replace("\0", ",") for part in marked.split(",")], given)
+    return refuse_empty([part.strip().replace("\0", ",") for part in marked.split(",")], given)
 
 
 def config_of(grid: Grid, cell: GridCell) -> Config:

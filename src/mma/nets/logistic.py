@@ -1,4 +1,4 @@
-"""Logistic regression on a few labels: where a head starts. What it uses, and how sure it may be, the labels say themselves."""
+"""Logistic regression on a few labels: where a head starts, what it uses and how sure it may be, by cross-validation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LeftOut:
         return find_temperature(self.logits, self.labels)
 
     @property
-    def surprise(self) -> float:
+    def log_loss(self) -> float:
         """The mean negative log-likelihood of the labels, at that temperature."""
         return round(-float(log_likelihoods(self.logits / self.temperature, self.labels).mean()), 4)
 
@@ -109,16 +109,16 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> 
 
 
 def choose_penalty(labels: CrossValidation) -> tuple[float, dict[str, float]]:
-    """Return the penalty with which left-out labels surprise least, of equals the weakest; and how much with each.
+    """Return the penalty that makes left-out labels most likely, of equals the weakest; and the log-loss with each.
 
-    Where classes overlap, a weak one learns by heart the hard images that queries ask for. By accuracy it would be a choice
-    among a few labels that differ; their likelihood says more.
+    Where classes overlap, a weak penalty overfits the hard images that queries ask for. Accuracy would choose by the few labels
+    that it counts differently; the log-loss looks at all of them.
     """
     if len(labels) < ENOUGH:
         return PENALTIES[0], {}
-    found = {penalty: labels.left_out(slice(None), penalty).surprise for penalty in PENALTIES}
+    found = {penalty: labels.left_out(slice(None), penalty).log_loss for penalty in PENALTIES}
     best = min(PENALTIES, key=lambda penalty: (found[penalty], penalty))
-    return best, {f"{penalty:g}": surprise for penalty, surprise in found.items()}
+    return best, {f"{penalty:g}": log_loss for penalty, log_loss in found.items()}
 
 
 def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) -> Chosen:

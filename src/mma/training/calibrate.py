@@ -23,7 +23,7 @@ def one_round(config: Config, labels: int, length: int) -> Config:
     return config.model_copy(update={"growth": growth})
 
 
-def settled(config: Config, found: dict[str, Any]) -> Config:
+def fix_start(config: Config, found: dict[str, Any]) -> Config:
     """Return the same config with what the labels have chosen for the head (see `Head.start_from`)."""
     chosen = {"penalty": found["penalty"], "scale": found["scale"]}
     return config.model_copy(update={"net": config.net.model_copy(update=chosen)})

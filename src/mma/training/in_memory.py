@@ -15,7 +15,7 @@ from torch import nn
 from mma.config import Config
 from mma.nets import HeadNet
 from mma.presets import preset
-from mma.training.calibrate import calibrate, one_round, settled
+from mma.training.calibrate import calibrate, fix_start, one_round
 from mma.training.evaluate import probabilities
 from mma.training.host import training_threads
 from mma.training.state import State, start, start_from_labels
@@ -44,8 +44,8 @@ def train_in_memory(
         found = start_from_labels(state, config, views.plain(index), labels)
         if isinstance(state.student, HeadNet):
             assert found is not None
-            exact = settled(config, found)
-            found["temperature"] = calibrate(state.student, exact, views, answers, pool, config.growth.first)
+            fixed = fix_start(config, found)
+            found["temperature"] = calibrate(state.student, fixed, views, answers, pool, config.growth.first)
         stream = Stream(config, views, pool, answers, round)
         for _ in steps(state, config, stream, round, config.growth.first):
             after(state)
@@ -60,8 +60,8 @@ class FittedHead:
     used: list[str]  # the backbones whose features it looks at
     accuracies: dict[str, float]  # of each backbone and of all, in percent: logistic regression, cross-validated
     why: str  # why these backbones
-    penalty: float  # of the logistic regression it started from, and
-    scale: float  # what its weights were multiplied by
+    penalty: float  # of the logistic regression it started from
+    scale: float  # of that regression's weights
     temperature: float
 
     def probabilities(self, views: VectorViews, index: np.ndarray) -> np.ndarray:
@@ -97,8 +97,8 @@ def fit_head(
     names = [*views.names, "all"]
     accuracies = {names[int(part) if part.isdigit() else -1]: value for part, value in found["accuracies"].items()}
     used = [names[part] for part in found["parts"]]
-    began = found["penalty"], found["scale"]
-    return FittedHead(net, used, accuracies, found["why"], *began, found["temperature"])
+    chosen = {name: found[name] for name in ("why", "penalty", "scale", "temperature")}
+    return FittedHead(net, used, accuracies, **chosen)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from mma.growth import Round
 from mma.nets import HeadNet
 from mma.run import Run
 from mma.training.ask import grow, labels_to_train
-from mma.training.calibrate import calibrate, settled
+from mma.training.calibrate import calibrate, fix_start
 from mma.training.host import Host
 from mma.training.job import Job, resume
 from mma.training.oracle import Oracle, oracle_for
@@ -70,7 +70,7 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
             row = {"round": round.index, "step": job.state.step, **({"used": used} if used else {}), **found}
             if isinstance(job.state.student, HeadNet):
                 pool, length = job.pool_at(round.index), round.end - round.begin
-                config = settled(job.config, found)
+                config = fix_start(job.config, found)
                 row["temperature"] = calibrate(job.state.student, config, job.views, answers, pool, length)
             job.run.append("starts", [row])
             if used and len(job.views.names) > 1:
