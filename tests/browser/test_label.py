@@ -114,6 +114,22 @@ def test_a_click_on_the_strip_corrects_an_answer(make_project, serve_project, op
     assert page.locator(".past").count() == 2
 
 
+@pytest.mark.parametrize("button", (".choice", ".command:nth-child(2)", ".strip button"))
+def test_news_leave_a_button_under_the_pressed_mouse_alone(make_project, serve_project, open_page, button):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    press_and_move_on(page, "1")
+    wait_until_saved(page)
+    shown = picture_name(page)
+    page.hover(button)
+    page.mouse.down()
+    other = next(image.id for image in project.images() if image.name not in (shown, *stored(project)))
+    project.answer(Answer(id=uuid4(), images=[other], kind="label", class_id=1, by="bob"))
+    page.wait_for_function("() => document.querySelector('#panel .big-number b').textContent === '2'")
+    page.mouse.up()
+    wait_for_another(page, shown)
+
+
 def test_with_many_classes_one_types_the_first_letters(make_project, serve_project, open_page):
     names = tuple(f"{first}{second}-sign" for first in "abcd" for second in "xyz")
     project = make_project(classes=names)

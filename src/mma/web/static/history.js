@@ -33,10 +33,11 @@ export class History {
       waiting = await this.outbox.answers(); // before the server is asked: later some may be neither here nor in its reply
       ({ answers } = await get(`/api/recent?by=${encodeURIComponent(by())}`));
     } while (given !== this.given);
+    const here = new Map(this.entries.map((each) => [each.id, each])); // they have names and small copies, which waiting ones have not
     this.entries = answers;
     this.more = answers.length >= STRIP;
     const known = new Set(answers.map((each) => each.id));
-    for (const answer of waiting.filter((each) => !known.has(each.id))) this.keep(answer);
+    for (const answer of waiting.filter((each) => !known.has(each.id))) this.keep({ ...here.get(answer.id), ...answer });
     this.refresh();
   }
 

@@ -23,10 +23,12 @@ export function watch(watcher) {
   return () => watchers.delete(watcher);
 }
 
+/** Take news. Watchers hear only of what differs: a button that is drawn anew under a pressed mouse loses the click. */
 export function update(change) {
+  const differs = (name) => JSON.stringify(state[name]) !== JSON.stringify(change[name]);
+  const names = new Set(Object.keys(change).filter(differs));
   Object.assign(state, change);
-  const names = new Set(Object.keys(change));
-  for (const watcher of [...watchers]) watcher(names);
+  if (names.size) for (const watcher of [...watchers]) watcher(names);
 }
 
 /** Choices of this browser. */
