@@ -156,6 +156,31 @@ def test_suspect_labels_are_kept_or_corrected_with_one_key_each(make_project, se
     assert [event.provenance for event in project.events()[-2:]] == ["review", "review"]
 
 
+def test_news_leave_the_list_of_suspect_labels_alone(make_project, serve_project, open_page, monkeypatch):
+    project = make_project()
+    files = ["photo-001.png", "photo-002.png", "photo-003.png"]
+    ids = {image.name: image.id for image in project.images()}
+    for file in files:
+        project.answer(Answer(id=uuid4(), images=[ids[file]], kind="label", class_id=0, by="ann"))
+    searches = []
+    monkeypatch.setattr("mma.web.commands.Command.run", lambda command: searches.append(command) or suspects(*files))
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "review")
+    wait_for_picture(page, files[0])
+    page.keyboard.press("k")
+    wait_for_picture(page, files[1])
+    project.answer(Answer(id=uuid4(), images=[ids["photo-009.png"]], kind="label", class_id=1, by="bob"))
+    page.wait_for_function("() => document.querySelector('.count[data-class=\"1\"]').textContent === '1'")
+    page.keyboard.press("+")
+    page.keyboard.type("bird")
+    page.keyboard.press("Enter")
+    wait_for_picture(page, files[2])
+    wait_until_saved(page)
+    assert stored(project) == {files[0]: 0, files[1]: 2, files[2]: 0, "photo-009.png": 1}
+    assert len(searches) == 1
+
+
 def test_a_cell_of_the_confusion_matrix_opens_its_images(make_project, serve_project, open_page):
     project = make_project()
     wrong = judged_project(project)

@@ -32,7 +32,7 @@ export class GridView {
   }
 
   refresh(names) {
-    if (names?.has("classes")) this.render();
+    if (names.has("classes")) this.render();
   }
 
   async fetch() {

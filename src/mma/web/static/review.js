@@ -33,12 +33,22 @@ export class ReviewView {
   }
 
   open() {
-    if (this.of !== MISTAKES && !state.classes.some((each) => each.id === this.of)) this.of = MISTAKES;
+    if (this.merged()) this.of = MISTAKES;
     this.fetch();
   }
 
+  /** React to news. The list stays as it is: somebody works through it, and the search takes a while. */
   refresh(names) {
-    if (names.has("classes")) this.open();
+    if (names.has("classes") && this.merged()) this.open();
+    else if (names.has("classes")) {
+      this.showKinds();
+      this.render();
+    } else if (names.has("counts")) this.showCounts();
+  }
+
+  /** Whether the class that is looked through is no more. */
+  merged() {
+    return this.of !== MISTAKES && !classById(this.of);
   }
 
   async fetch() {
@@ -54,7 +64,12 @@ export class ReviewView {
   showKinds() {
     const kind = (id, ...words) => h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => { this.of = id; this.fetch(); } }, ...words);
     show(this.kinds, kind(MISTAKES, "may be wrong"), state.classes.map((each) =>
-      kind(each.id, nameOf(each.name), h("span", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)))));
+      kind(each.id, nameOf(each.name), h("span", { class: "count", "data-class": each.id }))));
+    this.showCounts();
+  }
+
+  showCounts() {
+    for (const node of this.kinds.querySelectorAll(".count")) node.textContent = number(state.counts.per_class[node.dataset.class] ?? 0);
   }
 
   async labels(of) {

@@ -43,13 +43,15 @@ export class SetupView {
   }
 
   refresh(names) {
-    if (names?.has("classes") || names?.has("counts")) this.renderMade();
+    if (names.has("classes") || (names.has("counts") && !this.first)) this.renderMade();
   }
 
   async fetch() {
     const { images, offers } = await get("/api/sheet").catch(() => ({ images: this.images, offers: this.offers }));
+    const same = JSON.stringify(offers) === JSON.stringify(this.offers);
     Object.assign(this, { images, offers });
     this.renderSheet();
+    if (!same) this.renderMade();
     if (this.node.isConnected && images.length < 24 && (state.work.length || !images.length)) setTimeout(() => this.fetch(), RETRY);
   }
 
@@ -67,7 +69,6 @@ export class SetupView {
     show(this.sheet, this.images.length ? this.images.map(({ image, name }) =>
       h("img", { src: imageAddress(image, "thumb"), alt: printable(name), loading: "lazy", decoding: "async" }))
       : h("p", { class: "message" }, "The first images appear in a moment."));
-    this.renderMade();
   }
 
   renderMade() {
