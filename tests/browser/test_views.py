@@ -210,6 +210,34 @@ def test_the_model_is_exported_from_the_results(make_project, serve_project, ope
     page.wait_for_selector("text=Exported to photos.mma/export/model-001. It agrees with the model on 20 real images.")
 
 
+def test_news_leave_the_buttons_of_the_results_and_their_words_alone(
+    make_project, serve_project, open_page, monkeypatch
+):
+    project = make_project()
+    judged_project(project)
+    monkeypatch.setattr(
+        "mma.web.commands.Command.run", lambda command: {"folder": "export/model-001", "agreement": None}
+    )
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "results")
+    work = {"name": "deep training", "done": 1, "total": 9}
+    number = project.put_model(kind="deep", state="training", message="step 1 of 9", about={"work": work}).number
+    page.wait_for_selector("text=It is being trained.")
+    page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
+    page.hover("text=Export the model")
+    page.mouse.down()
+    project.put_model(number, state="training", message="step 2 of 9", about={"work": {**work, "done": 2}})
+    page.wait_for_selector(".model-state:has-text('step 2 of 9')")
+    page.mouse.up()
+    page.wait_for_selector("text=Exported to export/model-001.")
+    project.put_model(number, state="ready", message="", accuracy=0.9, about={"low": 0.8, "high": 0.95})
+    page.wait_for_selector(".model-state:has-text('ready')")
+    page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
+    assert "Exported to export/model-001." in page.text_content(".deeper")
+    assert page.locator(".deeper button:enabled").count() == 2
+
+
 def judged_project(project: Project) -> str:
     """Give a project a model that takes one cat for a dog; return that image."""
     ids = [image.id for image in project.images()[:3]]

@@ -12,30 +12,92 @@ const points = (value) => `${value >= 0 ? "+" : ""}${value.toFixed(1)}`;
 const share = (found) => (found ? `${Math.round(100 * found.value)} %` : "–");
 const range = (found) => (found ? `(${Math.round(100 * found.low)}–${Math.round(100 * found.high)})` : "");
 
+/** A button that asks the server for something and says what became of it. It is made once, so that its words outlive news. */
+class Action {
+  words = h("span", { role: "status", class: "soft" });
+
+  /** `ask(say)` returns what became of it; `again` tells whether it may be asked for at once again. */
+  constructor(title, ask, { again }) {
+    Object.assign(this, { ask, again });
+    this.button = h("button", { type: "button", class: "quiet", onclick: () => this.run() }, title);
+  }
+
+  get nodes() { return [this.button, this.words]; }
+
+  say(words, busy) {
+    this.words.textContent = words;
+    this.button.disabled = busy;
+  }
+
+  async run() {
+    this.say("", true);
+    try {
+      this.say(await this.ask((note) => this.say(note, true)), !this.again);
+    } catch (error) {
+      this.say(printable(error.message), false);
+    }
+  }
+}
+
+/** A training on the pixels themselves, when the person asks for it. */
+async function askDeeper() {
+  await post("/api/deep", { by: by() });
+  return "Asked for. It begins when the worker is free; labeling goes on.";
+}
+
+/** The model as files for others; it stays in the project's folder. */
+async function askExport(say) {
+  say("Exporting, and comparing the file with the model. Labeling goes on.");
+  const { folder, agreement } = await post("/api/export", { by: by() }, EXPORT);
+  const same = agreement ? ` It agrees with the model on ${agreement.images} real images.` : "";
+  return `Exported to ${printable(folder)}.${same}`;
+}
+
 export class ResultsView {
   title = "Results";
   node = h("section", { class: "answers-view", "aria-label": "Results" });
+  deeper = new Action("Train deeper now", askDeeper, { again: false });
+  exporter = new Action("Export the model", askExport, { again: true });
 
-  async open() {
+  open() {
+    this.follow();
+    return this.draw();
+  }
+
+  /** React to news, but not to every step of a training: what somebody reads or presses stays where it is. */
+  refresh() {
+    if (this.training !== training()) this.follow();
+    if (this.newest !== newest()) this.draw();
+  }
+
+  follow() {
+    this.training = training();
+    this.deeper.say(this.training ? "It is being trained." : "", this.training);
+  }
+
+  async draw() {
+    this.newest = newest();
     try {
-      show(this.node, h("h2", {}, "Results"), content(await get("/api/results")));
+      show(this.node, h("h2", {}, "Results"), content(await get("/api/results"), [...this.deeper.nodes, ...this.exporter.nodes]));
     } catch (error) {
       show(this.node, h("h2", {}, "Results"), h("p", { class: "soft" }, printable(error.message)));
     }
   }
 
-  refresh(names) {
-    if (names.has("seq") || names.has("model")) this.open();
-  }
-
   onKey() { return false; }
 }
 
-function content(status) {
+/** Whether a deep training runs. */
+const training = () => state.work.some((each) => each.name.startsWith("Training deeper"));
+
+/** What the results are about: the labels, and where the newest model is. */
+const newest = () => JSON.stringify([state.seq, state.model?.number, state.model?.kind, state.model?.state]);
+
+function content(status, actions) {
   const { report } = status;
   return [
     status.stop ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(status.stop.why))) : null,
-    h("div", { class: "cards" }, accuracyCard(report), nextCard(status), modelCard(status), helpingCard(report), labelsCard(status)),
+    h("div", { class: "cards" }, accuracyCard(report), nextCard(status), modelCard(status, actions), helpingCard(report), labelsCard(status)),
     report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, curveWords(report))) : null,
     classCard(status),
     report?.quality ? confusionCard(report) : null,
@@ -55,47 +117,13 @@ function nextCard({ gain, next }) {
     next.map((words) => h("p", { class: "soft" }, sentence(words))));
 }
 
-function modelCard({ report, working, seconds_per_label: pace }) {
+function modelCard({ report, working, seconds_per_label: pace }, actions) {
   const words = report ? `In use: ${report.serving.why}` : "There is no model yet.";
   return card("Model", h("p", { class: "soft" }, printable(words)),
     report ? h("p", { class: "soft" }, `Trained with ${number(report.labels)} labels; ${number(report.audit)} are kept for measuring.`) : null,
     working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
     pace ? h("p", { class: "soft" }, `You take ${pace.toFixed(1)} s per label.`) : null,
-    report ? h("p", { class: "deeper" }, deeper(), exporter()) : null);
-}
-
-/** A button that asks the server for something and says what became of it. */
-function action(title, busy, ask) {
-  const words = h("span", { role: "status", class: "soft" }, busy);
-  const button = h("button", { type: "button", class: "quiet", disabled: Boolean(busy), onclick: async () => {
-    button.disabled = true;
-    try {
-      words.textContent = await ask((note) => { words.textContent = note; });
-    } catch (error) {
-      words.textContent = printable(error.message);
-      button.disabled = false;
-    }
-  } }, title);
-  return [button, words];
-}
-
-/** A training on the pixels themselves, when the person asks for it. */
-function deeper() {
-  const busy = state.models.length > 0 && state.model?.kind === "deep" && state.model.state === "training";
-  return action("Train deeper now", busy ? "It is being trained." : "", async () => {
-    await post("/api/deep", { by: by() });
-    return "Asked for. It begins when the worker is free; labeling goes on.";
-  });
-}
-
-/** The model as files for others; it stays in the project's folder. */
-function exporter() {
-  return action("Export the model", "", async (note) => {
-    note("Exporting, and comparing the file with the model. Labeling goes on.");
-    const { folder, agreement } = await post("/api/export", { by: by() }, EXPORT);
-    const same = agreement ? ` It agrees with the model on ${agreement.images} real images.` : "";
-    return `Exported to ${printable(folder)}.${same}`;
-  });
+    report ? h("p", { class: "deeper" }, actions) : null);
 }
 
 /** What second looks at labels showed. */
