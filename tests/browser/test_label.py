@@ -114,7 +114,7 @@ def test_a_click_on_the_strip_corrects_an_answer(make_project, serve_project, op
     assert page.locator(".past").count() == 2
 
 
-@pytest.mark.parametrize("button", (".choice", ".command:nth-child(2)", ".strip button"))
+@pytest.mark.parametrize("button", [".choice", ".command:nth-child(2)", ".strip button"])
 def test_news_leave_a_button_under_the_pressed_mouse_alone(make_project, serve_project, open_page, button):
     project = make_project()
     page = open_page(serve_project(project).door)

@@ -20,8 +20,9 @@ from mma.cli.report import report
 from mma.experiments import folder as grids
 from mma.experiments.axes import read_axes
 from mma.experiments.plan import plan
-from mma.experiments.progress import PlainProgress
+from mma.experiments.progress import GridProgress, PlainProgress
 from mma.experiments.run import find_or_open, write_report
+from mma.run import Run
 
 CODE = "import typer; from mma.cli.grid import grid; typer.run(grid)"
 AXES = [
@@ -138,6 +139,17 @@ def test_plain_progress_says_every_half_minute_how_far_runs_are(finished, capsys
     shown.last_line -= 31
     shown.update(running)
     assert "MixMatch, 15 labels, seed 1: step 28 of 28" in capsys.readouterr().err
+
+
+def test_progress_counts_steps_that_are_stored_and_not_evaluated_yet(copied):
+    shown = GridProgress()
+    shown.begin(plan(grids.read(copied), copied))
+    folder = shown.plan.runs[0].task.folder
+    Run(folder).path("metrics").unlink()
+    steps = Run(folder).checkpoint_steps()
+    shown.look({folder})
+    assert shown.run_text(folder).endswith(f"step {steps[-1]} of 28")
+    assert steps[-1] > 0
 
 
 def test_a_second_grid_on_one_folder_is_refused(tmp_path, settings):

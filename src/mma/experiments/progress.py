@@ -23,7 +23,7 @@ class GridProgress:
         self.runs = {run.task.folder: run for run in plan.runs}
         self.done = {run.task.folder for run in plan.runs if run.status == "done"}
         self.failed: dict[Path, str] = {}
-        self.running: dict[Path, tuple[int, float | None]] = {}  # step and accuracy of the last evaluation
+        self.running: dict[Path, tuple[int, float | None]] = {}  # how far, and accuracy of the last evaluation
         self.steps_made = 0
 
     def end_run(self, folder: Path, why: str | None) -> None:
@@ -43,7 +43,7 @@ class GridProgress:
 
     def look(self, running: set[Path]) -> None:
         """Read how far the running runs are."""
-        self.running = {folder: last_evaluation(folder) for folder in sorted(running) if folder in self.runs}
+        self.running = {folder: how_far(folder) for folder in sorted(running) if folder in self.runs}
 
     def first_line(self) -> str:
         """Say what there is to do."""
@@ -102,6 +102,12 @@ class PlainProgress(GridProgress):
         """Print one line, however long."""
         self.last_line = time.monotonic()
         print(printable(line), file=sys.stderr, flush=True)
+
+
+def how_far(folder: Path) -> tuple[int, float | None]:
+    """Return the step that a run has reached, and its last accuracy. Long runs are stored more often than evaluated."""
+    step, accuracy = last_evaluation(folder)
+    return max([step, *Run(folder).checkpoint_steps()]), accuracy
 
 
 def last_evaluation(folder: Path) -> tuple[int, float | None]:
