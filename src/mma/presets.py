@@ -170,11 +170,20 @@ def cifar10_fast() -> Config:
         data=Data(name="cifar10"),
         views=PixelViews(shift=4, mirror=True, strong_labels=0.5),
         net=Fast(filters=24, stem="cosines", mirrored=True, bn_decay=0.98),
-        algorithm=AnchoredMixMatch(weight=30.0, ramp=4_500),
-        optim=Optim(rule="muon", lr=0.004, kernel_lr=0.03, ema_decay=0.995, batch=32, warmup=100, decay="linear"),
-        growth=Growth(start=250, add=50, budget=500, first=4_000, every=1_000, final=10_000),
+        algorithm=AnchoredMixMatch(weight=30.0, ramp=6_300),
+        optim=Optim(
+            rule="muon",
+            lr=0.004,
+            kernel_lr=0.03,
+            ema_decay=0.995,
+            batch=32,
+            warmup=100,
+            decay="linear",
+            precision="auto",
+        ),
+        growth=Growth(start=250, add=50, budget=500, first=5_600, every=1_400, final=14_000),
         query="diff2-direct",  # half the price of .aug
-        log=Log(every=2_000, checkpoint=2_000, last=1),  # the rate ends at zero, so the last evaluation is the result
+        log=Log(every=2_800, checkpoint=2_000, last=1),  # the rate ends at zero, so the last evaluation is the result
     )
 
 

@@ -159,7 +159,7 @@ def papers(steps: int) -> tuple[str, ...]:
     """
     horizon = min(1 - 1 / max(round(steps / 20), 2), 0.999)  # averages over a thousand steps would come too late
     return (
-        *("views.strong_labels=0.0", "net=wrn", "algorithm=mixmatch", "optim.rule=adam"),
+        *(*WEAK, "net=wrn", "algorithm=mixmatch", "optim.rule=adam"),
         *("optim.lr=0.002", "optim.batch=64"),
         *("optim.warmup=0", "optim.decay=constant", "query=random"),
         *(f"net.bn_decay={horizon:.4f}", f"optim.ema_decay={horizon:.4f}"),
@@ -193,10 +193,11 @@ WITHOUT_REMEDY = (
     "growth.refresh_every=0",
     "growth.shrink=0.0",
 )
-WEAK = ("views.strong_labels=0.0",)
+FLOAT32 = ("optim.precision=float32",)
+WEAK = (*FLOAT32, "views.strong_labels=0.0")
 NARROW = (*WEAK, "net.filters=16")
 FAMILIES: dict[str, Callable[[int], Method]] = {
-    "fast": fast("optim.precision=float32"),
+    "fast": fast(*FLOAT32),
     "fast in bfloat16": fast("optim.precision=bfloat16"),
     "fast without strong labels": fast(*WEAK),
     "fast with 16 filters": fast(*NARROW),
