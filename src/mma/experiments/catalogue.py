@@ -194,7 +194,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             compute(
                 {
                     "fast": (4_500, 18_000),
-                    "fast in bfloat16": (25_200,),  # as long as 18,000 steps in float32
+                    "fast in bfloat16": (25_200, 100_800),  # as long as 18,000 steps in float32, and four times as long
                     "fast without strong labels": (18_000,),
                     "fast with 16 filters": (1_200, 24_000),
                     "fast by Adam": (1_800, 15_000),
