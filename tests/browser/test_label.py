@@ -114,6 +114,25 @@ def test_a_click_on_the_strip_corrects_an_answer(make_project, serve_project, op
     assert page.locator(".past").count() == 2
 
 
+def test_an_answer_that_waits_keeps_its_name_when_older_ones_are_fetched(make_project, serve_project, open_page):
+    project = make_project(40)
+    for image in project.images()[:20]:
+        project.answer(Answer(id=uuid4(), images=[image.id], kind="label", class_id=1, by="anna"))
+    page = open_page(serve_project(project).door)
+    page.route("**/api/answers", lambda route: route.abort())
+    for left in (19, 18):
+        before = picture_name(page)
+        page.keyboard.press("u")
+        wait_for_another(page, before)
+        page.wait_for_function("n => document.querySelectorAll('.past').length === n", arg=left)
+    with page.expect_response("**/api/recent*"):
+        waiting = press_and_move_on(page, "1")
+    page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
+    page.click(".strip li:nth-child(1) button")
+    wait_for_picture(page, waiting)
+    page.unroute("**/api/answers")
+
+
 @pytest.mark.parametrize("button", [".choice", ".command:nth-child(2)", ".strip button"])
 def test_news_leave_a_button_under_the_pressed_mouse_alone(make_project, serve_project, open_page, button):
     project = make_project()
