@@ -23,7 +23,7 @@ export function watch(watcher) {
   return () => watchers.delete(watcher);
 }
 
-/** Take news. Watchers hear only of what differs: a button that is drawn anew under a pressed mouse loses the click. */
+/** Change what the page knows. Watchers hear only of what is different: a button that is drawn anew under a pressed mouse loses the click. */
 export function update(change) {
   const differs = (name) => JSON.stringify(state[name]) !== JSON.stringify(change[name]);
   const names = new Set(Object.keys(change).filter(differs));
