@@ -23,6 +23,7 @@ from mma.experiments.plan import plan
 from mma.experiments.progress import GridProgress, PlainProgress
 from mma.experiments.run import find_or_open, write_report
 from mma.run import Run
+from mma.text import duration
 
 CODE = "import typer; from mma.cli.grid import grid; typer.run(grid)"
 AXES = [
@@ -150,6 +151,20 @@ def test_progress_counts_steps_that_are_stored_and_not_evaluated_yet(copied):
     shown.look({folder})
     assert shown.run_text(folder).endswith(f"step {steps[-1]} of 28")
     assert steps[-1] > 0
+
+
+def test_the_time_left_is_counted_from_when_steps_were_stored_last(finished, tmp_path):
+    shown = GridProgress()
+    shown.begin(plan(grids.read(finished), tmp_path))  # all is to do
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    folder = shown.plan.runs[0].task.folder
+    shown.begun -= 2_800
+    shown.look({folder})  # 28 steps took 2,800 s
+    shown.begun -= 600
+    shown.counted_at -= 600  # and were stored ten minutes ago
+    shown.look({folder})
+    left = (shown.plan.steps_left - 28) * 100 - 600
+    assert shown.remaining() == f"about {duration(left)} left at 0.0 steps/s"
 
 
 def test_a_second_grid_on_one_folder_is_refused(tmp_path, settings):

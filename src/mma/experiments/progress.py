@@ -25,6 +25,7 @@ class GridProgress:
         self.failed: dict[Path, str] = {}
         self.running: dict[Path, tuple[int, float | None]] = {}  # how far, and accuracy of the last evaluation
         self.steps_made = 0
+        self.counted, self.counted_at = 0, self.begun  # steps, and when they were seen first
 
     def end_run(self, folder: Path, why: str | None) -> None:
         """Note that a run ended, and why it failed."""
@@ -44,6 +45,9 @@ class GridProgress:
     def look(self, running: set[Path]) -> None:
         """Read how far the running runs are."""
         self.running = {folder: how_far(folder) for folder in sorted(running) if folder in self.runs}
+        made = self.steps_made + sum(max(0, step - self.runs[f].begin) for f, (step, _) in self.running.items())
+        if made != self.counted:
+            self.counted, self.counted_at = made, time.monotonic()
 
     def first_line(self) -> str:
         """Say what there is to do."""
@@ -69,12 +73,12 @@ class GridProgress:
 
     def remaining(self) -> str:
         """Say how long the rest takes at the pace so far; nothing before there is a pace."""
-        under_way = sum(max(0, step - self.runs[f].begin) for f, (step, _) in self.running.items())
-        made, passed = self.steps_made + under_way, time.monotonic() - self.begun
-        if not made or passed < 5:
+        # Runs tell their steps minutes apart. What they have made since then is unknown, so the pace is that of then.
+        passed = self.counted_at - self.begun
+        if not self.counted or passed < 5:
             return ""
-        left = max(0.0, (self.plan.steps_left - made) * passed / made)
-        return f"about {duration(left)} left at {made / passed:.1f} steps/s"
+        end = self.counted_at + (self.plan.steps_left - self.counted) * passed / self.counted
+        return f"about {duration(max(0.0, end - time.monotonic()))} left at {self.counted / passed:.1f} steps/s"
 
 
 class PlainProgress(GridProgress):
