@@ -312,8 +312,10 @@ def test_a_network_without_embeddings_predicts_but_cannot_be_queried() -> None:
     classifier = quick(net=flat).fit(grey(), some_labels())
     assert set(classifier.predict(grey())) <= {3, 5}
     assert len(classifier.query(grey(), 5, "random")) == 5
-    with pytest.raises(ValueError, match="has no features\\(\\) and head"):
-        classifier.query(grey(), 5)
+    assert len(classifier.query(grey(), 5, "max.aug-direct")) == 5  # goes by probabilities alone
+    for strategy in ("diff2.aug-kmeans", "max-direct", "herding", "typiclust", "auto"):
+        with pytest.raises(ValueError, match=f"'{strategy}' looks at embeddings, .* has no features\\(\\) and head"):
+            classifier.query(grey(), 5, strategy)
 
 
 @pytest.mark.parametrize("strategy", names())
@@ -325,6 +327,33 @@ def test_every_query_names_distinct_rows_and_repeats_itself(strategy: str) -> No
     assert set(picks.tolist()) <= set(range(30))
     np.testing.assert_array_equal(picks, classifier.query(pool, 7, strategy))
     assert sorted(classifier.query(pool, 99, strategy)) == list(range(30))
+
+
+@pytest.mark.parametrize("strategy", ["herding", "typiclust", "uherding", "auto"])
+def test_a_strategy_that_covers_the_pool_leaves_out_what_labels_cover(strategy: str) -> None:
+    def cloud(*sizes: int) -> np.ndarray:
+        centres = np.repeat(9.0 * np.eye(3), sizes, axis=0)
+        return centres + np.random.default_rng(0).normal(scale=0.1, size=centres.shape)
+
+    labeled, pool = cloud(5, 5, 0), cloud(40, 30, 10)
+    y = np.repeat([3, 5, -1], [5, 5, len(pool)])
+    classifier = quick().fit(np.concatenate([labeled, pool]), y)
+    assert classifier.query(pool, 1, strategy)[0] >= 70  # in the smallest cloud, the only one without a label
+
+
+def test_auto_trusts_a_model_whose_labels_predict_each_other() -> None:
+    X, truth = load_digits(return_X_y=True)
+    y = np.where(np.arange(400) < 100, truth[:400], -1)
+    classifier = quick().fit(X[:400], y)
+    auto, unsure, cover = (classifier.query(X[400:], 10, name).tolist() for name in ("auto", "uherding", "herding"))
+    assert auto == unsure
+    assert auto != cover
+
+
+def test_a_pickle_queries_by_the_same_labels() -> None:
+    classifier = quick().fit(grey(), some_labels())
+    again = pickle.loads(pickle.dumps(classifier))
+    assert again.query(grey(30), 7, "herding").tolist() == classifier.query(grey(30), 7, "herding").tolist()
 
 
 def test_the_most_uncertain_row_comes_first() -> None:

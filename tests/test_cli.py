@@ -164,6 +164,7 @@ def test_show_prints_json_that_set_changes(trained):
             "mma train: no setting 'grwoth.add'. Did you mean 'growth.add'?",
         ),
         (("train", "run", "--set", "seed=2"), "a run keeps its settings"),
+        (("train", "run", "--data", "photos"), "run is a run, and a run keeps its settings. Go on with  mma train run"),
         (("train", "."), "is not a run"),
         (("train", "digits", "--out", "run"), "holds a run with other settings"),
         (("eval", "nowhere"), "is not a run"),
@@ -297,6 +298,26 @@ def test_training_photos_without_labels_waits_with_code_3(tmp_path):
     )
     assert done.returncode == 3, done.stderr
     assert "waiting for 10 labels. Fill in the column label of run/questions.csv" in done.stdout
+
+
+def test_train_shows_what_it_leaves_out_of_a_folder_of_photos(tmp_path, monkeypatch, capsys):
+    from PIL import Image
+
+    from mma.cli.train import with_photos
+
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    for number, name in enumerate(("cat", "dog") * 3):
+        (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9), (40 * number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    (tmp_path / "photos" / "cat" / "bad.png").write_bytes(b"x")
+    assert with_photos("photos", tmp_path / "photos", None, ["seed=1"])[1:] == ["seed=1"]
+    said = capsys.readouterr()
+    assert "left out 1 files:\n  cat/bad.png: it is not a readable JPEG" in said.err
+    assert "note: " in said.err
+    assert said.out == ""
+    monkeypatch.setenv("RANK", "1")  # of several processes the first one speaks
+    with_photos("photos", tmp_path / "photos", None, [])
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

@@ -20,11 +20,11 @@ from mma.config import Config, Data, Optim
 from mma.data.images import UNKNOWN
 from mma.growth import Growth, Passive
 from mma.nets import NETS, Head, Net, Network, Shape, without_embeddings
-from mma.query import Query
+from mma.query import Labeled, Query
 from mma.rng import rng
 from mma.settings import explain
 from mma.text import did_you_mean
-from mma.training.evaluate import candidates, probabilities
+from mma.training.evaluate import candidates, embeddings, probabilities
 from mma.training.host import Host, training_threads
 from mma.training.in_memory import on_its_own, own_randomness, train_in_memory
 from mma.training.precision import computing
@@ -135,7 +135,9 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with own_randomness(self._seed):
             self.net_ = self._train(config, views, codes)
         guesses = self._probabilities(views, len(codes)).argmax(1)
-        self.transduction_ = self.classes_[np.where(codes == UNKNOWN, guesses, codes)]
+        labeled = codes != UNKNOWN
+        self._given = X[labeled], codes[labeled]  # queries want to know what has a label
+        self.transduction_ = self.classes_[np.where(labeled, codes, guesses)]
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -155,18 +157,18 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def query(self, X_pool: Any, n: int, strategy: str = "diff2.aug-kmeans") -> np.ndarray:
         """Return the rows of `X_pool` that are most worth a label, the most wanted first: n, or all when there are fewer.
 
-        `strategy` is "random" or one of max, diff2, entropy, then ".aug" or nothing, then -direct, -kmeans or -infoD.
+        `strategy` is "random" or one of max, diff2, entropy, then ".aug" or nothing, then -direct, -kmeans or -infoD; or a
+        whole strategy such as "auto", which may also look at the labeled samples of `fit`.
         The same call on the same fitted classifier gives the same rows.
         """
         check_is_fitted(self)
         query = Query.parse(strategy)
-        if query.needs_probs and not isinstance(self.net_, Network):
-            raise ValueError(without_embeddings(self.net_, str(query)))
+        self._check_embeddings(query)
         samples = self._samples(X_pool)
         views = self._views(samples, self._shift())
         with self._threads(views), self._computing():
             found = candidates(self.net_, views, np.arange(len(samples)), query, self._seed, round=0)
-        return query.select(found, at_least("n", n, 0), rng(self._seed, "select"))
+        return query.select(found, at_least("n", n, 0), rng(self._seed, "select"), self._labeled(query))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "transduction_")
@@ -213,6 +215,21 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the class probabilities of all samples of the views. (N, classes)"""
         with self._threads(views), self._computing():
             return probabilities(self.net_, views, np.arange(count))
+
+    def _labeled(self, query: Query) -> Labeled:
+        """Return the labeled samples of `fit` as the network sees them now, if the query wants to know them."""
+        if not query.needs_labeled:
+            return Labeled()
+        samples, codes = self._given
+        views = self._views(samples, self._shift())
+        with self._threads(views), self._computing():
+            return Labeled(embeddings(self.net_, views, np.arange(len(samples))), codes)
+
+    def _check_embeddings(self, query: Query) -> None:
+        """Say what the query misses in a user's network. Without embeddings, .aug alone goes by the logits."""
+        looks = query.needs_features or query.needs_labeled or (query.needs_probs and not query.aug)
+        if looks and not isinstance(self.net_, Network):
+            raise ValueError(without_embeddings(self.net_, str(query)))
 
     def _shift(self) -> int:
         """Return how far a view may move."""

@@ -5,6 +5,8 @@ import typer
 from typer.testing import CliRunner
 
 from mma.cli.cost import cost
+from mma.cost import Prices, ask, open_table
+from mma.cost.plots import cost_figure
 
 app = typer.Typer()
 app.command()(cost)
@@ -43,6 +45,51 @@ def test_prices_and_a_place_give_advice():
     assert result.exit_code == 0
     assert "cheapest 2,000 labels, 28,377 images in total: 2,337.70 more" in result.stdout
     assert "next 5,000 more images for 500.00: +4.49 points" in result.stdout
+
+
+def test_the_figure_starts_from_the_same_place_as_the_text(tmp_path):
+    options = ["--target", 91.69, "--label-price", 1, "--image-price", 0.1, "--at", "500,40000"]
+    result = run("paper:cifar10", *options, "--plot", tmp_path / "p.svg")
+    assert "cheapest 1,000 labels, 40,000 images in total: 500.00 more" in result.stdout
+    table, prices = open_table("paper:cifar10"), Prices(1, 0.1)
+    found = ask(table, [91.69], prices=prices).targets
+    cost_figure(tmp_path / "same.svg", table, found, prices, at=(500, 40_000))
+    cost_figure(tmp_path / "other.svg", table, found, prices)
+    drawn, same, other = ((tmp_path / name).read_text() for name in ("p.svg", "same.svg", "other.svg"))
+    assert drawn == same != other
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "No mix reaches 70 % after smoothing. Give a lower target or leave out --isotonic."),
+        (["--at", "15,120"], "No mix with 15 labels or more reaches 70 % after smoothing."),
+    ],
+)
+def test_a_target_that_smoothing_puts_out_of_reach_is_said(options, message, tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("labels,total,accuracy\n10,100,50\n10,200,60\n10,400,58\n20,100,55\n20,200,70\n20,400,68\n")
+    prices = ["--target", 70, "--label-price", 1, "--image-price", 0.1, *options]
+    result = run(path, *prices, "--isotonic", "--plot", tmp_path / "p.png")
+    assert result.exit_code == 0
+    assert message in result.stdout
+    assert "No mix" not in run(path, *prices).stdout
+
+
+def test_a_target_that_only_fewer_labels_reach_is_said(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("labels,total,accuracy\n10,100,60\n10,200,70\n20,100,50\n20,200,55\n")
+    place = ["--target", 70, "--label-price", 1, "--image-price", 0.1, "--at", "15,120"]
+    result = run(path, *place, "--plot", tmp_path / "p.png")
+    assert result.exit_code == 0
+    assert "No mix with 15 labels or more reaches 70 %. Give a lower target.\n" in result.stdout
+
+
+def test_more_labels_than_measured_are_drawn_without_a_mix(tmp_path):
+    place = ["--label-price", 1, "--image-price", 0.1, "--at", "9000,60000"]
+    result = run("paper:cifar10", *place, "--plot", tmp_path / "p.svg")
+    assert result.exit_code == 0
+    assert "star: cheapest" not in (tmp_path / "p.svg").read_text()
 
 
 @pytest.mark.parametrize("source", ["paper:cifar10", "paper:cifar100", "paper:svhn-extra"])

@@ -38,6 +38,40 @@ def test_no_two_labels_are_printed_over_each_other(source):
         assert not overlaps(axes.texts, renderer)
 
 
+def stars(table, target, prices, **options):
+    """Where the stars of a drawing are, as (labels, total)."""
+    axes = _figure(1).axes[0]
+    draw_mixes(axes, table, [target], prices, **options)
+    return [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "*"]
+
+
+@pytest.mark.parametrize("at", [None, (500, 40_000), (700, 20_000), (100, 90_000)])
+def test_the_star_is_at_the_mix_that_the_answer_names(at):
+    table, prices = open_table("paper:cifar10"), Prices(1, 0.1)
+    best = ask(table, [91.69], prices=prices, at=at, draws=20).mixes[0][0]
+    assert stars(table, 91.69, prices, at=at) == [(best.labels, best.total)]
+
+
+@pytest.mark.parametrize("prices", [Prices(1, 0.1), Prices(1, 0), Prices(0, 1)])
+def test_a_line_of_equal_cost_sells_nothing_that_one_has(prices):
+    axes = _figure(1).axes[0]
+    draw_mixes(axes, open_table("paper:cifar10"), [91.69], prices, at=(700, 10_000))
+    dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert len(dotted) == 1
+    assert min(dotted[0].get_xdata()) >= 700
+    if prices.image:
+        assert min(dotted[0].get_ydata()) >= 10_000
+        assert "more" in " ".join(text.get_text() for text in axes.texts)
+
+
+def test_where_no_mix_reaches_the_target_there_is_no_star():
+    runs = [(10, 100, 50), (10, 200, 60), (10, 400, 58), (20, 100, 55), (20, 200, 70), (20, 400, 68)]
+    table, prices = table_from_runs("falling", runs), Prices(1, 0.1)
+    assert stars(table, 70, prices) == [(20, 200)]
+    assert stars(table, 70, prices, smooth=True) == []
+    assert stars(table, 60, prices, at=(30, 100)) == [], "more labels than measured"
+
+
 def test_a_png_gets_an_svg_and_a_pdf_beside_it_and_other_formats_stand_alone(tmp_path):
     table = open_table("paper:cifar100")
     answer = ask(table, draws=20)

@@ -4,12 +4,13 @@ import socket
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mma.data import BadFile, DataSet, Images, data_root, load_data, verify
-from mma.data.cache import check_writable, is_ready, open_saved, place, read_meta
+from mma.data.cache import check_writable, command, is_ready, open_saved, place, read_meta
 from mma.data.images import no_images
 from mma.data.save import save
 
@@ -218,3 +219,34 @@ def test_meta_can_be_read_alone(data, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         open_saved("folder:mine", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cifar10", "mma data get cifar10"),
+        ("hard:long-tail:cifar10", "mma data get cifar10"),
+        ("folder:mine", "mma data get folder --from DIR --name mine"),
+        ("hard:wrong-5:folder:mine", "mma data get folder --from DIR --name mine"),
+        ("folder:P-0123abcd", "mma data get folder --from DIR --name P-0123abcd"),
+        ("folder:P-0123abcd-128px", "mma data get folder --from DIR --name P-0123abcd-128px --side 128"),
+    ],
+)
+def test_the_command_of_a_data_set_that_is_not_here_is_made_from_its_name(name, expected, tmp_path):
+    assert command(name) == expected
+    with pytest.raises(
+        ValueError, match=rf"is not here yet .*Get it with  {expected}(  \(add --test DIR or other options|$)"
+    ):
+        load_data(name, tmp_path)
+
+
+def test_the_command_of_a_damaged_folder_has_the_options_it_was_made_with(data, tmp_path):
+    options = "--from /photos --name mine --side 4 --test /tests"
+    (save(replace(data, options=options), tmp_path) / "train.npy").unlink()
+    with pytest.raises(ValueError, match=f"Make the data set again:  mma data get folder {options}$"):
+        load_data("folder:mine", tmp_path)
+
+
+def test_meta_of_other_data_sets_is_what_earlier_versions_read(data, tmp_path):
+    meta = json.loads((save(data, tmp_path) / "meta.json").read_text())
+    assert "options" not in meta

@@ -142,3 +142,18 @@ def test_options_of_folders_do_not_go_with_other_data(run):
         run("get", "folder")
     with pytest.raises(ValueError, match="Did you mean 'cifar10'"):
         run("get", "cifar")
+
+
+def test_info_shows_the_command_that_makes_a_folder_again(run, photos):
+    run("get", "folder", "--from", photos, "--name", "mine", "--side", "16")
+    assert f"make it again:  mma data get folder --from {photos} --name mine --side 16\n" in run("info", "folder:mine")
+    assert json.loads(run("list", "--json"))[-1]["command"].endswith("--name mine --side 16")
+
+
+def test_info_and_get_know_hard_data_sets(run, tmp_path):
+    assert "hard:long-tail:digits: 359 images in the pool, 500 to test on" in run("info", "hard:long-tail:digits")
+    for part in (*CIFAR10.train, *CIFAR10.test):
+        (tmp_path / part.name).write_bytes(bytes(3_073))
+    output = run("get", "hard:wrong-20:cifar10", "--from", tmp_path, "--accept-hash-mismatch")
+    assert "hard:wrong-20:cifar10: 5 images in the pool" in output
+    assert f"delete {tmp_path / 'root' / 'cifar10'} and run  mma data get cifar10" in output

@@ -1,9 +1,10 @@
 import hashlib
+import shlex
 from pathlib import Path
 
 import pytest
 
-from mma.data import FolderOptions, get_folder, load_data
+from mma.data import FolderOptions, get_folder, load_data, photo_options
 from mma.data.folder import read_folder
 
 SIGNS = Path(__file__).parents[2].parent / "shared" / "data" / "signs"
@@ -123,7 +124,10 @@ def test_a_folder_without_labels_is_a_pool_to_ask_about(tmp_path, picture):
     assert "1 of 1 images in the pool have no label" in declared.notes
     empty = get_folder(tmp_path / "pool", FolderOptions(), tmp_path / "root")
     assert (empty.train.classes, empty.train.labels.tolist()) == ((), [-1])
-    assert "no class is known yet; name what people can answer with --classes" in empty.notes[0]
+    assert (
+        "no class is known yet; name what people can answer:  mma data get folder --from DIR --classes"
+        in empty.notes[0]
+    )
 
 
 def test_a_sub_directory_that_is_not_declared_is_refused_before_an_image_is_read(photo_folder, monkeypatch, picture):
@@ -192,8 +196,8 @@ def test_a_test_directory_inside_the_pool_is_refused(photo_folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (FolderOptions(side=3), "--side 3"),
-        (FolderOptions(side=513), "--side 513"),
+        (FolderOptions(side=3), "with 3 pixels on a side"),
+        (FolderOptions(side=513), "with 513 pixels on a side"),
         (FolderOptions(holdout=1.0), "--holdout 1.0"),
         (FolderOptions(holdout=-0.1), "--holdout -0.1"),
         (FolderOptions(holdout=0.1, test=Path("x")), "both given"),
@@ -207,6 +211,64 @@ def test_impossible_options_are_refused_before_any_work(photo_folder, monkeypatc
     with pytest.raises(ValueError, match=message):
         get_folder(photo_folder, options, photo_folder.parent / "root")
     assert not (photo_folder.parent / "root").exists()
+
+
+@pytest.mark.parametrize("broken", ["missing", "empty", "bad", "inside"])
+@pytest.mark.parametrize("test", [False, True])
+def test_errors_about_a_folder_name_it_and_no_option_that_another_command_has(photo_folder, tmp_path, broken, test):
+    folder = {"inside": photo_folder / "cat"}.get(broken, tmp_path / broken)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.png").write_text("no image")
+    pool, tests = (photo_folder, folder) if test else (folder, photo_folder)
+    with pytest.raises(ValueError, match=str(folder)) as caught:
+        read_folder(pool, FolderOptions(name="x", test=tests))
+    assert "--" not in str(caught.value)
+
+
+def test_a_name_that_cannot_be_one_is_refused_without_an_option(photo_folder):
+    with pytest.raises(ValueError, match=r"Choose another name\.$"):
+        read_folder(photo_folder, FolderOptions(name="n" * 101))
+
+
+def test_a_folder_with_a_long_name_gives_a_shorter_one(tmp_path, picture):
+    folder = tmp_path / ("n" * 150)
+    picture(folder / "a.png")
+    assert read_folder(folder, FolderOptions()).name == "folder:" + "n" * 100
+    for side in (None, 128):
+        data = read_folder(folder, photo_options(folder, side=side))
+        assert len(data.name) == len("folder:") + 100
+    assert data.name.endswith("-128px")
+
+
+# the command that makes it again
+
+
+def given(command):
+    """The options of a command, as the program gets them."""
+    return shlex.split(command.removeprefix("mma data get folder "))
+
+
+def test_a_data_set_knows_the_options_that_make_it_again(photo_folder, tmp_path, monkeypatch, picture):
+    (tmp_path / "truth.csv").write_text("file_name,label\ncat/0.png,big cat\ndog/1.png,dog\n")
+    monkeypatch.chdir(tmp_path)
+    options = FolderOptions(None, 8, Path("truth.csv"), None, 0.5, mirror=True, grey=True, classes=("big cat", "dog"))
+    data = read_folder(Path("photos"), options)
+    root = tmp_path.resolve()
+    assert given(data.options) == [
+        *("--from", f"{root}/photos", "--name", "photos", "--side", "8", "--labels", f"{root}/truth.csv"),
+        *("--holdout", "0.5", "--classes", "big cat,dog", "--mirror", "--grey"),
+    ]
+
+
+def test_a_data_set_of_photos_to_train_on_knows_its_side_and_test_folder(photo_folder, tmp_path, picture):
+    picture(tmp_path / "tests" / "cat" / "a.png")
+    made = get_folder(photo_folder, photo_options(photo_folder, tmp_path / "tests", 48), tmp_path / "root")
+    words = given(load_data(made.name, tmp_path / "root").options)
+    assert words == [
+        *("--from", str(photo_folder.resolve()), "--name", made.name.removeprefix("folder:")),
+        *("--side", "48", "--test", str((tmp_path / "tests").resolve())),
+    ]
 
 
 # saved

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from mma.data import BadFile, FolderOptions, photos
-from mma.data.folder import list_files, read_folder
+from mma.data.folder import describe_unlisted, list_files, read_folder
 
 
 def reasons(data):
@@ -72,10 +72,12 @@ def test_only_the_first_frame_of_an_animation_is_read(tmp_path):
     assert read_folder(tmp_path, FolderOptions(name="x", side=8)).train.pixels.max() == 0
 
 
-def test_an_image_of_one_by_eight_pixels_is_an_image(tmp_path, picture):
-    picture(tmp_path / "a.png", size=(1, 8))
+def test_an_image_of_eight_by_eight_pixels_is_used_and_a_smaller_one_is_listed(tmp_path, picture):
+    picture(tmp_path / "a.png", size=(8, 8))
+    picture(tmp_path / "b.png", size=(40, 7))
     data = read_folder(tmp_path, FolderOptions(name="x", side=4))
-    assert (data.train.shape, data.quarantine) == ((4, 4, 3), ())
+    assert (data.train.shape, data.train.names) == ((4, 4, 3), ("a.png",))
+    assert reasons(data) == {"b.png": "40 x 7 pixels are too few: 8 x 8 are needed"}
 
 
 def test_grey_images_are_noted_and_can_be_stored_with_one_channel(tmp_path):
@@ -181,3 +183,50 @@ def test_an_empty_folder_and_a_missing_folder_are_errors(tmp_path):
         read_folder(tmp_path, FolderOptions(name="x"))
     with pytest.raises(ValueError, match="there is no folder"):
         read_folder(tmp_path / "missing", FolderOptions())
+
+
+def forbid(monkeypatch, folder):
+    """Let the system refuse to list a folder, as it does to everyone but root."""
+    real = os.scandir
+
+    def scandir(path):
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+def test_a_sub_folder_that_may_not_be_read_is_listed(photo_folder, monkeypatch):
+    forbid(monkeypatch, photo_folder / "cat")
+    names, bad = list_files(photo_folder)
+    assert {name.split("/")[0] for name in names} == {"dog"}
+    assert bad == [BadFile("cat", "it may not be read")]
+
+
+def test_a_folder_that_may_not_be_read_is_an_error_with_the_way_out(photo_folder, monkeypatch):
+    forbid(monkeypatch, photo_folder)
+    with pytest.raises(
+        ValueError, match=rf"{photo_folder} cannot be listed: it may not be read\..*chmod u\+rx {photo_folder}"
+    ):
+        list_files(photo_folder)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read every folder")
+def test_the_system_refuses_to_list_a_forbidden_sub_folder(photo_folder):
+    (photo_folder / "cat").chmod(0)
+    try:
+        assert list_files(photo_folder)[1] == [BadFile("cat", "it may not be read")]
+    finally:
+        (photo_folder / "cat").chmod(0o755)
+
+
+def test_an_unlisted_folder_is_named_by_its_way_from_the_top():
+    error = PermissionError(13, "Permission denied", "photos/a/b\x1b")
+    assert describe_unlisted(Path("photos"), error) == BadFile(r"a/b\x1b", "it may not be read")
+
+
+def test_a_file_that_is_not_there_is_not_called_a_link(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        photos.check_file(tmp_path / "gone.png", tmp_path)
+    assert photos.explain_bad_file(caught.value) == "there is no such file"

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.data import SOURCES, Images, Source, catalogue, get, load_data, originals
+from mma.data import SOURCES, Images, Source, catalogue, get, load_data, originals, verify
 from mma.data.images import no_images
 
 
@@ -81,3 +81,23 @@ def test_a_folder_is_not_made_by_name(tmp_path):
 def test_no_module_of_this_room_imports_torch():
     room = Path(originals.__file__).parent
     assert not [path.name for path in room.glob("*.py") if "import torch" in path.read_text()]
+
+
+def test_a_hard_data_set_is_verified_by_its_base():
+    assert verify("hard:long-tail:digits").train.digest() == load_data("hard:long-tail:digits").train.digest()
+
+
+def test_a_hard_data_set_is_made_by_its_base(tmp_path, monkeypatch):
+    def read(directory, *, accept):
+        images = Images(np.zeros((60, 2, 2, 1), np.uint8), np.arange(60) % 2, ["a", "b"])
+        return images, no_images((2, 2, 1), ("a", "b")), True
+
+    monkeypatch.setitem(SOURCES, "mine", Source("squares", 60, 0, (2, 2, 1), 2, mirror=True, read=read))
+    data = get("hard:long-tail:mine", tmp_path, directory=tmp_path)
+    assert (data.name, data.train.class_counts()) == ("hard:long-tail:mine", {"a": 30, "b": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert verify("hard:long-tail:mine", tmp_path).name == "hard:long-tail:mine"
+    with pytest.raises(
+        ValueError, match="folder:x is made from a folder of images:  mma data get folder --from DIR --name x"
+    ):
+        get("hard:long-tail:folder:x", tmp_path)

@@ -16,6 +16,7 @@ from mma.experiments.plan import plan
 from mma.experiments.report import savings, summary, tables
 from mma.experiments.report.collect import collect, from_grid, write_csv
 from mma.run import Run
+from mma.training.host import Host
 
 SHORT = ("views.crops=0", "growth.first=4", "growth.every=4", "growth.final=4", "log.every=4")
 METHODS = "random,typiclust,herding,auto"
@@ -79,6 +80,20 @@ def test_vectors_are_made_ready_once_for_all_runs_of_a_worker(monkeypatch, tmp_p
     views = config_of(grid, grid.cells()[0]).views
     worker.vectors_once.cache_clear()
     assert worker.vectors_once(views, "digits") is worker.vectors_once(views.model_copy(), "digits")
+    worker.vectors_once.cache_clear()
+
+
+def test_a_run_begun_on_a_gpu_gets_no_vectors_in_main_memory(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path))
+    grid = from_definition("low", "lab", low_budget("digits", "hog@32", 2, 200, SHORT), seeds=1, methods="random")
+    config = config_of(grid, grid.cells()[0])
+    begun, new = (Run.create(tmp_path / name, config.model_dump(mode="json")) for name in ("begun", "new"))
+    begun.write_host({"device": "cuda", "threads": 1})
+    assert worker.shared_vectors(begun, Host(), "digits") is None
+    assert worker.shared_vectors(new, Host("cuda"), "digits") is None
+    worker.vectors_once.cache_clear()
+    shared = worker.shared_vectors(new, Host(), "digits")
+    assert shared is worker.shared_vectors(begun, Host("cpu"), "digits") is worker.vectors_once(config.views, "digits")
     worker.vectors_once.cache_clear()
 
 

@@ -12,18 +12,20 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
+from mma.cli import commands
 from mma.cost import open_table
 from mma.experiments import folder as grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines.worker import open_or_create
 from mma.experiments.make import from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.report import page, plots, style, summary, tables
+from mma.experiments.report import page, plots, savings, style, summary, tables
 from mma.experiments.report import write as report
 from mma.experiments.report.collect import collect, describe, from_grid
 from mma.experiments.report.results import Results
-from mma.experiments.report.rows import Result
+from mma.experiments.report.rows import Result, RoundEnd
 from mma.experiments.report.statistics import Difference
 from mma.run import Run
 
@@ -110,6 +112,44 @@ def test_mma_cost_reads_what_a_grid_offers(tmp_path):
     table = open_table(str(tmp_path))
     assert list(table.labels) == [500, 1000]
     assert list(table.totals) == [5000, 20_000, 50_000]
+
+
+def both_vary():
+    """Two methods with two totals, and Supervised: accuracy tells the method by its tens and the total by its ones."""
+    worth = {"random": 70, "diff2-direct": 80, "Supervised": 50}
+    rows = [
+        Result(method, budget, total, seed, "done", worth[method] + total / 1_000, 1, 9, budget)
+        for method in worth
+        for budget in (20, 40)
+        for total in ([budget] if method == "Supervised" else [1_000, 2_000])
+        for seed in (1, 2)
+    ]
+    rounds = [RoundEnd(r.method, r.budget, r.total, r.seed, r.budget, 9, r.accuracy, missed=1) for r in rows]
+    return Results(tuple(rows), tuple(rounds))
+
+
+def test_methods_are_kept_apart_where_totals_vary_too():
+    made = tables.table(both_vary())
+    cells = {name: line[0] for name, line in zip(made.rows, made.cells, strict=True)}
+    assert (cells["random, 1,000 images"].mean, cells["random, 1,000 images"].n) == (71, 2)
+    assert (cells["diff2-direct, 2,000 images"].mean, cells["diff2-direct, 2,000 images"].n) == (82, 2)
+    assert made.corner == "method and images"
+    assert set(plots.budget_curves(both_vary())) == set(plots.growing_curves(both_vary())) == set(made.rows)
+    assert set(savings.classes_missed(both_vary())) == set(made.rows)
+
+
+def test_differences_name_the_images_where_they_vary():
+    lines = summary.against(both_vary(), "random").rows
+    assert [line[0] for line in lines[:2]] == ["diff2-direct, 1,000 images", "diff2-direct, 2,000 images"]
+
+
+def test_what_mixes_methods_is_not_offered_to_mma_cost(tmp_path):
+    report.write_all(both_vary(), tmp_path, "")
+    assert not (tmp_path / report.LABELED_VS_UNLABELED).exists()
+    (tmp_path / "grid.json").touch()
+    found = CliRunner().invoke(commands(), ["cost", str(tmp_path)])
+    assert found.exit_code == 1
+    assert "several methods learn from its images: random, diff2-direct" in found.stderr
 
 
 def test_only_what_the_test_shows_is_bold():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mma.experiments.report import savings, statistics
+from mma.experiments.report import savings, statistics, summary
 from mma.experiments.report.results import Results
 from mma.experiments.report.rows import Result, RoundEnd
 
@@ -174,3 +175,25 @@ def test_areas_are_compared_seed_by_seed():
     (row,) = savings.area_differences(found, "random")
     assert row.mean == pytest.approx(10)
     assert row.low == pytest.approx(10)
+
+
+def one_method_goes_further() -> Results:
+    found = curves_of(random=[(50, 60, 80), (40, 70, 80)], auto=[(60, 80, 90), (60, 80, 90)], MixMatch=[(50, 60, 80)])
+    return Results((*found.runs, Result("MixMatch", 160, 1_000, 0, "done", 95.0, 1, 100, 160)))
+
+
+def test_a_budget_that_one_method_alone_has_hides_no_comparison():
+    found = one_method_goes_further()
+    assert [row.method for row in savings.area_differences(found, "random")] == ["auto", "MixMatch"]
+    assert [row.method for row in savings.labels_saved(found, "random", 20)] == ["auto", "MixMatch"]
+    assert summary.saved(found).heading == ["method", "of 20"]
+
+
+def test_classes_without_a_label_are_counted_up_to_each_methods_largest_budget():
+    rounds = [
+        RoundEnd("random", 40, 9, 1, labels=10, step=1, accuracy=50, missed=3),
+        RoundEnd("random", 20, 9, 1, labels=10, step=1, accuracy=50, missed=9),
+        RoundEnd("MixMatch", 160, 9, 1, labels=160, step=1, accuracy=50, missed=0),
+    ]
+    found = replace(one_method_goes_further(), rounds=tuple(rounds))
+    assert savings.classes_missed(found) == {"random": {10: 3.0}, "MixMatch": {160: 0.0}}

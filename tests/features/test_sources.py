@@ -12,6 +12,7 @@ from PIL import Image
 from mma.data import Images, load_data
 from mma.data.photos import read_photo
 from mma.features import ArrayImages, PhotoFiles, image_source
+from mma.features.sources import make_again
 from tests.features.conftest import array_images, noise, waves
 
 ROWS = np.arange(3)
@@ -85,7 +86,7 @@ def test_a_photo_that_changed_is_refused_by_its_hash(photos):
 
 def test_a_photo_that_is_gone_or_broken_is_named(photos):
     (photos.root / photos.names[0]).unlink()
-    with pytest.raises(ValueError, match="cannot be read any more"):
+    with pytest.raises(ValueError, match=r"cannot be read any more: there is no such file\. Restore it, or make"):
         photos.decode(ROWS, 24)
 
 
@@ -112,6 +113,16 @@ def test_a_saved_folder_knows_where_its_photos_are(folder_data, tmp_path):
         assert note == ""
         assert source.root == (tmp_path / folder).resolve()
         assert source.decode(np.arange(len(source)), 40).shape == (len(split), 40, 40, 3)
+
+
+def test_a_photo_that_is_gone_comes_with_the_command_of_its_data_set(folder_data, tmp_path):
+    again = make_again(folder_data)
+    where = f"--from {tmp_path / 'photos'} --name mine --test {tmp_path / 'tests'}"
+    for split in (folder_data.train, folder_data.test):
+        source, _ = image_source(split, again)
+        (source.root / source.names[0]).unlink()
+        with pytest.raises(ValueError, match=f"Restore it, or make the data set again:  mma data get folder {where}$"):
+            source.take(np.array([0])).decode(np.array([0]), 24)
 
 
 def test_where_the_photos_are_gone_the_stored_pixels_are_used_and_said_so(folder_data, tmp_path):

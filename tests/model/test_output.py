@@ -157,6 +157,18 @@ def test_a_result_inside_the_folder_is_not_one_of_its_images(pixels, folder, mon
     assert found.files == 15
 
 
+@pytest.mark.parametrize("way", ["link", "photos/sub/..", "link/sub/.."])
+def test_a_result_inside_the_folder_is_found_again_on_a_roundabout_way(pixels, folder, tmp_path, monkeypatch, way):
+    monkeypatch.setattr(output, "BLOCK", 1)
+    (tmp_path / "link").symlink_to(folder, target_is_directory=True)
+    out = tmp_path / way / "out.csv"
+    with pytest.raises(Stop):
+        predict_folder(pixels(), folder, out, progress=stop_after(5))
+    found = predict_folder(pixels(), folder, out)
+    assert (found.resumed, found.files) == (5, 15)
+    assert "out.csv.part" not in {row["file"] for row in read_csv(folder / "out.csv")}
+
+
 def test_wrong_requests_are_refused_before_anything_is_written(pixels, folder, tmp_path, monkeypatch):
     model = pixels()
     (tmp_path / "there.csv").touch()

@@ -215,6 +215,41 @@ def test_a_class_renamed_to_what_another_is_called_here_becomes_that_class(copy,
     assert not any(finding.problem for finding in doctor(here.folder))
 
 
+def test_a_merge_of_classes_that_is_the_reverse_of_ours_is_left_out(copy, label):
+    here, there = copy
+    here.merge_class(0, 1, "ann")
+    there.merge_class(1, 0, "bob")
+    label(there, here.images()[1].id, 1, by="bob")
+    assert [event.kind for event in here.merge(there).events] == ["label"]
+    assert [each.merged_into for each in here.classes()] == [1, None]
+    assert here.labels().class_ids == (1, 1)
+    assert not any(finding.problem for finding in doctor(here.folder))
+    assert here.merge(there).events == []
+
+
+def test_merges_of_classes_that_make_a_circle_through_a_third_one_are_left_out(copy):
+    here, there = copy
+    for project in copy:
+        project.add_class("owl", "ann")
+    here.merge_class(0, 1, "ann")
+    there.merge_class(1, 2, "bob")
+    there.merge_class(2, 0, "bob")
+    here.merge(there)
+    assert [each.merged_into for each in here.classes()] == [1, 2, None]
+
+
+def test_a_name_that_the_copy_set_free_can_be_given_again_there(copy, label):
+    here, there = copy
+    there.merge_class(1, 0, "bob")
+    there.rename_class(0, "dog", "bob")
+    bird = there.add_class("bird", "bob")
+    there.rename_class(bird.id, "eagle", "bob")
+    label(there, here.images()[1].id, there.add_class("bird", "bob").id, by="bob")
+    here.merge(there)
+    assert here.classes() == there.classes()
+    assert here.labels().class_ids == there.labels().class_ids
+
+
 def test_labels_of_photos_that_are_not_here_wait_for_them(copy, label, photos, picture, tmp_path):
     here, there = copy
     others = Path(shutil.copytree(photos, tmp_path / "others"))

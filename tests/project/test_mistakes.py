@@ -94,6 +94,19 @@ def test_people_who_differ_and_what_cannot_be_told_are_counted(made):
     assert [(doubt.folder, doubt.cannot_tell) for doubt in found.doubts] == [("", 1)]
 
 
+def test_people_agree_on_classes_that_were_merged_step_by_step(tmp_path):
+    project, kinds = shapes.shape_project(tmp_path, 24)
+    image = next(image for image in kinds if not project.is_audit(image))
+    answer(project, image, "bars")
+    answer(project, image, "rings", by="bob")
+    assert find_mistakes(project).disagreements == tuple(names(project, [image]))
+    ids = {klass.name: klass.id for klass in project.classes()}
+    project.merge_class(ids["bars"], ids["columns"], "ann")
+    project.merge_class(ids["columns"], ids["rings"], "ann")
+    assert find_mistakes(project).disagreements == ()
+    project.close()
+
+
 def test_a_second_answer_of_the_same_person_counts_unless_it_corrects_the_first(made):
     project, kinds, _ = made
     slopes = [image for image in kinds if kinds[image] == "slopes" and not project.is_audit(image)]

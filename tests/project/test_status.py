@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from uuid import uuid4
 
 import pytest
 from typer.testing import CliRunner
 
 from mma.cli import commands
-from mma.project import open_project
+from mma.project import Answer, open_project
 from mma.project.live import LiveWorker
 from mma.project.model_report import latest_report, model_folder
 from mma.project.report_page import page, write_page
@@ -112,6 +113,28 @@ def test_forecasts_are_kept_and_checked_later(labeled):
 
 def test_the_speed_of_a_person_leaves_pauses_out(labeled):
     assert seconds_per_label(labeled) == 2.0
+
+
+def label_grid(project, images, seconds: float) -> None:
+    given = {"kind": "label", "class_id": 0, "by": "ann", "source": "grid"}
+    project.answer(Answer(id=uuid4(), images=images, seconds=seconds, **given))
+
+
+def test_the_labels_of_a_grid_share_its_time(tmp_path):
+    project, kinds = shapes.shape_project(tmp_path, count=48)
+    images = list(kinds)
+    label_grid(project, images[:24], 20.0)
+    label_grid(project, images[24:], 20.0)
+    assert seconds_per_label(project) == pytest.approx(20 / 24)
+    assert "72 labels per minute" in page(status(project))
+    project.close()
+
+
+def test_a_grid_of_more_labels_than_are_looked_at_shares_its_time_among_all(tmp_path):
+    project, kinds = shapes.shape_project(tmp_path, count=150)
+    label_grid(project, list(kinds), 300.0)
+    assert seconds_per_label(project) == pytest.approx(2.0)
+    project.close()
 
 
 def test_the_page_is_one_file_that_loads_nothing(labeled):

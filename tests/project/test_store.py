@@ -268,6 +268,14 @@ def test_a_label_of_a_merged_class_counts_for_the_other_one(project, label):
         project.merge_class(1, 0, "ann")
 
 
+def test_a_class_in_the_middle_of_merges_cannot_be_merged_into_one_below_it(project):
+    bird = project.add_class("bird", "ann")
+    project.merge_class(0, 1, "ann")
+    project.merge_class(1, bird.id, "ann")
+    with pytest.raises(ValueError, match="merged into itself"):
+        project.merge_class(1, 0, "ann")
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [

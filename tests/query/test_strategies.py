@@ -5,7 +5,7 @@ from mma.query import Candidates, Labeled, Query
 from mma.query.coverage import RADIUS, radius_of
 from mma.query.margins import in_turns, spread_gradients
 from mma.query.trust import left_out_accuracy, tempered
-from mma.query.typical import typicality
+from mma.query.typical import typicality, typiclust
 from mma.rng import rng
 
 
@@ -28,6 +28,14 @@ def test_typiclust_takes_the_largest_groups_without_a_label_first():
     labeled = Labeled(features[groups == 0][:1])
     chosen = Query.parse("typiclust").select(Candidates(np.arange(len(groups)), features=features), 4, 0, labeled)
     assert groups[chosen].tolist() == [1, 2, 3, 4]
+
+
+def test_typiclust_counts_the_clusters_it_picks_from():
+    features, groups = blobs([60] * 8)
+    labeled = Labeled(np.concatenate([features[groups == group][:3] for group in range(4)]))
+    candidates = Candidates(np.arange(len(groups)), features=features)
+    picks = typiclust(candidates, labeled, 3, rng(0, "typiclust"))
+    assert picks.why == "typical images of 3 clusters, of which 3 had no label"
 
 
 def test_a_typical_point_lies_in_the_middle_of_its_group():

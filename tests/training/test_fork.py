@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import mma
 from mma.run import Run
 from mma.training.fork import fork
 from mma.training.host import Host
@@ -55,6 +56,40 @@ def test_a_state_that_only_a_last_evaluation_left_is_not_gone_on_from(new_run, d
     more = Run.open(tmp_path / "more")
     go(more, digits)
     same(contents(more), contents(alone))
+
+
+HEAD = (
+    *("views=features", "net=head", "views.backbone=hog@32", "views.crops=0", "data.total=300", "optim.batch=8"),
+    *("growth.start=120", "growth.add=10", "growth.budgets=[120,130,140]", "growth.first=8", "growth.every=8"),
+    *("growth.final=40", "growth.refresh_every=1", "log.every=8", "log.checkpoint=8"),
+)
+
+
+@pytest.fixture
+def head_run(tmp_path, monkeypatch):
+    """Make a run on features whose head finds a temperature before every round."""
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "cache"))
+    start = mma.preset("digits")
+    return lambda name, budget: mma.new_run(mma.change(start, [*HEAD, f"growth.budget={budget}"]), tmp_path / name)
+
+
+def test_a_temperature_for_a_longer_round_is_not_taken_from_a_shorter_one(head_run, digits, contents, tmp_path):
+    """It is found before a round, for as many steps as that round has."""
+    alone, trunk = head_run("alone", 130), head_run("trunk", 140)
+    go(alone, digits)
+    go(trunk, digits)
+    assert fork(trunk, tmp_path / "tail", 130) == 8  # where the round of 130 labels begins
+    tail = Run.open(tmp_path / "tail")
+    go(tail, digits)
+    same(contents(tail), contents(alone))
+    assert tail.read("starts") == alone.read("starts")
+
+
+def test_a_head_whose_first_round_is_longer_shares_nothing(head_run, digits, tmp_path):
+    trunk = head_run("trunk", 140)
+    go(trunk, digits)
+    with pytest.raises(ValueError, match="temperature of its head"):
+        fork(trunk, tmp_path / "tail", 120)
 
 
 def test_what_depends_on_the_whole_length_is_said_when_nothing_is_shared(new_run, digits, tmp_path):

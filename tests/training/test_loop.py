@@ -472,6 +472,33 @@ def test_another_thread_count_is_refused_unless_asked_for(new_run, digits):
 
 
 @pytest.mark.parametrize(
+    ("changed", "options"),
+    [
+        ({"threads": 2}, "--threads 2 "),
+        ({"device": "cuda:1", "gpu": "X"}, "--device cuda:1 "),
+        ({"compile": True}, "--compile "),
+        ({"device": "cuda", "threads": 4, "compile": True}, "--device cuda --threads 4 --compile "),
+        ({"torch": "9"}, ""),
+    ],
+)
+def test_the_advised_command_keeps_the_options_that_were_asked_for(new_run, changed, options):
+    run, now = new_run("o"), describe(Host("cpu", 1, False), Identity("c", "d")) | {"threads": 1}
+    check(run, now, inexact=False)
+    with pytest.raises(ValueError, match="cannot be continued exactly here") as refused:
+        check(run, now | changed, inexact=False)
+    assert str(refused.value).endswith(f"with  mma train {run.folder} {options}--inexact")
+    exact = f"Continue it where it began, with  mma train {run.folder} , or"
+    assert (exact in str(refused.value)) == bool(options)
+
+
+def test_no_command_is_advised_where_none_says_not_to_compile(new_run):
+    run, now = new_run("o"), describe(Host("cpu", 1, True), Identity("c", "d"))
+    check(run, now, inexact=False)
+    with pytest.raises(ValueError, match=r"compile was True and is False.* with inexact=True in the same call"):
+        check(run, now | {"compile": False}, inexact=False)
+
+
+@pytest.mark.parametrize(
     "damage", [lambda b: b[: len(b) // 2], lambda b: b[:-1] + bytes([b[-1] ^ 1]), lambda b: b"", lambda b: b"pickle"]
 )
 def test_a_damaged_checkpoint_stops_with_the_way_back_and_going_back_is_exact(new_run, digits, contents, damage):

@@ -138,6 +138,27 @@ def test_a_changed_photo_is_refused_by_its_hash(photos, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_photo_that_is_gone_comes_with_the_command_that_makes_its_data_set(photos, tmp_path, split):
+    (photos / getattr(mma.load_data("folder:shapes"), split).names[0]).unlink()
+    command = rf"mma data get folder --from {photos} --name shapes --holdout 0\.3"
+    with pytest.raises(
+        ValueError, match=rf"there is no such file\. Restore it, or make the data set again:  {command}$"
+    ):
+        mma.train(start(tmp_path, "run"), on=ONE)
+
+
+def test_a_run_whose_folder_was_read_anew_says_how_to_get_its_data_back(photos, tmp_path):
+    run = start(tmp_path, "run")
+    mma.train(run, on=ONE, until=5)
+    get_folder(photos, FolderOptions(name="shapes", holdout=0.5))
+    for use in (lambda: mma.train(run, on=ONE), lambda: mma.evaluate(run)):
+        with pytest.raises(
+            ValueError, match=r"its digest differs.*mma data info NAME  shows the command.*mma train PRESET"
+        ):
+            use()
+
+
 def test_a_network_for_images_is_refused_and_the_fitting_one_named():
     with pytest.raises(ValueError, match=r"net=small takes images, but views=features shows features.*one of: head"):
         mma.change(mma.preset("photos"), ["net=small"])

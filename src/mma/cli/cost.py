@@ -50,12 +50,12 @@ def cost(
 
         check_path(plot)
     prices = _prices(label_price, image_price)
-    table = _table(source)
-    answer = mma.cost.ask(table, target or [], prices=prices, at=_place(at), smooth=isotonic)
+    table, place = _table(source), _place(at)
+    answer = mma.cost.ask(table, target or [], prices=prices, at=place, smooth=isotonic)
     if plot is not None:
         from mma.cost.plots import cost_figure
 
-        cost_figure(plot, table, answer.targets, prices, smooth=isotonic)
+        cost_figure(plot, table, answer.targets, prices, at=place, smooth=isotonic)
     if as_json:
         print(json.dumps(mma.cost.as_json(answer), indent=2))
     else:
@@ -75,11 +75,19 @@ def _table(source: str) -> CostTable:
 
     found = collect(folder)
     done = [(r.budget, r.total, r.accuracy) for r in found.runs if r.status == "done" and r.accuracy is not None]
-    if not found.by_total or not done:
-        why = "none of its runs is done" if found.by_total else "all its runs have the same images"
+    if not found.weighs_images or not done:
+        several = f"several methods learn from its images: {', '.join(found.learners)}"
+        why = (
+            "none of its runs is done"
+            if not done
+            else several
+            if found.by_total
+            else "all its runs have the same images"
+        )
         raise ValueError(
             f"{printable(source)} says nothing about images against labels: {why}. A grid that does:  "
             "mma grid labeled-vs-unlabeled-cifar10, or any preset with  --axis data.total=...  and  --axis growth.budget=..."
+            " and nothing else varied but the seed"
         )
     return table_from_runs(printable(folder.name), done)
 
@@ -121,6 +129,8 @@ def _show(answer: Analysis) -> None:
         _show_target(console, found, answer)
         if answer.mixes:
             _show_mixes(console, answer.mixes[k], answer)
+            if not answer.mixes[k]:
+                console.print(f"  {_no_mix(found.target, answer)}")
     if answer.next is not None:
         _show_next(console, answer.next)
 
@@ -171,6 +181,15 @@ def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Analysis) -> N
         sure = "" if mix.cheapest is None else f", cheapest in {mix.cheapest:.0%} of draws"
         total = f"{'at most ' if mix.at_most else ''}{mix.total:,}"
         console.print(f"  {start} {mix.labels:,} labels, {total} images in total: {mix.cost:,.2f}{more}{sure}")
+
+
+def _no_mix(target: float, answer: Analysis) -> str:
+    from mma.cost.answer import SMOOTH
+
+    place = "" if answer.next is None else f" with {answer.next.labels:,} labels or more"
+    smoothed = " after smoothing" if answer.rule == SMOOTH else ""
+    way_out = "Give a lower target" + (" or leave out --isotonic." if smoothed else ".")
+    return f"No mix{place} reaches {target:g} %{smoothed}. {way_out}"
 
 
 def _show_next(console: Console, following: Next) -> None:

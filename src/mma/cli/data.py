@@ -94,7 +94,7 @@ def get_(
         raise ValueError("a folder of images needs its place:  mma data get folder --from DIR")
     else:
         data = get_folder(directory, options)
-    typer.echo("\n".join([*_summary(data), *_remarks(data)]))
+    typer.echo("\n".join([*_summary(data), *remarks(data)]))
 
 
 @app.command("info")
@@ -109,7 +109,7 @@ def info(
     if as_json:
         typer.echo(json.dumps(_details(data), indent=1))
         return
-    typer.echo("\n".join([*_summary(data), *_digests(data), *_counts(data), *_remarks(data)]))
+    typer.echo("\n".join([*_summary(data), _again(data), *_digests(data), *_counts(data), *remarks(data)]))
 
 
 def _summary(data: DataSet) -> list[str]:
@@ -119,6 +119,12 @@ def _summary(data: DataSet) -> list[str]:
         f"{len(data.train.classes)} classes, {height} x {width} x {channels}",
         f"made from {printable(data.source)}" + ("" if data.verified else " (not the official files)"),
     ]
+
+
+def _again(data: DataSet) -> str:
+    from mma.data.cache import command_in_words
+
+    return f"make it again:  {command_in_words(data.name, data.options)}"
 
 
 def _digests(data: DataSet) -> list[str]:
@@ -133,13 +139,16 @@ def _counts(data: DataSet) -> list[str]:
     return ["images per class: pool, test", *lines, f"without a label: {unlabeled:,}"]
 
 
-def _remarks(data: DataSet) -> list[str]:
-    from mma.data.cache import place
+def remarks(data: DataSet) -> list[str]:
+    """Write what a person should know about a data set that was just made: notes, and the files that were left out."""
+    from mma.data.cache import command, place
+    from mma.data.hard import base_name
 
     notes = [f"note: {printable(note)}" for note in data.notes]
     if not data.verified:
         notes.append(
-            f"to have the official files instead, delete {printable(str(place(data.name)))} and run  mma data get {data.name}"
+            f"to have the official files instead, delete {printable(str(place(base_name(data.name))))} and run  "
+            f"{command(data.name)}"
         )
     if not data.quarantine:
         return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,30 +145,46 @@ def with_photos(target: str, folder: Path | None, test: Path | None, settings: l
         if test is not None:
             raise ValueError("--test goes with --data: give the folder of photos to train on as well.")
         return settings
+    from mma.cli.data import remarks
+    from mma.cli.terminal import talk
     from mma.config import change
     from mma.data import get_folder, photo_options
     from mma.presets import preset
 
+    existing_run(target, changed=True)
     side = change(preset(target), settings).net.photo_side()
     found = get_folder(folder, photo_options(folder, test, side))
+    for line in remarks(found) if os.environ.get("RANK", "0") == "0" else []:  # of several processes the first speaks
+        talk(line)
     return [f"data.name={found.name}", *settings]
+
+
+def existing_run(target: str, *, changed: bool) -> Run | None:
+    """Open the run that `target` is, unless its settings are to be changed; None for a name that is no folder's."""
+    from mma.presets import PRESETS
+    from mma.run import Run
+
+    if target in PRESETS or not Path(target).exists():
+        return None
+    run = Run.open(Path(target))
+    if changed:
+        raise ValueError(
+            f"{target} is a run, and a run keeps its settings. Go on with  mma train {quote(target)}  alone, or start a new "
+            "run:  mma train PRESET --out NEW"
+        )
+    return run
 
 
 def open_or_create(target: str, out: Path | None, settings: list[str], labels_from: Path | None = None) -> Run:
     """Open the run that `target` is, or create a new one from the preset it names."""
     from mma.cli.terminal import talk
     from mma.config import change, config_of
-    from mma.presets import PRESETS, preset
+    from mma.presets import preset
     from mma.run import Run
     from mma.training.begin import new_run
     from mma.training.given import with_labels_of
 
-    if target not in PRESETS and Path(target).exists():
-        run = Run.open(Path(target))
-        if settings or out or labels_from:
-            raise ValueError(
-                f"{target} is a run, and a run keeps its settings. Start a new one:  mma train PRESET --set ..."
-            )
+    if run := existing_run(target, changed=bool(settings or out or labels_from)):
         return run
     source = None if labels_from is None else Run.open(labels_from)
     config = change(preset(target), settings)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mma.cost.advice import Prices, cheapest
+from mma.cost.advice import Mix, Prices, cheapest
 from mma.cost.columns import totals_needed
 from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
 from mma.cost.sources import open_table
@@ -50,14 +50,18 @@ def cost_figure(
     found: Sequence[Exchange],
     prices: Prices | None = None,
     *,
+    at: tuple[int, int] | None = None,
     smooth: bool = False,
 ) -> None:
-    """Draw two panels: the exchange rate at each target, and the mixes that reach it; with prices, lines of equal cost."""
+    """Draw two panels: the exchange rate at each target, and the mixes that reach it; with prices, lines of equal cost.
+
+    With a starting point `at` (labels, total) only what is bought on top is paid.
+    """
     check_path(path)
     figure = _figure(2)
     draw_ratios(figure.axes[0], found, prices)
     figure.axes[0].set_title("images that one more label saves", loc="left", fontsize=10.5)
-    draw_mixes(figure.axes[1], table, [each.target for each in found], prices, smooth=smooth)
+    draw_mixes(figure.axes[1], table, [each.target for each in found], prices, at=at, smooth=smooth)
     # A name from a file may hold a dollar sign, which is no formula.
     figure.suptitle(f"What is a label worth? {table.name}", x=0.01, ha="left", fontweight="bold", parse_math=False)
     _save(figure, Path(path))
@@ -138,31 +142,61 @@ def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
 
 
 def draw_mixes(
-    axes: Axes, table: CostTable, targets: Sequence[float], prices: Prices | None = None, *, smooth: bool = False
+    axes: Axes,
+    table: CostTable,
+    targets: Sequence[float],
+    prices: Prices | None = None,
+    *,
+    at: tuple[int, int] | None = None,
+    smooth: bool = False,
 ) -> None:
-    """Draw lines of equal accuracy over (labels, total); with prices lines of equal cost and a star at the cheapest mix."""
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(table.labels[0] / 1.3, table.labels[-1] * 1.5)
-    axes.set_ylim(table.totals[0] / 1.3, table.totals[-1] * 1.3)
-    _counts(axes.xaxis, table.labels.tolist())
-    _counts(axes.yaxis, table.totals.tolist())
+    """Draw lines of equal accuracy over (labels, total); with prices lines of equal cost and a star at the cheapest mix.
+
+    With a starting point `at` (labels, total) a cross marks it, and only what is bought on top is paid.
+    """
+    _frame_mixes(axes, table, at)
+    stars = 0
     for k, (target, color) in enumerate(zip(targets, _colors(len(targets)), strict=True)):
         marker = MARKERS[k % len(MARKERS)]
         _line_of_accuracy(axes, table, target, smooth=smooth, color=color, marker=marker, zorder=3)
-        if prices is not None:
-            best = cheapest(table, target, prices, smooth=smooth, draws=1)[0]
+        best = _cheapest_mix(table, target, prices, at, smooth=smooth)
+        if prices is not None and best is not None:
             axes.plot(best.labels, best.total, "*", color=color, markersize=16, markeredgecolor="black", zorder=4)
-            _line_of_cost(axes, table, prices, best.cost)
+            _line_of_cost(axes, table, prices, best.cost, at)
+            stars += 1
     for target in sorted(set(default_targets(table)) - set(targets)):  # faintly, for orientation
         _line_of_accuracy(axes, table, target, smooth=smooth, color="0.75", linewidth=1, zorder=1)
-    axes.set_xlabel("labels")
-    axes.set_ylabel("images in total")
     axes.set_title(
-        "mixes that reach a target" + (" (star: cheapest, dotted: equal cost)" if prices else ""),
+        "mixes that reach a target" + (" (star: cheapest, dotted: equal cost)" if stars else ""),
         loc="left",
         fontsize=10.5,
     )
+
+
+def _frame_mixes(axes: Axes, table: CostTable, at: tuple[int, int] | None) -> None:
+    """Set axes that hold every mix measured and the starting point, which gets a cross."""
+    labels, totals = table.labels.tolist(), table.totals.tolist()
+    if at:
+        labels, totals = [*labels, max(at[0], 1)], [*totals, max(at[1], 1)]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(min(labels) / 1.3, max(labels) * 1.5)
+    axes.set_ylim(min(totals) / 1.3, max(totals) * 1.3)
+    _counts(axes.xaxis, table.labels.tolist())
+    _counts(axes.yaxis, table.totals.tolist())
+    axes.set_xlabel("labels (cross: what you have)" if at else "labels")
+    axes.set_ylabel("images in total")
+    if at:
+        axes.plot(*at, "x", color="black", markersize=8, markeredgewidth=2, zorder=5)
+
+
+def _cheapest_mix(
+    table: CostTable, target: float, prices: Prices | None, at: tuple[int, int] | None, *, smooth: bool
+) -> Mix | None:
+    """Return the mix for the star; None without prices, or where no mix measured reaches the target."""
+    if prices is None or (at and at[0] > table.labels[-1]):
+        return None
+    return next(iter(cheapest(table, target, prices, at=at, smooth=smooth, draws=1)), None)
 
 
 def _line_of_accuracy(axes: Axes, table: CostTable, target: float, *, smooth: bool, **style: Any) -> None:
@@ -175,15 +209,18 @@ def _line_of_accuracy(axes: Axes, table: CostTable, target: float, *, smooth: bo
         _write(axes, f"{target:g} %", end, (9, -3), style["color"])
 
 
-def _line_of_cost(axes: Axes, table: CostTable, prices: Prices, cost: float) -> None:
-    """Draw the mixes that cost the same, with the sum at the left end."""
+def _line_of_cost(axes: Axes, table: CostTable, prices: Prices, cost: float, at: tuple[int, int] | None) -> None:
+    """Draw the mixes that cost the same, with the sum at the left end. What one has cannot be sold: the line ends there."""
+    have = at or (0, 0)
     if prices.image == 0:
-        axes.axvline(cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
+        axes.axvline(have[0] + cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
         return
-    labels = np.geomspace(table.labels[0] / 1.3, table.labels[-1] * 1.3, 100)
-    totals = (cost - prices.label * labels) / prices.image
-    axes.plot(labels[totals > 0], totals[totals > 0], color="0.4", linewidth=1, linestyle=":", zorder=1)
-    _write(axes, f"{cost:,.0f}", (labels[0], totals[0]), (3, 3), "0.4")
+    labels = np.geomspace(max(axes.get_xlim()[0], have[0]), table.labels[-1] * 1.3, 100)
+    totals = have[1] + (cost - prices.label * (labels - have[0])) / prices.image
+    bought = totals > have[1]
+    axes.plot(labels[bought], totals[bought], color="0.4", linewidth=1, linestyle=":", zorder=1)
+    if bought.any() and totals[0] < 0.9 * axes.get_ylim()[1]:  # higher up is the title
+        _write(axes, f"{cost:,.0f}{' more' if at else ''}", (labels[0], totals[0]), (3, 3), "0.4")
 
 
 def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], color: Any) -> None:

@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
+from mma.data.hard import base_name
 from mma.data.images import KEY_BYTES, BadFile, DataSet, Images
 from mma.text import printable
 
 FORMAT = 2
+LONGEST = 100  # characters of a name
 MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
 Number = TypeVar("Number", np.uint8, np.int64)
 
@@ -46,6 +48,7 @@ class DataSetMeta(BaseModel):
     quarantine: tuple[BadFile, ...]
     train: SplitMeta
     test: SplitMeta
+    options: str = ""  # of  mma data get folder , for a data set that it can make again
 
 
 class FileNames(BaseModel):
@@ -73,17 +76,29 @@ def place(name: str, root: Path | None = None) -> Path:
 
 def check_name(name: str) -> None:
     """Refuse a name that could not be a folder's on every system, or that would lead out of the cache."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", name):
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name) or len(name) > LONGEST:
         raise ValueError(
             f"'{printable(name)}' cannot be the name of a data set: names are made of letters, digits, dots, - and _, "
-            "do not begin with a dot or -, and have at most 100 characters. Choose another one with --name NAME."
+            f"do not begin with a dot or -, and have at most {LONGEST} characters. Choose another name."
         )
 
 
-def command(name: str) -> str:
-    """Write the command that makes a data set (again)."""
-    source, _, own = name.partition(":")
-    return f"mma data get folder --from DIR --name {own}" if own else f"mma data get {source}"
+def command(name: str, options: str = "") -> str:
+    """Write the command that makes a data set (again); `options` are those that a folder was read with, if known."""
+    source, _, own = base_name(name).partition(":")
+    if not own:
+        return f"mma data get {source}"
+    if options:
+        return f"mma data get folder {printable(options)}"
+    side = re.search(r"-[0-9a-f]{8}-([0-9]+)px$", own)  # as `mma train --data` names it
+    return f"mma data get folder --from DIR --name {own}" + (f" --side {side[1]}" if side else "")
+
+
+def command_in_words(name: str, options: str = "") -> str:
+    """Write `command`, and what to add to it where the options of a folder are not known."""
+    is_complete = bool(options) or ":" not in base_name(name)
+    more = "" if is_complete else "  (add --test DIR or other options, if it was made with them)"
+    return command(name, options) + more
 
 
 def check_writable(folder: Path) -> None:
@@ -111,44 +126,46 @@ def open_saved(name: str, root: Path | None = None) -> DataSet:
     """Open a data set without reading its pixels: they are mapped, and come in as they are used."""
     folder = place(name, root)
     meta = read_meta(name, root)
-    names = _read_names(folder, name) if meta.named else None
+    again = command_in_words(name, meta.options)
+    names = _read_names(folder, again) if meta.named else None
     train, test = (
         Images(
-            _array(folder, name, f"{split}.npy", about.shape, np.uint8),
-            np.array(_array(folder, name, f"{split}-labels.npy", about.shape[:1], np.int64)),
+            _array(folder, again, f"{split}.npy", about.shape, np.uint8),
+            np.array(_array(folder, again, f"{split}-labels.npy", about.shape[:1], np.int64)),
             meta.classes,
             None if names is None else getattr(names, split),
             about.digest,
-            _array(folder, name, f"{split}-keys.npy", (about.shape[0], KEY_BYTES), np.uint8),
+            _array(folder, again, f"{split}-keys.npy", (about.shape[0], KEY_BYTES), np.uint8),
             Path(about.root) if about.root else None,
         )
         for split, about in (("train", meta.train), ("test", meta.test))
     )
-    return DataSet(name, train, test, meta.mirror, meta.source, meta.verified, meta.notes, meta.quarantine)
+    about = meta.mirror, meta.source, meta.verified, meta.notes, meta.quarantine
+    return DataSet(name, train, test, *about, options=meta.options)
 
 
 def read_meta(name: str, root: Path | None = None) -> DataSetMeta:
     """Read meta.json, and refuse one that a newer mma wrote or that says something impossible."""
-    folder = place(name, root)
-    text = _read_text(folder / "meta.json", name)
+    folder, again = place(name, root), command_in_words(name)
+    text = _read_text(folder / "meta.json", again)
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise _damage(folder, name, "meta.json is not JSON") from error
+        raise _damage(folder, again, "meta.json is not JSON") from error
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version != FORMAT:
         raise ValueError(
             f"{printable(str(folder))} was made by another version of mma (format {version}; this one reads {FORMAT}). "
-            f"Make the data set again:  {command(name)}"
+            f"Make the data set again:  {again}"
         )
     try:
         meta = DataSetMeta.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise _damage(folder, name, f"meta.json: {where or 'its content'}: {first['msg']}") from error
+        raise _damage(folder, again, f"meta.json: {where or 'its content'}: {first['msg']}") from error
     if meta.name != name or meta.train.shape[1:] != meta.test.shape[1:]:
-        raise _damage(folder, name, "meta.json describes another data set")
+        raise _damage(folder, again, "meta.json describes another data set")
     return meta
 
 
@@ -159,7 +176,7 @@ def check_saved(data: DataSet, root: Path | None = None) -> None:
         if images.computed_digest() != about.digest or keys_digest(images) != about.keys_digest:
             raise ValueError(
                 f"the {split} images of {data.name} have changed on disk since they were saved: their digest is not "
-                f"the stored one any more. Make the data set again:  {command(data.name)}"
+                f"the stored one any more. Make the data set again:  {command_in_words(data.name, meta.options)}"
             )
 
 
@@ -168,39 +185,37 @@ def keys_digest(images: Images) -> str:
     return hashlib.sha256(np.ascontiguousarray(images.keys).data).hexdigest()
 
 
-def _array(folder: Path, name: str, file: str, shape: tuple[int, ...], dtype: type[Number]) -> NDArray[Number]:
+def _array(folder: Path, again: str, file: str, shape: tuple[int, ...], dtype: type[Number]) -> NDArray[Number]:
     """Map one array, after its length, shape and type were found to be what meta.json says."""
     path, expected = folder / file, int(np.prod(shape)) * np.dtype(dtype).itemsize
     size = path.stat().st_size if path.is_file() else -1
     if size < 0:
-        raise _damage(folder, name, f"{file} is missing")
+        raise _damage(folder, again, f"{file} is missing")
     try:
         # "c" is copy-on-write: nobody can write into the cache, and torch accepts the array without a copy
         array: NDArray[Number] = np.load(path, mmap_mode="c" if expected else None, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise _damage(folder, name, f"{file} is cut short or damaged ({size:,} bytes)") from error
+        raise _damage(folder, again, f"{file} is cut short or damaged ({size:,} bytes)") from error
     offset = getattr(array, "offset", size - expected)
     if array.shape != shape or array.dtype != np.dtype(dtype) or size != offset + expected:
-        raise _damage(folder, name, f"{file} holds {array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}")
+        raise _damage(folder, again, f"{file} holds {array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}")
     return array
 
 
-def _read_names(folder: Path, name: str) -> FileNames:
+def _read_names(folder: Path, again: str) -> FileNames:
     try:
-        return FileNames.model_validate_json(_read_text(folder / "names.json", name))
+        return FileNames.model_validate_json(_read_text(folder / "names.json", again))
     except ValidationError as error:
-        raise _damage(folder, name, "names.json is not the list of names it should be") from error
+        raise _damage(folder, again, "names.json is not the list of names it should be") from error
 
 
-def _read_text(path: Path, name: str) -> bytes:
+def _read_text(path: Path, again: str) -> bytes:
     if not path.is_file():
-        raise _damage(path.parent, name, f"{path.name} is missing")
+        raise _damage(path.parent, again, f"{path.name} is missing")
     if path.stat().st_size > MAX_JSON:
-        raise _damage(path.parent, name, f"{path.name} is larger than {MAX_JSON:,} bytes")
+        raise _damage(path.parent, again, f"{path.name} is larger than {MAX_JSON:,} bytes")
     return path.read_bytes()
 
 
-def _damage(folder: Path, name: str, what: str) -> ValueError:
-    return ValueError(
-        f"{printable(str(folder))} is damaged: {printable(what)}. Make the data set again:  {command(name)}"
-    )
+def _damage(folder: Path, again: str, what: str) -> ValueError:
+    return ValueError(f"{printable(str(folder))} is damaged: {printable(what)}. Make the data set again:  {again}")

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.data.cache import check_name
+from mma.data.cache import LONGEST, check_name
 from mma.data.images import CHUNK, UNKNOWN, BadFile, DataSet, Images, check_classes, no_images
 from mma.data.label_csv import DEFAULT, read_labels
-from mma.data.photos import decode_all
+from mma.data.photos import decode_all, explain_bad_file
 from mma.data.subsets import first_of_each_class
 from mma.rng import rng
 from mma.shares import shares
-from mma.text import printable
+from mma.text import printable, quote_path
 
 HOLDOUT = 0.2
 SIDES = range(4, 513)
@@ -40,9 +40,26 @@ class FolderOptions:
 
 def folder_name(directory: Path, options: FolderOptions) -> str:
     """Name the data set: as asked for, or after the directory."""
-    own = options.name or re.sub(r"[^A-Za-z0-9._-]+", "-", directory.resolve().name).strip("-.") or "images"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.resolve().name).strip("-.")[:LONGEST]
+    own = options.name or plain or "images"
     check_name(own)
     return f"folder:{own}"
+
+
+def write_options(directory: Path, options: FolderOptions) -> str:
+    """Write the options of  mma data get folder  that make this data set again, from any working directory."""
+    csv = None if options.labels is None else _find_csv(directory, options.labels)
+    given = {
+        "from": directory.resolve(),
+        "name": folder_name(directory, options).partition(":")[2],
+        "side": None if options.side == FolderOptions.side else options.side,
+        "labels": None if csv is None else csv.resolve(),
+        "test": None if options.test is None else options.test.resolve(),
+        "holdout": options.holdout,
+        "classes": ",".join(options.classes) or None,
+    }
+    words = [f"--{option} {quote_path(str(value))}" for option, value in given.items() if value is not None]
+    return " ".join([*words, *(["--mirror"] if options.mirror else []), *(["--grey"] if options.grey else [])])
 
 
 def read_folder(directory: Path, options: FolderOptions) -> DataSet:
@@ -59,7 +76,8 @@ def read_folder(directory: Path, options: FolderOptions) -> DataSet:
         splits = _hold_out(pool.images(classes), HOLDOUT if options.holdout is None else options.holdout)
     bad = (*pool.bad, *(test.bad if test else ()))
     notes = _notes(*splits, options)
-    return DataSet(folder_name(directory, options), *splits, options.mirror, str(directory.resolve()), True, notes, bad)
+    name, source, again = folder_name(directory, options), str(directory.resolve()), write_options(directory, options)
+    return DataSet(name, *splits, options.mirror, source, True, notes, bad, options=again)
 
 
 @dataclass(frozen=True)
@@ -91,7 +109,9 @@ class _Part:
 
 def _check(directory: Path, options: FolderOptions) -> None:
     if options.side not in SIDES:
-        raise ValueError(f"--side {options.side} is not possible. Choose a side from {SIDES[0]} to {SIDES[-1]} pixels.")
+        raise ValueError(
+            f"images cannot be stored with {options.side} pixels on a side. Choose a side from {SIDES[0]} to {SIDES[-1]}."
+        )
     if options.holdout is not None and not 0 <= options.holdout < 1:
         raise ValueError(
             f"--holdout {options.holdout} is not possible. Choose a fraction from 0 up to, not including, 1."
@@ -104,8 +124,8 @@ def _check(directory: Path, options: FolderOptions) -> None:
     test, pool = options.test.resolve(), directory.resolve()
     if test.is_relative_to(pool) or pool.is_relative_to(test):
         raise ValueError(
-            "one of the folders given with --from and --test lies in the other, so test images would be learned from. "
-            "Give two separate folders."
+            f"of the folders {printable(str(directory))} and {printable(str(options.test))} one lies in the other, so test "
+            "images would be learned from. Give two separate folders."
         )
 
 
@@ -116,7 +136,7 @@ def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _
     if csv is not None:
         names = [name for name in names if (directory / name).resolve() != csv.resolve()]
     if not names and not bad:
-        raise ValueError(f"{printable(str(directory))} holds no images. Give a folder that does with --from DIR.")
+        raise ValueError(f"{printable(str(directory))} holds no images. Put some there, or give another folder.")
     if csv is not None:
         return _LabelList(directory, names, read_labels(csv, names, options.classes), bad)
     labels = {name: _parent(name) for name in names}
@@ -140,7 +160,7 @@ def _decode(files: _LabelList, options: FolderOptions) -> _Part:
         reasons = _some([f"{printable(file.file)} ({file.reason})" for file in bad])
         raise ValueError(
             f"none of the {len(bad):,} files in {printable(str(files.directory))} can be used: {reasons}. "
-            "Give a folder of images with --from DIR."
+            "Give another folder, one with images."
         )
     names = tuple(files.names[row] for row in photos.rows)
     labels = [files.labels.get(name, "") for name in names]
@@ -150,20 +170,34 @@ def _decode(files: _LabelList, options: FolderOptions) -> _Part:
 def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
     """List the files of a directory and below, in natural order (2 before 10), and what is left out of it.
 
-    Hidden files and folders are passed by; links to folders are not followed.
+    Hidden files and folders are passed by; links to folders are not followed. A sub-folder that may not be read is left out.
     """
     if not directory.is_dir():
-        raise ValueError(f"there is no folder {printable(str(directory))}. Give a folder of images with --from DIR.")
-    names, bad = [], []
-    for folder, inner, files in os.walk(directory):
+        raise ValueError(f"there is no folder {printable(str(directory))}. Give a folder of images that is there.")
+    names: list[str] = []
+    bad: list[BadFile] = []
+    unlisted: list[OSError] = []
+    for folder, inner, files in os.walk(directory, onerror=unlisted.append):
         inside = "" if folder == str(directory) else f"{Path(folder).relative_to(directory).as_posix()}/"
         inner[:] = sorted(name for name in inner if not name.startswith("."))  # sorted: the same list on every system
-        links = [name for name in inner if (Path(folder) / name).is_symlink()]
+        links = [name for name in inner if os.path.islink(os.path.join(folder, name))]
         bad += [BadFile(printable(inside + link), "links to folders are not followed") for link in links]
         names += [inside + file for file in files if not file.startswith(".")]
+    bad += [describe_unlisted(directory, error) for error in unlisted]
     unreadable = [name for name in names if not _is_text(name)]
     bad += [BadFile(printable(name), "its name is not valid text") for name in sorted(unreadable)]
     return sorted(set(names).difference(unreadable), key=_natural), bad
+
+
+def describe_unlisted(directory: Path, error: OSError) -> BadFile:
+    """Describe a sub-folder whose files could not be listed. `directory` itself is an error: without it there is nothing."""
+    folder, reason = Path(error.filename or directory), explain_bad_file(error)
+    if folder == directory:
+        raise ValueError(
+            f"the folder {printable(str(directory))} cannot be listed: {reason}. Make it readable, for example with  "
+            f"chmod u+rx {quote_path(directory)}  and run the same command again."
+        ) from error
+    return BadFile(printable(folder.relative_to(directory).as_posix()), reason)
 
 
 def _is_text(name: str) -> bool:
@@ -215,7 +249,9 @@ def _notes(train: Images, test: Images, options: FolderOptions) -> tuple[str, ..
     notes = []
     unlabeled = int(np.count_nonzero(train.labels == UNKNOWN))
     if not train.classes:
-        notes.append("no class is known yet; name what people can answer with --classes, for example --classes cat,dog")
+        notes.append(
+            "no class is known yet; name what people can answer:  mma data get folder --from DIR --classes cat,dog"
+        )
     elif unlabeled:
         notes.append(f"{unlabeled:,} of {len(train):,} images in the pool have no label")
     pool, tests = train.class_counts(), test.class_counts()
@@ -227,7 +263,7 @@ def _notes(train: Images, test: Images, options: FolderOptions) -> tuple[str, ..
         names = [printable((train.names or ())[row]) for row in constant]
         notes.append(f"{len(constant):,} images are of one single colour: {_some(names)}")
     if not options.grey and not coloured:
-        notes.append("all images are grey; --grey stores and trains them with one channel instead of three")
+        notes.append("all images are grey;  mma data get folder --grey  stores them with one channel instead of three")
     return tuple(notes)
 
 

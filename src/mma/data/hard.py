@@ -103,6 +103,11 @@ def parse_hard(name: str) -> tuple[str, str]:
     return kind, base
 
 
+def base_name(name: str) -> str:
+    """Return NAME of `hard:KIND:NAME`, and any other name as it is."""
+    return parse_hard(name)[1] if is_hard(name) else name
+
+
 def make_hard(data: DataSet, kind: str) -> DataSet:
     """Return the data set with a hard pool. Who is asked about an image of no class cannot tell."""
     train = HARD[kind](data.train, rng(0, "hard", kind, data.name))

@@ -141,6 +141,7 @@ class DataSet:
     notes: tuple[str, ...] = ()
     quarantine: tuple[BadFile, ...] = ()
     strangers: bool = False  # a pool image without a label is of no class: who is asked about it cannot tell
+    options: str = ""  # of  mma data get folder , for a data set that it can make again
 
 
 def no_images(shape: tuple[int, int, int], classes: tuple[str, ...]) -> Images:

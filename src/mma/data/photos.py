@@ -67,6 +67,8 @@ def decode_all(root: Path, names: Sequence[str], side: int, *, grey: bool) -> Ph
 def read_photo(root: Path, name: str, side: int, *, grey: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Read one image as (side, side, 1 or 3) uint8, and the sha256 of its file. `root` must be resolved."""
     with open_photo(root, name) as (image, key):
+        if min(image.size) < SMALLEST:
+            raise ValueError(f"{image.width} x {image.height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
         return squash_photo(image, (side, side), grey=grey), key
 
 
@@ -150,7 +152,13 @@ def check_file(path: Path, root: Path) -> None:
 
 def check_inside(path: Path | str, root: Path | str) -> None:
     """Refuse a file or folder whose path leads out of `root`, which must be resolved."""
-    if not os.path.join(os.path.realpath(path, strict=True), "").startswith(os.path.join(root, "")):
+    try:
+        target = os.path.realpath(path, strict=True)
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            raise
+        raise ValueError("it is a link that leads nowhere") from None
+    if not os.path.join(target, "").startswith(os.path.join(root, "")):
         raise ValueError("it is a link that leads out of the folder")
 
 
@@ -196,7 +204,7 @@ def explain_bad_file(error: Exception) -> str:
     if isinstance(error, (Image.DecompressionBombWarning, Image.DecompressionBombError)):
         return f"it has more than {MAX_PIXELS:,} pixels"
     if isinstance(error, FileNotFoundError):
-        return "it is a link that leads nowhere"
+        return "there is no such file"
     if isinstance(error, PermissionError):
         return "it may not be read"
     if "truncated" in str(error).lower():  # Pillow has several ways to say so

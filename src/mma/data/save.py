@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.data.cache import FORMAT, DataSetMeta, SplitMeta, command, keys_digest, place
+from mma.data.cache import FORMAT, DataSetMeta, SplitMeta, keys_digest, place
 from mma.data.images import DataSet, Images
 from mma.files import open_synced, sync_folder
 from mma.text import printable
@@ -36,7 +36,7 @@ def save(data: DataSet, root: Path | None = None) -> Path:
     except OSError as error:
         raise ValueError(
             f"{printable(str(target))} could not be written: {error.strerror or error}. Make room or make the folder "
-            f"writable, or set MMA_DATA to another folder; then run  {command(data.name)}  again."
+            "writable, or set MMA_DATA to another folder; then run the same command again."
         ) from error
     return target
 
@@ -72,6 +72,7 @@ def _meta(data: DataSet) -> DataSetMeta:
         quarantine=data.quarantine,
         train=_split_meta(data.train),
         test=_split_meta(data.test),
+        options=data.options,
     )
 
 

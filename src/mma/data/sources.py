@@ -9,9 +9,11 @@ from typing import Protocol
 
 from mma.data import cifar, digits, fashion, svhn
 from mma.data.cache import (
+    LONGEST,
     check_saved,
     check_writable,
     command,
+    command_in_words,
     data_root,
     is_ready,
     open_saved,
@@ -64,12 +66,16 @@ def load_data(name: str, root: Path | None = None) -> DataSet:
     if name == DIGITS:
         return _digits()
     if not is_ready(name, root):
-        raise ValueError(f"the data set {name} is not here yet ({place(name, root)}). Get it with  {command(name)}")
+        where = printable(str(place(name, root)))
+        raise ValueError(f"the data set {name} is not here yet ({where}). Get it with  {command_in_words(name)}")
     return open_saved(name, root)
 
 
 def verify(name: str, root: Path | None = None) -> DataSet:
     """Open a data set as `load_data` does, after every byte of it was read and compared with its digest."""
+    if is_hard(name):
+        kind, base = parse_hard(name)
+        return make_hard(verify(base, root), kind)
     data = load_data(name, root)
     if name != DIGITS:
         check_saved(data, root)
@@ -84,12 +90,13 @@ def get(
     What is ready is not made again, unless a directory is given.
     """
     check_known(name)
+    if is_hard(name):
+        kind, base = parse_hard(name)
+        return make_hard(get(base, root, directory=directory, accept_hash_mismatch=accept_hash_mismatch), kind)
     if name == DIGITS:
         return _digits()
     if name not in SOURCES:
-        raise ValueError(
-            f"{printable(name)} is made from a folder of images:  mma data get folder --from DIR --name NAME"
-        )
+        raise ValueError(f"{printable(name)} is made from a folder of images:  {printable(command(name))}")
     if directory is None and (ready := _open_if_ready(name, root)):
         return ready
     source = SOURCES[name]
@@ -129,9 +136,9 @@ def photo_options(directory: Path, test: Path | None = None, side: int | None = 
     """
     where = hashlib.sha256(f"{directory.resolve()}\n{test.resolve() if test else ''}".encode()).hexdigest()[:8]
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in directory.resolve().name).strip("-") or "photos"
-    if side is None:
-        return FolderOptions(name=f"{plain}-{where}", test=test)
-    return FolderOptions(name=f"{plain}-{where}-{side}px", test=test, side=side)
+    end = f"-{where}" if side is None else f"-{where}-{side}px"
+    name = plain[: LONGEST - len(end)] + end
+    return FolderOptions(name=name, test=test) if side is None else FolderOptions(name=name, test=test, side=side)
 
 
 def names(root: Path | None = None) -> list[str]:
@@ -180,7 +187,7 @@ def _describe_saved(name: str, root: Path | None) -> DataSetInfo:
     pool, *shape = meta.train.shape
     height, width, channels = shape
     numbers = pool, meta.test.shape[0], len(meta.classes), (height, width, channels)
-    return DataSetInfo(name, about, *numbers, True, command(name))
+    return DataSetInfo(name, about, *numbers, True, command(name, meta.options))
 
 
 def check_known(name: str) -> None:

@@ -102,6 +102,6 @@ def write_report(folder: Path) -> Results:
     """Write the report of a grid into its folder, and return the results."""
     found = from_grid(folder)
     found.write(folder / "report", f"mma report {folder}")
-    if found.by_total:
+    if found.weighs_images:
         write_atomically(folder / LABELED_VS_UNLABELED, for_cost(found))
     return found

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from mma.data import Images
+from mma.data import DataSet, Images
+from mma.data.cache import command_in_words
 from mma.data.photos import SMALLEST, explain_bad_file, read_unscaled_photo
-from mma.text import printable, quote_path
+from mma.text import printable
 
 Rows = NDArray[np.int64]
 DECODED = 128  # pixels per side that a large JPEG is decoded with at least, also for a backbone that sees fewer
@@ -76,8 +77,8 @@ class PhotoFiles:
 
     def __init__(self, root: Path, names: Sequence[str], keys: NDArray[np.uint8], again: str | None = None) -> None:
         self.root, self.names, self.keys = root, tuple(names), keys
-        # What to type after the folder was put right.
-        self.again = again or f"make the data set again:  mma data get folder --from {quote_path(root)}"
+        # What to do after the folder was put right.
+        self.again = again or "make the data set again:  mma data info NAME  shows the command."
 
     def __len__(self) -> int:
         return len(self.names)
@@ -135,16 +136,22 @@ def squash(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(x.permute(0, 2, 3, 1).numpy())
 
 
-def image_source(images: Images) -> tuple[ImageSource, str]:
+def make_again(data: DataSet) -> str:
+    """Say how to make a data set again after its photos changed."""
+    return f"make the data set again:  {command_in_words(data.name, data.options)}"
+
+
+def image_source(images: Images, again: str | None = None) -> tuple[ImageSource, str]:
     """Return the best source of a data set's images, and a note where it is not the original photos.
 
-    Photos are decoded at the backbone's size. Where their folder is gone, the small stored images are scaled up.
+    Photos are decoded at the backbone's size. Where their folder is gone, the small stored images are scaled up. `again` tells
+    what to do about a photo that changed; see `make_again`.
     """
     stored = ArrayImages(images.pixels, images.keys)
     if images.root is None or images.names is None:
         return stored, ""
     if images.root.is_dir():
-        return PhotoFiles(images.root.resolve(), images.names, images.keys), ""
+        return PhotoFiles(images.root.resolve(), images.names, images.keys, again), ""
     height, width, _ = images.shape
     return stored, (
         f"the photos are not in {printable(str(images.root))} any more, so features are computed from the stored images of "

@@ -205,8 +205,8 @@ def list_images(images: Path, out: Path) -> tuple[Path, list[str], list[BadFile]
     if images.is_file():
         return images.resolve().parent, [images.resolve().name], []
     names, bad = list_files(images)
-    root = images.resolve()
-    ours = {out, out.with_name(f"{out.name}.part")}
+    root, home = images.resolve(), out.parent.resolve()
+    ours = {home / out.name, home / f"{out.name}.part"}
     names = [name for name in names if root / name not in ours]
     if not names and not bad:
         raise ValueError(f"{printable(str(images))} holds no files. Give a folder of images, or one image.")

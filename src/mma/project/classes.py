@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -46,12 +46,18 @@ def _apply_change(klass: Klass, event: Event) -> Klass:
 def merge_roots(classes: Iterable[Klass]) -> dict[int, int]:
     """Map each class id to the class its labels count for."""
     into = {each.id: each.merged_into for each in classes}
+    return {number: _merge_path(into, number)[-1] for number in into}
 
-    def root(number: int) -> int:
-        above = into[number]
-        return number if above is None else root(above)
 
-    return {number: root(number) for number in into}
+def closes_circle(classes: Iterable[Klass], class_id: int, into: int) -> bool:
+    """Say whether merging a class into another would merge it into itself, directly or through other classes."""
+    return class_id in _merge_path({each.id: each.merged_into for each in classes}, into)
+
+
+def _merge_path(into: Mapping[int, int | None], class_id: int) -> list[int]:
+    """Return a class, the one it is merged into, and so on up to the class that its labels count for."""
+    above = into[class_id]
+    return [class_id] if above is None else [class_id, *_merge_path(into, above)]
 
 
 def resolve(connection: Connection, class_id: int) -> int:
@@ -102,7 +108,7 @@ def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
     if into is None:
         return
     find_class(classes, into)
-    if merge_roots(classes)[into] == class_id:
+    if closes_circle(classes, class_id, into):
         raise ValueError("a class cannot be merged into itself.")
 
 

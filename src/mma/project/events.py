@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 from uuid import UUID, uuid5
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from mma.project import schema as db
 from mma.project.classes import apply_class_event, read_classes, resolve, store_classes
@@ -63,6 +63,16 @@ def events_of_batch(connection: Connection, batch: str) -> list[Event]:
     """Return the events of one action."""
     c = db.events.c
     return [Event(*row) for row in connection.execute(select(*COLUMNS).where(c.batch == batch).order_by(c.seq))]
+
+
+def count_labels(connection: Connection, batches: Collection[str]) -> dict[str, int]:
+    """Return how many labels each of these actions gave: one, or those of a grid."""
+    c = db.events.c
+    found: dict[str, int] = {}
+    for part in chunks(sorted(batches)):
+        query = select(c.batch, func.count().label("many")).where(c.batch.in_(part), c.kind == "label")
+        found.update({row.batch: row.many for row in connection.execute(query.group_by(c.batch))})
+    return found
 
 
 def events_after(connection: Connection, seq: int, limit: int | None = None) -> list[Event]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from mma.project import schema as db
-from mma.project.classes import merge_roots, read_classes
+from mma.project.classes import apply_class_event, closes_circle, merge_roots, read_classes
 from mma.project.derive import chunks
 from mma.project.events import Draft, record
 from mma.project.layout import ProjectSettings
-from mma.project.records import Event
+from mma.project.records import CLASS_KINDS, Event, Klass
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
     new = [event for event in events if event.id not in known]
     numbers, added = _class_numbers(connection, events)
     before = _answers(connection, [event.image for event in new if event.image])
-    names = {each.name.casefold(): each.id for each in read_classes(connection) if each.merged_into is None}
-    drafts = [_draft(event, numbers, names) for event in new if event.kind != "class_add" or event.id in added]
+    wanted = [event for event in new if event.kind != "class_add" or event.id in added]
+    drafts = _drafts(wanted, numbers, read_classes(connection))
     stored = record(connection, drafts, overlap) if drafts else []
     return MergeReport(stored, _conflicts(connection, before))
 
@@ -59,7 +59,7 @@ def _class_numbers(connection: Connection, events: Sequence[Event]) -> tuple[dic
     c = db.events.c
     made = {row.id: row.class_id for row in connection.execute(select(c.id, c.class_id).where(c.kind == "class_add"))}
     classes = read_classes(connection)
-    here = {each.name.casefold(): each.id for each in classes if each.merged_into is None}
+    here = _names_in_use(classes)
     free = max((each.id for each in classes), default=-1) + 1
     numbers: dict[int, int] = {}
     added: set[str] = set()
@@ -73,16 +73,34 @@ def _class_numbers(connection: Connection, events: Sequence[Event]) -> tuple[dic
     return numbers, added
 
 
-def _draft(event: Event, numbers: dict[int, int], names: dict[str, int]) -> Draft:
-    """Return an event of the other project as one of ours; `names` are the classes in use, and follow what comes in."""
+def _names_in_use(classes: Sequence[Klass]) -> dict[str, int]:
+    return {each.name.casefold(): each.id for each in classes if each.merged_into is None}
+
+
+def _drafts(events: Sequence[Event], numbers: dict[int, int], classes: list[Klass]) -> list[Draft]:
+    """Return events of the other project as ours. A merge is left out if its class would be merged into itself."""
+    drafts = []
+    for event in events:
+        values = _draft(event, numbers, classes)
+        into = values["value"] if values["kind"] == "class_merge" else None
+        if into is not None and closes_circle(classes, values["class_id"], int(into)):
+            continue
+        if event.kind in CLASS_KINDS:  # the next change is compared with the classes as they are by then
+            classes = apply_class_event(classes, Event(seq=0, **values))
+        drafts.append(values)
+    return drafts
+
+
+def _draft(event: Event, numbers: dict[int, int], classes: Sequence[Klass]) -> Draft:
+    """Return an event of the other project as one of ours."""
     values = event._asdict()
     del values["seq"]
     if event.class_id is not None:
         values["class_id"] = numbers.get(event.class_id, event.class_id)
     if event.kind == "class_merge" and event.value is not None:
         values["value"] = str(numbers.get(int(event.value), int(event.value)))
-    if event.kind in ("class_add", "class_rename"):
-        other = names.setdefault((event.value or "").casefold(), values["class_id"])
+    if event.kind == "class_rename":
+        other = _names_in_use(classes).get((event.value or "").casefold(), values["class_id"])
         if other != values["class_id"]:  # renamed to what another class is called here: then they are one class
             values |= {"kind": "class_merge", "value": str(other)}
     return values

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mma.config import Config
 from mma.project.audit import fold_numbers
+from mma.project.classes import merge_roots
 from mma.project.heads import fit_answers
 from mma.project.kappa import (
     Answers,
@@ -218,7 +219,7 @@ def answers_by_person(events: Sequence[Event], classes: Sequence[Klass]) -> tupl
 
     Answers that were undone do not count, and a correction of one's own answer is no second opinion.
     """
-    target = {klass.id: klass.id if klass.merged_into is None else klass.merged_into for klass in classes}
+    target = merge_roots(classes)
     undone = {event.supersedes for event in events if event.kind == "undo"}
     last: dict[str, dict[str, int]] = {}
     repeats: list[tuple[str, int, int]] = []

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from mma.cost import Step
+from mma.project.events import count_labels
 from mma.project.forecast import (
     LEAST,
     Check,
@@ -25,8 +26,8 @@ from mma.project.second_looks import SecondLooks, second_looks
 from mma.project.stop import StopCard, StopSituation, stop_card
 
 MORE = 50  # labels that a forecast looks ahead
-RECENT = 50  # answers whose median says how fast a person is
-LONGEST = 120.0  # seconds: whoever takes longer was away
+RECENT = 50  # labels whose median says how fast a person is
+LONGEST = 120.0  # seconds for a label: whoever takes longer was away
 AHEAD = (1.1, 1.25, 1.5, 1.75, 2.0)  # times the labels there are: where the band is drawn
 
 
@@ -136,10 +137,12 @@ def goals_of(project: Project) -> Goals:
 
 
 def seconds_per_label(project: Project) -> float | None:
-    """Return the median time of the last answers; None before there are a few."""
-    last = project.seq()
-    events = project.events(after=max(last - 2 * RECENT, 0))
-    times = [event.seconds for event in events if event.kind == "label" and event.seconds is not None]
+    """Return the median time of the last labels; None before there are a few. A grid's time is shared by its labels."""
+    events = project.events(after=max(project.seq() - 2 * RECENT, 0))
+    timed = [(event.batch, event.seconds) for event in events if event.kind == "label" and event.seconds is not None]
+    with project.store.reading() as connection:
+        many = count_labels(connection, {batch for batch, _ in timed})
+    times = [seconds / many[batch] for batch, seconds in timed]
     times = [time for time in times if 0 < time <= LONGEST][-RECENT:]
     return float(np.median(times)) if len(times) >= 5 else None
 

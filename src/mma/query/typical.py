@@ -31,7 +31,8 @@ def typiclust(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) 
     groups = clusters(points, min(len(known) + n, MOST_CLUSTERS), rng)
     free, labels = groups[: len(rows)], np.bincount(groups[len(rows) :], minlength=groups.max() + 1)
     picked, sizes = take_in_turns(points[: len(rows)], free, labels, n)
-    why = f"typical images of {len(set(free[picked].tolist()))} clusters, of which {int((labels == 0).sum())} had no label"
+    chosen = np.unique(free[picked])
+    why = f"typical images of {len(chosen)} clusters, of which {int((labels[chosen] == 0).sum())} had no label"
     return Picks(rows[picked], sizes, why)
 
 

@@ -22,8 +22,9 @@ CONFIG_CHANGED = (
     "mma train PRESET --set path=value --out NEW"
 )
 DATA_CHANGED = (
-    "the data set is not the one this run began with (its digest differs). Get the same data again with  "
-    "mma data get NAME  or start a new run."
+    "the data set is not the one this run began with (its digest differs). Bring its images back and make it again:  "
+    "mma data info NAME  shows the command, and NAME is data.name in config.json. Or start a new run:  "
+    "mma train PRESET --out NEW"
 )
 
 

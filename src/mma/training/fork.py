@@ -8,6 +8,7 @@ from safetensors.numpy import save
 
 from mma.config import Config, config_of, from_json
 from mma.growth import Round
+from mma.nets import Head
 from mma.run import Run
 from mma.training import checkpoint
 
@@ -22,12 +23,18 @@ def shared_end(a: Config, b: Config) -> int:
     end = 0
     for x, y in zip(a.growth.rounds(), b.growth.rounds(), strict=False):
         same = (x.labels, x.begin, x.refresh) == (y.labels, y.begin, y.refresh)
-        if not same:
+        starts = x.refresh or x.index == 0
+        if not same or (x.end != y.end and starts and calibrates(a)):
             break
         end = min(x.end, y.end)
         if x.end != y.end:
             break
     return end
+
+
+def calibrates(config: Config) -> bool:
+    """Whether a start of the network depends on how long its round will be: a head's temperature does."""
+    return isinstance(config.net, Head) and config.net.folds > 1
 
 
 def shared_states(source: Run, config: Config) -> list[int]:
@@ -49,8 +56,8 @@ def fork(trunk: Run, folder: Path, budget: int) -> int:
     stored = shared_states(trunk, new)
     if not stored and not shared_end(old, new):
         raise ValueError(
-            f"{trunk.folder} shares no step with a budget of {budget}: its rate (optim.decay) or the size of its images "
-            "(views.small_share) depends on the length of the whole run. Train it separately."
+            f"{trunk.folder} shares no step with a budget of {budget}: its rate (optim.decay), the size of its images "
+            "(views.small_share) or the temperature of its head (net.folds) depends on how long it trains. Train it separately."
         )
     if not stored:
         raise ValueError(

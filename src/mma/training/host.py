@@ -163,11 +163,20 @@ def explain_change(run: Run, then: dict[str, Any], now: dict[str, Any], changed:
     """Say what differs from where the run began, and how to go on."""
     differences = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
     before, again = (command(run, host.get("processes", 1)) for host in (then, now))
-    there = f", with  {before} ," if "processes" in changed else ","
+    there = f", with  {before} ," if {"processes", "device", "threads", "compile"}.intersection(changed) else ","
+    # No command says not to compile: only a call from Python does.
+    call = "compile" in changed and then.get("compile")
+    way = "inexact=True in the same call" if call else f" {' '.join([again, *asked_options(now, changed)])} --inexact"
     return (
         f"{run.folder} cannot be continued exactly here: {differences}. Continue it where it began{there} or accept slightly "
-        f"other numbers with  {again} --inexact"
+        f"other numbers with {way}"
     )
+
+
+def asked_options(now: dict[str, Any], changed: list[str]) -> list[str]:
+    """Return the options that ask for what has changed: without them a run goes on with what it had."""
+    valued = [f"--{key} {now[key]}" for key in ("device", "threads") if key in changed]
+    return [*valued, "--compile"] if "compile" in changed and now["compile"] else valued
 
 
 def command(run: Run, processes: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -24,6 +24,7 @@ from mma.features import (
     image_source,
     parse_backbone,
 )
+from mma.features.sources import make_again
 from mma.views.projection import Projection, find_projection, project
 from mma.views.views import ALL, Say, ViewSettings, keep_quiet
 
@@ -47,10 +48,11 @@ class FeatureViews(ViewSettings):
 
     def open(self, data: DataSet, device: torch.device, steps: int, say: Say = keep_quiet) -> VectorViews:
         """Compute what is not stored yet, and centre on the pool's mean."""
-        source, note = image_source(data.train)
+        again = make_again(data)
+        source, note = image_source(data.train, again)
         if note:
             say(note)
-        return self.open_source(source, device, say)
+        return replace(self.open_source(source, device, say), again=again)
 
     def open_source(self, source: ImageSource, device: torch.device, say: Say = keep_quiet) -> VectorViews:
         """Return the views of a pool that need not be a data set: photos by their keys, say."""
@@ -96,6 +98,7 @@ class VectorViews:
     device: torch.device
     settings: FeatureViews
     say: Say = keep_quiet
+    again: str | None = None  # what to do about a photo of the data set that changed
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -143,7 +146,7 @@ class VectorViews:
 
     def of(self, images: Images) -> VectorViews:
         """Return views of other images with the same projections: of the images themselves, as a test set needs them."""
-        source, note = image_source(images)
+        source, note = image_source(images, self.again)
         if note:
             self.say(note)
         return self.of_source(source)

@@ -15,7 +15,7 @@ from mma.experiments.plan import RunTask, shared_sources
 from mma.files import create_atomically
 from mma.run import Run
 from mma.training.fork import fork
-from mma.training.host import Host
+from mma.training.host import Host, fill_in
 from mma.training.loop import train
 from mma.training.oracle import DatasetLabels
 from mma.training.watch import Watch
@@ -43,7 +43,7 @@ def finish(task: RunTask, options: TrainingOptions, watch: Watch | None = None) 
     data = load_once(run.config()["data"]["name"])
     begun = (run.folder / "host.json").exists()
     host = Host(options.device, None if begun else options.threads)
-    views = vectors_once(config_of(run).views, data.name) if options.device in (None, "cpu") else None
+    views = shared_vectors(run, host, data.name)
     oracle = DatasetLabels(data.train, strangers=data.strangers)
     train(run, oracle, watch=watch, on=host, inexact=options.inexact, data=data, views=views)
     if run.status() == "waiting":
@@ -77,6 +77,12 @@ def wait_for_lock(run: Run) -> None:
     deadline = time.monotonic() + PATIENCE
     while run.busy() and time.monotonic() < deadline:
         time.sleep(0.2)
+
+
+def shared_vectors(run: Run, host: Host, data: str) -> Views | None:
+    """Return the vectors that a worker's runs share. They are in main memory, so a run on a GPU makes its own ready."""
+    on_cpu = fill_in(run, host).device == "cpu"
+    return vectors_once(config_of(run).views, data) if on_cpu else None
 
 
 @lru_cache(maxsize=1)

@@ -127,12 +127,11 @@ def log_ticks(axes: Any, values: Sequence[int]) -> None:
 
 
 def budget_curves(found: Results) -> dict[str, Curve]:
-    """Return accuracy by budget; one curve per total where there are several."""
+    """Return accuracy by budget; totals are curves of their own where there are several."""
     curves: dict[str, Curve] = {}
     for run in found.runs:
         if run.status == "done" and run.accuracy is not None:
-            name = f"{run.total:,} images" if found.by_total else run.method
-            curves.setdefault(name, {}).setdefault(run.budget, []).append(run.accuracy)
+            curves.setdefault(found.line(run.method, run.total), {}).setdefault(run.budget, []).append(run.accuracy)
     return curves
 
 
@@ -140,7 +139,7 @@ def growing_curves(found: Results) -> dict[str, Curve]:
     """Return accuracy at the end of each round, by labels; a method that does not grow is a point."""
     curves: dict[str, Curve] = {}
     for row in found.rounds:
-        curves.setdefault(row.method, {}).setdefault(row.labels, []).append(row.accuracy)
+        curves.setdefault(found.line(row.method, row.total), {}).setdefault(row.labels, []).append(row.accuracy)
     return curves
 
 

@@ -72,6 +72,22 @@ class Results:
         """Whether this is a labeled-vs-unlabeled table: more than one total, beside Supervised's own."""
         return len({run.total for run in self.runs if run.total > run.budget}) > 1
 
+    @property
+    def learners(self) -> list[str]:
+        """Methods that learn from unlabeled images."""
+        return list(dict.fromkeys(run.method for run in self.runs if run.total > run.budget))
+
+    @property
+    def weighs_images(self) -> bool:
+        """Whether `mma cost` can weigh labels against images here: one method, trained with several totals."""
+        return self.by_total and len(self.learners) == 1
+
+    def line(self, method: str, total: int) -> str:
+        """Name the line of a plot that a run belongs to: by its method, by its total, or by both where both vary."""
+        if not self.by_total:
+            return method
+        return f"{total:,} images" if self.weighs_images else f"{method}, {total:,} images"
+
     def accuracies(self, method: str, budget: int, total: int | None = None) -> dict[int, float]:
         """Return seed -> accuracy of the finished runs in one cell; `total` may be left out where there is one."""
         return {

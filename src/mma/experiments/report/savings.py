@@ -9,7 +9,7 @@ import numpy as np
 
 from mma.experiments.report.results import Results
 from mma.experiments.report.rows import RoundEnd
-from mma.experiments.report.statistics import area, interval, labels_needed
+from mma.experiments.report.statistics import area, common_budgets, interval, labels_needed
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Saving:
 
 
 def curves_by_seed(found: Results, method: str) -> dict[int, list[float]]:
-    """Return seed -> accuracies at all budgets, for the seeds that have every budget."""
-    each = [found.accuracies(method, budget) for budget in found.budgets]
+    """Return seed -> accuracies at the common budgets, for the seeds that have all of them."""
+    each = [found.accuracies(method, budget) for budget in common_budgets(found)]
     seeds = sorted(set.intersection(*(set(one) for one in each))) if each else []
     return {seed: [one[seed] for one in each] for seed in seeds}
 
@@ -38,12 +38,12 @@ def saving(method: str, values: Sequence[float]) -> Saving:
 
 def area_differences(found: Results, reference: str) -> list[Saving]:
     """Return each method's area under its curve minus the reference's, paired by seed."""
-    theirs = curves_by_seed(found, reference)
+    theirs, budgets = curves_by_seed(found, reference), common_budgets(found)
     rows = []
-    for method in found.methods if len(found.budgets) > 1 and not found.by_total else ():
+    for method in found.methods if len(budgets) > 1 and not found.by_total else ():
         ours = curves_by_seed(found, method)
         shared = sorted(ours.keys() & theirs.keys())
-        values = [area(found.budgets, ours[seed]) - area(found.budgets, theirs[seed]) for seed in shared]
+        values = [area(budgets, ours[seed]) - area(budgets, theirs[seed]) for seed in shared]
         if method != reference and values:
             rows.append(saving(method, values))
     return rows
@@ -54,12 +54,12 @@ def labels_saved(found: Results, reference: str, budget: int) -> list[Saving]:
 
     A curve that never gets there counts as if it needed the largest budget: the saving is then at most what is said.
     """
-    theirs = found.accuracies(reference, budget)
+    theirs, budgets = found.accuracies(reference, budget), common_budgets(found)
     rows = []
     for method in found.methods:
         ours = curves_by_seed(found, method)
         shared = sorted(ours.keys() & theirs.keys())
-        values = [budget - needed(found.budgets, ours[seed], theirs[seed]) for seed in shared]
+        values = [budget - needed(budgets, ours[seed], theirs[seed]) for seed in shared]
         if method != reference and values:
             rows.append(saving(method, values))
     return rows
@@ -82,11 +82,12 @@ def questions_wasted(found: Results) -> dict[str, dict[int, float]]:
 
 
 def mean_by_labels(found: Results, of: Callable[[RoundEnd], int | None]) -> dict[str, dict[int, float]]:
-    """Return means over seeds of what `of` says about the rounds of runs with the largest budget."""
+    """Return means over seeds of what `of` says about the rounds of each method's runs with its largest budget."""
     groups: dict[str, dict[int, list[int]]] = {}
-    largest = max(found.budgets, default=0)
-    for row in found.rounds:
+    lines = [(found.line(row.method, row.total), row) for row in sorted(found.rounds, key=lambda row: row.budget)]
+    largest = {line: row.budget for line, row in lines}
+    for line, row in lines:
         value = of(row)
-        if value is not None and row.budget == largest:
-            groups.setdefault(row.method, {}).setdefault(row.labels, []).append(value)
+        if value is not None and row.budget == largest[line]:
+            groups.setdefault(line, {}).setdefault(row.labels, []).append(value)
     return {m: {labels: float(np.mean(v)) for labels, v in sorted(each.items())} for m, each in groups.items()}

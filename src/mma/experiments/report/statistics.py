@@ -154,9 +154,14 @@ class CurveArea:
     std: float
 
 
+def common_budgets(found: Results) -> list[int]:
+    """Return the budgets that several methods have. In a table of the paper, one method alone goes further."""
+    return [b for b in found.budgets if len([m for m in found.methods if found.accuracies(m, b)]) > 1]
+
+
 def areas(found: Results) -> list[CurveArea]:
-    """Return the area under each method's budget curve, divided by its width; seeds that have every budget count."""
-    budgets = [b for b in found.budgets if len([m for m in found.methods if found.accuracies(m, b)]) > 1]
+    """Return the area under each method's curve over the common budgets, divided by its width; seeds that have all count."""
+    budgets = common_budgets(found)
     rows = []
     for method in found.methods if len(budgets) > 1 and not found.by_total else ():
         each = [found.accuracies(method, budget) for budget in budgets]

@@ -46,13 +46,13 @@ def against(found: Results, reference: str) -> Section:
     if not rows:
         return Section(title, [], [], [f"No seed has both {reference} and another method finished."])
     heading = ["method", "labels", "n", "difference", "95 % interval", "p", "p (Holm)", "shows"]
-    return Section(title, heading, [difference_row(row) for row in rows], remarks_on(rows, reference))
+    lines = [[found.line(row.method, row.total), *difference_row(row)] for row in rows]
+    return Section(title, heading, lines, remarks_on(rows, reference))
 
 
 def difference_row(row: st.Difference) -> list[str]:
-    """Write one difference as a line of the table."""
+    """Write one difference as a line of the table, without its name."""
     return [
-        row.method,
         f"{row.budget:,}",
         str(row.n),
         f"{row.mean:+.2f}",
@@ -105,7 +105,7 @@ def saving_text(found: savings.Saving | None, digits: int) -> str:
 def saved(found: Results) -> Section:
     """Return the labels saved against random, for what random reaches with each budget between the smallest and the largest."""
     title = "Labels saved against random"
-    between = found.budgets[1:-1]
+    between = st.common_budgets(found)[1:-1]
     if "random" not in found.methods or not between or found.by_total:
         return Section(title, [], [], ["It takes random and at least three budgets."])
     columns = [{row.method: row for row in savings.labels_saved(found, "random", budget)} for budget in between]

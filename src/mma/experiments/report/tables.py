@@ -74,7 +74,7 @@ class ReportTable:
 
 def table(found: Results) -> ReportTable:
     """Arrange results as the paper does."""
-    keys = by_total(found) if found.by_total else by_method(found)
+    keys, corner = rows_of(found)
     published, better = published_numbers(found), shown_better(found)
     lines: list[tuple[TableCell | None, ...]] = []
     for _, belongs, key in keys:
@@ -84,7 +84,6 @@ def table(found: Results) -> ReportTable:
             theirs = published.get((key, budget))
             line.append(cell(runs, theirs, better=(key, budget) in better) if runs or theirs else None)
         lines.append(tuple(line))
-    corner = "images in total" if found.by_total else "method"
     names = tuple(name for name, _, _ in keys)
     return ReportTable(corner, tuple(found.budgets), names, tuple(lines), found.title, notes(found, lines))
 
@@ -94,7 +93,15 @@ UNLIKE_THE_PAPER = {
     "lab": "; its networks and step counts are far larger than ours here, so only the order compares",
     "features": "; it trains from scratch, ours uses features learned from other images: only the order compares",
 }
+TOTALS = "images in total"
 Key = tuple[str, Callable[[Result], bool], str]
+
+
+def rows_of(found: Results) -> tuple[list[Key], str]:
+    """Return the rows of the table, and what they are."""
+    if found.weighs_images:
+        return by_total(found), TOTALS
+    return (by_both(found), "method and images") if found.by_total else (by_method(found), "method")
 
 
 def by_method(found: Results) -> list[Key]:
@@ -115,12 +122,24 @@ def by_total(found: Results) -> list[Key]:
     return [(f"{total:,}", of(total), str(total)) for total in sorted({run.total for run in found.runs})]
 
 
+def by_both(found: Results) -> list[Key]:
+    """Return one row per method and number of images."""
+
+    def of(method: str, total: int) -> Callable[[Result], bool]:
+        return lambda run: (run.method, run.total) == (method, total)
+
+    totals = sorted({run.total for run in found.runs})
+    places = {(run.method, run.total) for run in found.runs}
+    pairs = [(method, total) for method in found.methods for total in totals if (method, total) in places]
+    return [(found.line(*pair), of(*pair), found.line(*pair)) for pair in pairs]
+
+
 def published_numbers(found: Results) -> dict[tuple[str, int], tuple[float, float]]:
     """Return the paper's numbers by row and budget."""
     if found.description.paper is None:
         return {}
     rows = paper.table(found.description.paper)
-    return {(str(r.total) if found.by_total else r.method, r.labels): (r.accuracy, r.std) for r in rows}
+    return {(str(r.total) if found.weighs_images else r.method, r.labels): (r.accuracy, r.std) for r in rows}
 
 
 def shown_better(found: Results) -> set[tuple[str, int]]:
@@ -242,7 +261,7 @@ def as_csv(found: ReportTable) -> str:
                 mean = "" if cell.mean is None else f"{cell.mean:.4f}"
                 std = "" if math.isnan(cell.std) else f"{cell.std:.4f}"
                 theirs = ["", ""] if cell.published is None else [f"{value:.2f}" for value in cell.published]
-                row_name = name if found.corner == "method" else name.replace(",", "")
+                row_name = name.replace(",", "") if found.corner == TOTALS else name
                 writer.writerow([row_name, budget, mean, std, cell.n, cell.missing, *theirs, int(cell.better)])
     return out.getvalue()
 

@@ -102,7 +102,7 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
         "statistics.md": summary.as_markdown(statistics(found)),
         **pictures,
         "report.html": page_of(found, pictures),
-        **({LABELED_VS_UNLABELED: for_cost(found)} if found.by_total else {}),
+        **({LABELED_VS_UNLABELED: for_cost(found)} if found.weighs_images else {}),
     }
     if not (found.folder / RUNS).is_file():  # exported results keep saying how they were made
         files |= origin_files(found, command, sorted(files))
