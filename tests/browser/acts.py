@@ -56,6 +56,21 @@ def open_view(page: Any, served: Any, view: str) -> None:
     page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
 
 
+def hold_first(page: Any, name: str) -> list[Any]:
+    """Hold the next request of this name; it is in the list, to be let through later."""
+    held: list[Any] = []
+    page.route(f"**/api/{name}", lambda route: route.continue_() if held else held.append(route))
+    return held
+
+
+def take_over(page: Any, by: str) -> None:
+    """Change the name under which answers are given."""
+    page.keyboard.press("?")
+    page.fill("#who", by)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+
+
 def wait_until_saved(page: Any) -> None:
     page.wait_for_function("() => document.getElementById('saved').textContent === 'All saved'")
 

@@ -9,10 +9,12 @@ import pytest
 from mma.project import Answer, Pick
 from tests.browser.acts import (
     count_events,
+    hold_first,
     loaded_pictures,
     picture_name,
     press_and_move_on,
     stored,
+    take_over,
     wait_for_another,
     wait_for_picture,
     wait_until_loaded,
@@ -237,6 +239,26 @@ def test_a_note_goes_to_the_image_it_was_written_for_though_another_one_is_shown
     assert [(names[event.image], event.note) for event in project.events() if event.kind == "note"] == [(meant, "torn")]
 
 
+def test_a_note_on_an_answer_that_is_being_corrected_leaves_it_in_the_strip(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    first, second = press_and_move_on(page, "1"), press_and_move_on(page, "1")
+    page.click(".strip li:nth-child(1) button")
+    wait_for_picture(page, second)
+    page.keyboard.press("n")
+    page.keyboard.type("torn")
+    page.click("text=Keep")
+    page.wait_for_selector("dialog", state="detached")
+    page.click("text=Leave it")
+    wait_for_another(page, second)
+    assert page.locator(".past").count() == 2
+    page.keyboard.press("u")
+    wait_for_picture(page, second)
+    wait_until_saved(page)
+    assert stored(project) == {first: 0}
+    assert [event.supersedes for event in project.events() if event.kind == "note"] == [None]
+
+
 @pytest.mark.parametrize(
     ("mode", "recorded"),
     [("hidden", "hidden"), ("shown", "shown: 1=0.900 0=0.100"), ("after", "after: 1=0.900 0=0.100")],
@@ -290,6 +312,69 @@ def test_news_from_elsewhere_arrive_without_a_reload(make_project, serve_project
     page.wait_for_selector("text=79–91")
     page.wait_for_selector("text=from 61 audit labels")
     page.wait_for_selector("text=1 of 10 labels")
+
+
+def test_a_person_who_takes_over_gets_images_of_their_own(make_project, serve_project, open_page):
+    project = make_project(60)
+    page = open_page(serve_project(project).door)
+    wait_until_loaded(page, 9)
+    late = hold_first(page, "next")
+    with page.expect_request("**/api/next"):
+        press_and_move_on(page, "1")  # asks for one more image
+    shown = picture_name(page)
+    take_over(page, "ben")
+    late[0].continue_()
+    wait_for_another(page, shown)
+    hers = {item.image for item in project.next("anna", 9)}  # they wait for her
+    for _ in range(4):
+        press_and_move_on(page, "2")
+    wait_until_saved(page)
+    answered = {event.image for event in project.events() if event.by == "ben"}
+    assert len(answered) == 4
+    assert not answered & hers
+
+
+def test_a_person_who_takes_over_in_one_tab_gets_images_of_their_own_in_every_tab(
+    make_project, serve_project, open_page
+):
+    served = serve_project(make_project(60))
+    one = open_page(served.door)
+    picture_name(one)
+    other = open_page(served.url, one.context)
+    shown = picture_name(other)
+    take_over(one, "ben")
+    wait_for_another(other, shown)
+
+
+@pytest.mark.parametrize("slow", ["answers", "next"])
+def test_the_last_image_comes_back_when_it_was_put_off(make_project, serve_project, open_page, slow):
+    project = make_project(4)
+    for image in project.images()[1:]:
+        project.answer(Answer(id=uuid4(), images=[image.id], kind="label", class_id=1, by="anna"))
+    page = open_page(serve_project(project).door)
+    picture_name(page)
+    page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
+    late = hold_first(page, slow)
+    name = press_and_move_on(page, "l")
+    page.wait_for_selector("text=Nothing left to ask" if slow == "answers" else "text=All saved")
+    late[0].continue_()
+    wait_for_picture(page, name)
+    wait_until_saved(page)
+    press_and_move_on(page, "1")
+    page.wait_for_selector("text=Nothing left to ask")
+
+
+def test_images_that_another_person_gave_back_come_without_a_reload(make_project, serve_project, open_page, chromium):
+    project = make_project(8)
+    project.next("ben", 8)
+    context = chromium.new_context()
+    context.clock.install()
+    page = open_page(serve_project(project).door, context)
+    page.wait_for_selector("text=Nothing left to ask")
+    project.release("ben")
+    page.clock.fast_forward("00:31")
+    picture_name(page)
+    context.close()
 
 
 def test_zoom_and_pan_move_the_picture(make_project, serve_project, open_page):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.browser.acts import (
     count_events,
+    hold_first,
     open_view,
     picture_name,
     press_and_move_on,
@@ -149,6 +152,52 @@ def test_r2_an_image_answered_while_the_page_asks_for_more_does_not_come_again(m
     given = [press_and_move_on(page, "1") for _ in range(20)]
     wait_until_saved(page)
     assert len(set(given)) == count_events(project) == 20
+
+
+CLOSED_CONNECTIONS = """(times) => {
+  const transaction = IDBDatabase.prototype.transaction;
+  let closed = 0;
+  IDBDatabase.prototype.transaction = function (...values) {
+    if ((closed += 1) <= times) this.close();
+    return transaction.apply(this, values);
+  };
+}"""
+
+
+@pytest.mark.parametrize("times", [1, 1_000_000], ids=["once", "always"])
+def test_r2_a_browser_that_closes_its_database_loses_no_label(make_project, serve_project, open_page, times):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    given = {press_and_move_on(page, "1"): 0}
+    wait_until_saved(page)
+    wait_until_loaded(page, 9)
+    page.evaluate(CLOSED_CONNECTIONS, times)
+    given |= {press_and_move_on(page, "2"): 1 for _ in range(3)}
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert count_events(project) == 4
+
+
+FULL = """() => { IDBObjectStore.prototype.add = () => { throw new DOMException("full", "QuotaExceededError"); }; }"""
+
+
+def test_r2_the_browsers_disk_fills_up_while_a_label_is_on_its_way_and_none_is_lost(
+    make_project, serve_project, open_page
+):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    given = {press_and_move_on(page, "1"): 0}
+    wait_until_saved(page)
+    late = hold_first(page, "answers")
+    with page.expect_request("**/api/answers"):
+        given[press_and_move_on(page, "2")] = 1
+    page.evaluate(FULL)
+    given[press_and_move_on(page, "1")] = 0
+    wait_for_words(page, "2 labels waiting, keep this page open")
+    late[0].continue_()
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert count_events(project) == 3
 
 
 def test_r2_a_label_that_is_refused_for_good_is_shown_and_lets_the_others_pass(make_project, serve_project, open_page):

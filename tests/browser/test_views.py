@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,9 +15,18 @@ import pytest
 from mma.project import Answer, Pick, Project, create_project
 from mma.project.audit import judge, judged_images
 from mma.project.model_report import ModelReport, write_report
-from tests.browser.acts import open_view, picture_name, press_and_move_on, stored, wait_for_picture, wait_until_saved
+from tests.browser.acts import (
+    count_events,
+    open_view,
+    picture_name,
+    press_and_move_on,
+    stored,
+    take_over,
+    wait_for_picture,
+    wait_until_saved,
+)
 from tests.browser.conftest import PHONE
-from tests.web.page import write_image
+from tests.web.page import free_port, write_image
 
 VIEWS = ("label", "grid", "review", "results", "classes")
 HOSTILE = (
@@ -28,9 +38,11 @@ HOSTILE = (
 )
 
 
-def propose(project: Project, class_id: int = 0) -> None:
+def propose(project: Project, *class_ids: int) -> None:
+    """Let a model take the images for these classes in turn."""
     images = [image.id for image in project.images() if not image.audit]
-    project.put_picks([Pick(image, why="looks like it", suggestion=[(class_id, 0.9)]) for image in images], None)
+    guesses = zip(images, cycle(class_ids or (0,)), strict=False)
+    project.put_picks([Pick(image, why="looks like it", suggestion=[(guess, 0.9)]) for image, guess in guesses], None)
     project.put_model(state="ready", accuracy=0.9, about={"low": 0.8, "high": 0.95, "source": "from 60 audit labels"})
 
 
@@ -55,6 +67,113 @@ def test_a_grid_is_confirmed_by_keyboard_as_one_event_with_one_undo(make_project
     page.keyboard.press("u")
     page.wait_for_function("() => document.querySelector('.big-number b').textContent === '0'")
     assert stored(project) == {}
+
+
+def tile_names(page: Any) -> list[str]:
+    """Wait for a grid, and return the names of its files."""
+    page.wait_for_selector(".tile")
+    found: list[str] = page.eval_on_selector_all(".tile img", "(all) => all.map((each) => each.alt)")
+    return found
+
+
+TWICE = """(key) => {
+  for (let i = 0; i < 2; i += 1) document.body.dispatchEvent(new KeyboardEvent('keydown', { key, code: key, bubbles: true }));
+}"""
+
+
+def test_a_grid_confirmed_twice_in_a_hurry_is_one_answer(make_project, serve_project, open_page):
+    project = make_project(70)
+    propose(project)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "grid")
+    shown = tile_names(page)
+    page.evaluate(TWICE, "Enter")
+    tile_names(page)
+    wait_until_saved(page)
+    assert stored(project) == dict.fromkeys(shown, 0)
+    assert count_events(project) == 24
+
+
+def test_a_confirmed_grid_does_not_come_again_while_its_answer_is_on_its_way(make_project, serve_project, open_page):
+    project = make_project(70)
+    propose(project)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "grid")
+    page.route("**/api/answers", lambda route: route.abort())
+    shown = tile_names(page)
+    page.keyboard.press("Enter")
+    more = tile_names(page)
+    assert not set(shown) & set(more)
+    page.unroute("**/api/answers")
+    wait_until_saved(page)
+    assert stored(project) == dict.fromkeys(shown, 0)
+
+
+def test_a_late_reply_does_not_put_the_images_of_one_class_under_the_name_of_another(
+    make_project, serve_project, open_page
+):
+    project = make_project(70)
+    propose(project, 0, 1)
+    served = serve_project(project)
+    page = open_page(served.door)
+    late: list[Any] = []
+
+    def hold_cats(route: Any) -> None:
+        cats = json.loads(route.request.post_data)["class_id"] == 0
+        late.append(route) if cats else route.continue_()
+
+    page.route("**/api/grid", hold_cats)
+    page.goto(f"{served.url}#grid")
+    page.click(".kind:has-text('dog')")
+    dogs = tile_names(page)
+    with page.expect_response("**/api/grid"):
+        late[0].continue_()
+    page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
+    assert tile_names(page) == dogs
+    assert page.text_content(".grid-title").endswith("look like dog")
+
+
+def test_the_grid_says_that_the_server_is_away_and_goes_on_when_it_is_back(make_project, start, open_page):
+    project, port = make_project(70), free_port()
+    propose(project)
+    server = start(project.folder, port)
+    page = open_page(server.door, view="grid")
+    tile_names(page)
+    server.stop(kill=True)
+    page.keyboard.press("r")
+    page.wait_for_selector(".tiles >> text=The server does not answer.")
+    start(project.folder, port)
+    tile_names(page)
+
+
+def test_a_person_who_takes_over_gets_another_grid(make_project, serve_project, open_page):
+    project = make_project(70)
+    propose(project)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "grid")
+    shown = tile_names(page)
+    take_over(page, "ben")
+    assert not set(shown) & set(tile_names(page))
+
+
+def test_a_class_that_has_the_key_of_a_command_is_given_by_it_in_a_grid(make_project, serve_project, open_page):
+    project = make_project(60)
+    project.set_key(0, "u", "anna")
+    project.set_key(1, "r", "anna")
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "grid")
+    page.click("text=any look-alikes")
+    given = {}
+    for class_id, key in enumerate("ur"):
+        given[tile_names(page)[0]] = class_id
+        page.keyboard.press("Space")
+        page.keyboard.press(key)
+        page.wait_for_function("n => document.querySelector('.big-number b').textContent === String(n)", arg=len(given))
+    assert stored(project) == given
 
 
 def test_look_alikes_are_chosen_and_labeled_with_a_key(make_project, serve_project, open_page):
@@ -83,6 +202,7 @@ def test_classes_are_renamed_merged_and_given_keys_on_the_page(make_project, ser
     page.keyboard.press("Tab")
     page.wait_for_function("() => document.querySelectorAll('.class-row')[0].textContent.startsWith('lion')")
     page.select_option("[aria-label='Merge bird into']", label="dog")
+    page.click("[aria-label='Merge bird']")
     page.wait_for_function("() => document.querySelectorAll('.class-row').length === 2")
     open_view(page, served, "label")
     name = press_and_move_on(page, "d")
@@ -93,6 +213,31 @@ def test_classes_are_renamed_merged_and_given_keys_on_the_page(make_project, ser
         ("dog", "d", None),
         ("bird", None, 1),
     ]
+
+
+def test_a_class_is_merged_by_a_button_alone_and_taken_back_by_keyboard(make_project, serve_project, open_page):
+    project = make_project(30, ("cat", "dog", "bird"))
+    served = serve_project(project)
+    page = open_page(served.door, bypass_csp=True)
+    open_view(page, served, "classes")
+    page.focus("[aria-label='Merge bird into']")
+    page.keyboard.press("ArrowDown")  # chooses the first class in some browsers, and opens the list in others
+    page.select_option("[aria-label='Merge bird into']", label="–")
+    assert page.is_hidden("[aria-label='Merge bird']")
+    page.select_option("[aria-label='Merge bird into']", label="dog")
+    project.answer(Answer(id=uuid4(), images=[project.images()[0].id], kind="label", class_id=1, by="ben"))
+    page.wait_for_function("() => document.querySelector('.big-number b').textContent === '1'")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=counts as")
+    assert not serious_violations(page)
+    assert [each.merged_into for each in project.classes()] == [None, None, 1]
+    page.wait_for_function("() => document.activeElement.textContent === 'Take back'")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=counts as", state="detached")
+    assert page.locator(".classes tbody tr").count() == 3
+    changes = [event.value for event in project.events() if event.kind == "class_merge"]
+    assert changes == ["1", None]
 
 
 def test_a_label_is_corrected_from_the_review(make_project, serve_project, open_page):
@@ -368,7 +513,7 @@ OVERFLOW = "() => document.documentElement.scrollWidth > innerWidth || document.
     "size", [PHONE, {"width": 768, "height": 1024}, {"width": 3840, "height": 2160}], ids=["phone", "tablet", "4K"]
 )
 def test_every_view_fits_the_screen_also_with_long_and_turned_names(hostile: Project, serve_project, open_page, size):
-    busy(hostile)
+    busy(hostile).merge_class(1, 4, "anna")
     served = serve_project(hostile)
     page = open_page(served.door, viewport=size, has_touch=size is PHONE)
     for view in VIEWS:

@@ -213,6 +213,17 @@ def test_r6_a_snapshot_never_changes(project, label):
         project.labels(upto=999)
 
 
+def test_a_merge_is_not_taken_back_while_another_class_has_the_name(project):
+    name = project.classes()[0].name
+    project.merge_class(0, 1, "ann")
+    again = project.add_class(name, "ann")
+    with pytest.raises(ValueError, match="Choose another name"):
+        project.merge_class(0, None, "ann")
+    project.rename_class(again.id, "something else", "ann")
+    project.merge_class(0, None, "ann")
+    assert next(each.name for each in project.classes() if each.merged_into is None) == name
+
+
 def test_r6_labeling_does_not_wait_for_a_reader(project, label):
     with project.store.reading() as connection:
         connection.execute(text("SELECT count(*) FROM events")).scalar()

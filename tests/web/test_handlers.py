@@ -105,9 +105,22 @@ def test_classes_are_made_renamed_merged_and_given_keys(client: TestClient, proj
     client.post("/api/classes", json={"do": "key", "id": made, "key": "o", "by": "anna"})
     reply = client.post("/api/classes", json={"do": "merge", "id": 0, "into": 1, "by": "anna"}).json()
     assert reply["classes"] == [{"id": 1, "name": "dog", "key": None}, {"id": made, "name": "owl", "key": "o"}]
+    assert reply["merged"] == read_news(project)["merged"] == [{"id": 0, "name": "cat", "into": 1}]
     twice = client.post("/api/classes", json={"do": "add", "name": "OWL", "by": "anna"})
     assert twice.status_code == 400
     assert "already" in twice.json()["error"]
+
+
+def test_a_merge_is_taken_back_and_the_labels_given_before_it_count_for_their_class_again(
+    client: TestClient, project: Project
+):
+    label(project, project.images()[0].id, 0)
+    client.post("/api/classes", json={"do": "merge", "id": 0, "into": 1, "by": "anna"})
+    assert project.counts().per_class == {1: 1}
+    reply = client.post("/api/classes", json={"do": "merge", "id": 0, "into": None, "by": "anna"}).json()
+    assert [each["name"] for each in reply["classes"]] == ["cat", "dog"]
+    assert reply["merged"] == []
+    assert project.counts().per_class == {0: 1, 1: 0}
 
 
 def test_the_last_answers_come_newest_first_and_a_grid_is_one(client: TestClient, project: Project):
@@ -229,6 +242,31 @@ def test_grids_of_two_people_and_single_images_do_not_overlap(project: Project):
     single = {item.image for item in project.next("anna", 9)}
     assert len(mine | other) == 10
     assert not single & (mine | other)
+
+
+def test_a_grid_leaves_out_what_is_on_its_way_to_the_server(client: TestClient):
+    wanted = {"by": "anna", "class_id": None, "n": 6}
+    first = [item["image"] for item in client.post("/api/grid", json=wanted).json()["items"]]
+    more = client.post("/api/grid", json={**wanted, "n": 48, "holding": first}).json()["items"]
+    assert more
+    assert not {item["image"] for item in more} & set(first)
+
+
+def test_a_grid_has_no_image_that_the_person_has_answered_though_others_are_to_answer_it_too(photos: Path):
+    project = create_project(photos, classes=["cat", "dog"], overlap=2)
+    project.index()
+    mine, put_off = propose(project, [0.9, 0.8])
+    label(project, mine)
+    project.answer(Answer(id=uuid4(), images=[put_off], kind="later", by="anna"))
+    assert [item["image"] for item in grid_items(project, "anna", 0, 24)] == [put_off]
+    assert mine not in {item["image"] for item in grid_items(project, "anna", None, 48)}
+    assert mine in {item["image"] for item in grid_items(project, "ben", 0, 24)}
+    project.undo("anna")  # the one that was put off
+    project.undo("anna")
+    project.release("anna")
+    grid_items(project, "ben", 1, 1)  # another group: the first one is free again
+    assert [item["image"] for item in grid_items(project, "anna", 0, 24)] == [mine, put_off]
+    project.close()
 
 
 def test_audit_images_are_never_in_a_grid(project: Project):

@@ -103,9 +103,14 @@ def check_key(key: str | None, classes: Iterable[Klass], class_id: int) -> None:
 
 
 def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
-    """Refuse to merge a class into itself, into one that is not there, or into one that is merged into it."""
-    find_class(classes, class_id)
+    """Refuse to merge a class into itself, into one that is not there, or into one that is merged into it.
+
+    None takes a merge back. That is refused while another class has the name or the key of this one.
+    """
+    klass = find_class(classes, class_id)
     if into is None:
+        check_name(klass.name, classes, besides=class_id)
+        check_key(klass.key, classes, class_id)
         return
     find_class(classes, into)
     if closes_circle(classes, class_id, into):

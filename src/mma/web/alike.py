@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
-from sqlalchemy import Connection, Select, delete, exists, insert, select
+from sqlalchemy import Connection, Select, delete, exists, insert, or_, select
 
 from mma.project import Project
 from mma.project import schema as db
@@ -46,21 +46,23 @@ class Opinion(NamedTuple):
         return found
 
 
-def grid_items(project: Project, by: str, class_id: int | None, n: int) -> list[dict[str, Any]]:
+def grid_items(
+    project: Project, by: str, class_id: int | None, n: int, holding: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """Lease up to `n` images that look like a class, the surest first, or without a class that look like each other.
 
+    `holding` are images that the person has answered, which the server may not know yet. They are left out.
     The person's leases for single images are others, so that what is taken out of a grid does not come next there.
     """
     holder = f"{by} (grid)"
     opinion, roots = latest_opinion(project), merge_roots(project.classes())
     with project.store.writing() as connection:
         connection.execute(delete(db.leases).where(db.leases.c.by == holder))
+        free = _free(by, holding)
         if class_id is None:
-            rows = _alike(connection, _free(time.time()), opinion)
+            rows = _alike(connection, free, opinion)
         else:
-            rows = _surest(
-                connection, _free(time.time()), opinion, {k for k, root in roots.items() if root == class_id}
-            )
+            rows = _surest(connection, free, opinion, {k for k, root in roots.items() if root == class_id})
         _lease(connection, holder, rows[:n])
     return [{"image": row.id, "name": row.name, "width": row.width, "height": row.height} for row in rows[:n]]
 
@@ -93,10 +95,17 @@ def _opinion_of_picks(project: Project) -> Opinion:
     return Opinion([row.image for row in rows], np.array(classes, np.int64), probs.reshape(len(rows), len(classes)))
 
 
-def _free(moment: float) -> Select[Any]:
-    """Select the images that nobody is being asked about and that are not kept for measuring."""
-    held = select(db.leases.c.image).where(db.leases.c.image == db.images.c.id, is_live(moment))
-    return select(db.images).where(db.images.c.open == 1, db.images.c.audit == 0, ~exists(held))
+def _free(by: str, holding: Collection[str]) -> Select[Any]:
+    """Select open images that nobody is being asked about, that this person has not answered, and that measure nothing.
+
+    An image stays open after an answer where several people are asked about each. The answers are listed once: looked up
+    for each image, SQLite would walk through all answers of the person again and again.
+    """
+    image, lease, event = db.images.c, db.leases.c, db.events.c
+    held = select(lease.image).where(lease.image == image.id, is_live(time.time()))
+    mine = select(event.image).where(event.by == by, event.active == 1, event.kind != "later")
+    answered = or_(image.id.in_(sorted(holding)), image.id.in_(mine))
+    return select(db.images).where(image.open == 1, image.audit == 0, ~exists(held), ~answered)
 
 
 def _surest(connection: Connection, free: Select[Any], opinion: Opinion, members: set[int]) -> list[Any]:

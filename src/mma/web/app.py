@@ -169,7 +169,9 @@ async def post_answer(request: Request) -> Response:
 async def post_grid(request: Request) -> Response:
     """Lease images that look alike."""
     wanted = GridRequest.model_validate_json(await request.body())
-    items = await run_in_threadpool(grid_items, project_of(request), wanted.by, wanted.class_id, wanted.n)
+    items = await run_in_threadpool(
+        grid_items, project_of(request), wanted.by, wanted.class_id, wanted.n, wanted.holding
+    )
     return JSONResponse({"items": items})
 
 
@@ -178,7 +180,7 @@ async def post_class(request: Request) -> Response:
     change = ClassChange.validate_json(await request.body())
     project = project_of(request)
     made = await run_in_threadpool(change_class, project, change)
-    return JSONResponse({"made": made.id, "classes": await run_in_threadpool(classes_for_page, project)})
+    return JSONResponse({"made": made.id, **await run_in_threadpool(classes_for_page, project)})
 
 
 def change_class(project: Project, change: AddClass | RenameClass | MergeClass | SetKey) -> Klass:

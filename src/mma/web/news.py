@@ -28,7 +28,7 @@ def read_news(project: Project) -> News:
         "project": project.settings.id,
         "seq": counts.seq,
         "counts": counts_for_page(project),
-        "classes": classes_for_page(project),
+        **classes_for_page(project),
         "budget": project.settings.budget,
         "models": [model_for_page(row) for row in models if row.state == "ready"][-HISTORY:],
         "model": current_model(models),
@@ -49,11 +49,17 @@ def counts_for_page(project: Project) -> News:
     }
 
 
-def classes_for_page(project: Project) -> list[News]:
-    """Return the classes in use."""
-    return [
-        {"id": each.id, "name": each.name, "key": each.key} for each in project.classes() if each.merged_into is None
-    ]
+def classes_for_page(project: Project) -> News:
+    """Return the classes in use, and those merged into others."""
+    known = project.classes()
+    return {
+        "classes": [{"id": each.id, "name": each.name, "key": each.key} for each in known if each.merged_into is None],
+        "merged": [
+            {"id": each.id, "name": each.name, "into": each.merged_into}
+            for each in known
+            if each.merged_into is not None
+        ],
+    }
 
 
 def model_for_page(row: ModelRow) -> News:

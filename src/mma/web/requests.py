@@ -28,10 +28,11 @@ class NextRequest(PageRequest):
 
 
 class GridRequest(PageRequest):
-    """Ask for images that look like a class, or like each other."""
+    """Ask for images that look like a class, or like each other, besides those whose answers are on their way."""
 
     n: int = Field(ge=1, le=48)
     class_id: int | None
+    holding: list[Key] = Field(default_factory=list, max_length=MAX_HELD)
 
 
 class AddClass(PageRequest):
@@ -50,11 +51,11 @@ class RenameClass(PageRequest):
 
 
 class MergeClass(PageRequest):
-    """Count a class's labels for another one."""
+    """Count a class's labels for another one; null takes that back."""
 
     do: Literal["merge"]
     id: int
-    into: int
+    into: int | None
 
 
 class SetKey(PageRequest):

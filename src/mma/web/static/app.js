@@ -116,8 +116,15 @@ class Page {
     if (has("work")) showWork(find("work"));
     if (has("reachable") && state.reachable && this.wasAway) this.back();
     this.wasAway = !state.reachable;
-    if (has("choice:by")) this.history.open();
+    if (has("counts", "seq", "work")) this.queue.hear();
+    if (has("choice:by")) this.changePerson();
     this.current?.refresh(names);
+  }
+
+  /** Somebody else sits here: show their answers, and ask them what is theirs to answer. */
+  changePerson() {
+    this.history.open().catch(() => {});
+    this.queue.restart();
   }
 
   /** The server is back: send what waits, ask for what is missing. */

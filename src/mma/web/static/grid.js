@@ -1,8 +1,8 @@
 /** Many at once: take out the wrong ones, confirm the rest as one answer with one undo. */
 
 import { announce, h, nameOf, number, printable, show, uuid } from "./dom.js";
-import { imageAddress, post } from "./api.js";
-import { Choices } from "./choices.js";
+import { imageAddress, post, Refused } from "./api.js";
+import { Choices, typing } from "./choices.js";
 import { askClass } from "./dialogs.js";
 import { by, classById, state } from "./state.js";
 
@@ -14,6 +14,9 @@ export class GridView {
   inside = new Set(); // the images that will get the label
   at = 0;
   of = undefined; // a class id; null = look-alikes without suggestion
+  asked = 0; // how often a group was asked for
+  asking = false; // one is on its way
+  problem = ""; // why there is none
 
   constructor({ outbox, history, queue, paced }) {
     Object.assign(this, { outbox, history, queue, paced });
@@ -33,26 +36,38 @@ export class GridView {
 
   refresh(names) {
     if (names.has("classes")) this.render();
+    if (names.has("choice:by")) this.fetch();
+    if (names.has("reachable") && state.reachable && this.problem) this.fetch();
   }
 
+  /** Take the group off the screen, so that nobody answers it twice, and show another one. Only the last question counts. */
   async fetch() {
-    this.begin = performance.now();
-    try {
-      const { items } = await post("/api/grid", { by: by(), class_id: this.of, n: SIZE });
-      this.items = items;
-    } catch (error) {
-      this.items = [];
-      this.problem = error.message;
-    }
-    this.inside = new Set(this.of === null ? [] : this.items.map((item) => item.image));
-    this.at = 0;
+    const asked = (this.asked += 1);
+    Object.assign(this, { items: [], inside: new Set(), at: 0, problem: "", asking: true });
     this.render();
+    const found = await this.ask();
+    if (asked !== this.asked) return;
+    Object.assign(this, found, { asking: false, begin: performance.now() });
+    this.inside = new Set(this.of === null ? [] : this.items.map((item) => item.image));
+    this.render();
+    if (this.problem) announce(this.problem);
+  }
+
+  /** Return a group without what still waits to be sent; or say why there is none. */
+  async ask() {
+    try {
+      const holding = (await this.outbox.answers()).flatMap((answer) => answer.images);
+      const { items } = await post("/api/grid", { by: by(), class_id: this.of, n: SIZE, holding: [...new Set(holding)] });
+      return { items };
+    } catch (error) {
+      return { problem: error instanceof Refused ? printable(error.message) : "The server does not answer. A group comes when it is back." };
+    }
   }
 
   render() {
     const name = this.of === null ? null : classById(this.of)?.name;
     const count = number(this.items.length);
-    show(this.heading, ...(name ? [`These ${count} look like `, h("em", {}, nameOf(name))] : [this.items.length ? `These ${count} look alike` : "Look-alikes"]));
+    show(this.heading, ...(name ? [this.items.length ? `These ${count} look like ` : "Images that look like ", h("em", {}, nameOf(name))] : [this.items.length ? `These ${count} look alike` : "Look-alikes"]));
     show(this.kinds, [...state.classes.map((each) => [each.id, nameOf(each.name)]), [null, "any look-alikes"]].map(([id, words]) =>
       h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => this.turnTo(id) }, words)));
     show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.emptyWords()));
@@ -66,6 +81,8 @@ export class GridView {
   }
 
   emptyWords() {
+    if (this.asking) return "Looking for a group.";
+    if (this.problem) return this.problem;
     if (this.of !== null && !state.model) return "Groups by class come with the first model. Label a few images first, or choose “any look-alikes”.";
     return "There is no such group now. Choose another one, or label some more images.";
   }
@@ -123,7 +140,8 @@ export class GridView {
     const seconds = Math.round(performance.now() - this.begin) / 1000;
     const shown = this.of === null ? "hidden" : `grid: ${this.of}`;
     const answer = { id: uuid(), images, kind: "label", class_id: classId, by: by(), seconds, shown, note: null, supersedes: null, source: "grid" };
-    this.outbox.add(answer).then(() => this.fetch());
+    this.outbox.add(answer);
+    this.fetch();
     this.history.add(answer);
     this.queue.drop(images);
     this.paced("label", images.length);
@@ -142,7 +160,8 @@ export class GridView {
     const answer = { id: uuid(), images: last.images, kind: "undo", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: last.id, source: "grid" };
     this.history.add(answer);
     announce(`Undone: ${last.images.length} answers.`);
-    return this.outbox.add(answer).then(() => this.fetch());
+    this.outbox.add(answer);
+    return this.fetch();
   }
 
   columns() {
@@ -167,8 +186,9 @@ export class GridView {
     if (event.key === " " && !onButton) return this.toggle(), true;
     if (event.key === "Enter" && !onButton && this.of !== null) return this.confirm(this.of), true;
     const letter = event.altKey && event.code.startsWith("Key") ? event.code.slice(3).toLowerCase() : event.key.toLowerCase();
-    if (letter === "u" && (event.altKey || this.of !== null || state.classes.length <= 10)) return this.undo(), true;
-    if (letter === "r" && (event.altKey || this.of !== null || state.classes.length <= 10)) return this.fetch(), true;
+    const free = event.altKey || this.of !== null || !(typing() || state.classes.some((each) => each.key === letter));
+    if (letter === "u" && free) return this.undo(), true;
+    if (letter === "r" && free) return this.fetch(), true;
     return this.of === null && !event.altKey ? this.choices.onKey(event) : false;
   }
 }

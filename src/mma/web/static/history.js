@@ -49,12 +49,13 @@ export class History {
     this.extend();
   }
 
-  /** Undo takes an answer away; a correction hides the answer it replaces until it is itself undone. */
+  /** Undo takes an answer away; a correction hides the answer it replaces until it is itself undone; a note replaces nothing. */
   keep(answer) {
+    if (answer.kind === "note") return;
     const old = this.entries.find((each) => each.id === answer.supersedes);
     if (answer.kind === "undo" && old?.hides) this.entries.splice(this.entries.indexOf(old) + 1, 0, old.hides);
     if (old) this.entries = this.entries.filter((each) => each !== old);
-    if (answer.kind !== "undo" && answer.kind !== "note") this.entries.unshift({ ...answer, hides: old });
+    if (answer.kind !== "undo") this.entries.unshift({ ...answer, hides: old });
   }
 
   /** Undo goes back farther than what is in memory: ask for older answers in time. */

@@ -109,11 +109,12 @@ export class LabelView {
     this.moveOn(item, kind, classId);
   }
 
-  /** Store an answer about an image, which need not be on the screen any more. */
+  /** Store an answer about an image, which need not be on the screen any more. A note leaves the answer before it in force. */
   store(item, kind, classId, note = null) {
+    const replaced = kind === "note" ? null : item.before?.id ?? null;
     const answer = {
       id: uuid(), images: [item.image], kind, class_id: classId, by: by(), seconds: Math.round(performance.now() - item.since) / 1000,
-      shown: this.wasShown(item), note, supersedes: item.before?.id ?? null, source: item.before?.review ? "review" : "label",
+      shown: this.wasShown(item), note, supersedes: replaced, source: item.before?.review ? "review" : "label",
     };
     this.outbox.add(answer);
     this.history.add({ ...answer, name: item.name, small: smallCopy(item.picture) });

@@ -25,6 +25,7 @@ function openDatabase(name) {
 class Memory {
   lists = { [WAITING]: new Map(), [REFUSED]: new Map() };
   place = 0;
+  constructor(waiting = []) { for (const value of waiting) this.add(WAITING, value); }
   async add(list, value) { this.lists[list].set((this.place += 1), value); }
   async first(list) { for (const [key, value] of this.lists[list]) return { key, value }; return null; }
   async remove(list, key) { this.lists[list].delete(key); }
@@ -34,27 +35,37 @@ class Memory {
 }
 
 class Disk {
-  constructor(database) { this.database = database; }
+  constructor(name, database) { Object.assign(this, { name, database }); }
+
+  /** Begin a transaction. A browser may close the connection at any time: then it is opened again. */
+  async begin(list, mode) {
+    try {
+      return this.database.transaction(list, mode, { durability: "strict" });
+    } catch {
+      this.database = await openDatabase(this.name);
+      return this.database.transaction(list, mode, { durability: "strict" });
+    }
+  }
 
   /** Write and wait until the browser has it on disk. */
-  change(list, act) {
+  async change(list, act) {
+    const transaction = await this.begin(list, "readwrite");
     return new Promise((resolve, reject) => {
-      const transaction = this.database.transaction(list, "readwrite", { durability: "strict" });
-      act(transaction.objectStore(list));
       transaction.oncomplete = () => resolve();
       transaction.onabort = () => reject(transaction.error);
+      act(transaction.objectStore(list));
     });
   }
 
-  read(list) { return this.database.transaction(list).objectStore(list); }
+  async read(list, ask) { return done(ask((await this.begin(list, "readonly")).objectStore(list))); }
   add(list, value) { return this.change(list, (store) => store.add(value)); }
   remove(list, key) { return this.change(list, (store) => store.delete(key)); }
   clear(list) { return this.change(list, (store) => store.clear()); }
-  count(list) { return done(this.read(list).count()); }
-  all(list) { return done(this.read(list).getAll()); }
+  count(list) { return this.read(list, (store) => store.count()); }
+  all(list) { return this.read(list, (store) => store.getAll()); }
 
   async first(list) {
-    const cursor = await done(this.read(list).openCursor());
+    const cursor = await this.read(list, (store) => store.openCursor());
     return cursor && { key: cursor.key, value: cursor.value };
   }
 }
@@ -70,8 +81,9 @@ export class Outbox {
 
   /** Open what earlier visits left, and send it. */
   async open() {
+    const name = `mma-outbox-${this.project}`;
     try {
-      this.store = new Disk(await openDatabase(`mma-outbox-${this.project}`));
+      this.store = new Disk(name, await openDatabase(name));
     } catch {
       this.store = new Memory();
     }
@@ -96,12 +108,13 @@ export class Outbox {
     this.send();
   }
 
-  /** The browser's disk is full: go on in memory, and say so. */
+  /** The browser's disk is full or gone: go on in memory, and say so. Two answers may come here at once. */
   async useMemory(answer) {
-    const memory = new Memory();
-    for (const each of await this.store.all(WAITING).catch(() => [])) await memory.add(WAITING, each);
-    await memory.add(WAITING, answer);
-    Object.assign(this, { store: memory, kept: false });
+    const before = this.store;
+    const waiting = await before.all(WAITING).catch(() => []);
+    if (before instanceof Disk && this.store === before) Object.assign(this, { store: new Memory(waiting), kept: false });
+    await this.store.add(WAITING, answer);
+    this.tell();
   }
 
   /** Everything that the server may not know yet, also what is still being written to the browser's disk. */
@@ -151,15 +164,16 @@ export class Outbox {
   }
 
   async sendFirst() {
-    const first = await this.store.first(WAITING);
+    const { store } = this; // another one may take its place meanwhile, with other keys
+    const first = await store.first(WAITING);
     if (!first) return false;
     try {
       const reply = await post("/api/answers", first.value);
-      await this.store.remove(WAITING, first.key);
+      await store.remove(WAITING, first.key);
       Object.assign(this, { reachable: true, locked: false, problem: "", wait: FIRST_WAIT });
       this.saved(first.value, reply);
     } catch (error) {
-      if (error instanceof Refused && error.final) await this.setAside(first, error);
+      if (error instanceof Refused && error.final) await this.setAside(store, first, error);
       else await this.pause(error);
     }
     this.others.postMessage(this.reachable);
@@ -168,9 +182,9 @@ export class Outbox {
   }
 
   /** An answer the server will never take is kept and shown, and lets the others pass. */
-  async setAside(first, error) {
+  async setAside(store, first, error) {
     await this.store.add(REFUSED, { answer: first.value, why: error.message });
-    await this.store.remove(WAITING, first.key);
+    await store.remove(WAITING, first.key);
   }
 
   /** Wait before the next try, longer each time. A page without its key, or a server whose disk is full, is not offline. */

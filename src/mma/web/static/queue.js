@@ -6,6 +6,7 @@ import { uuid } from "./dom.js";
 
 const AHEAD = 8;
 const RETRY = 2_000; // milliseconds
+const SLOW = 30_000; // milliseconds until an empty queue is looked at again without news: what others hold runs out
 const STALE = 120_000; // milliseconds after which another tab no longer counts
 const tab = uuid();
 
@@ -37,11 +38,15 @@ export class Queue {
   items = [];
   filling = false;
   empty = false; // the server has nothing more to ask now
+  heard = false; // there were news since the server was asked
+  asked = 0; // when that was
+  timer = null;
 
   /** `changed` is called when there is something new to show. */
   constructor(outbox, changed) {
     Object.assign(this, { outbox, changed });
     setInterval(() => this.remember(), STALE / 4);
+    document.addEventListener("visibilitychange", () => this.hear());
   }
 
   get current() { return this.items[0] ?? null; }
@@ -56,6 +61,24 @@ export class Queue {
   push(item) {
     this.items = [load(item), ...this.items.filter((each) => each.image !== item.image)];
     this.remember();
+  }
+
+  /** Begin anew, for another person: the images here are leased to the one before. */
+  restart() {
+    Object.assign(this, { items: [], empty: false });
+    this.fill();
+    this.changed();
+  }
+
+  /** There are news. Where nothing was left to ask, there may be something now. */
+  hear() {
+    this.heard = true;
+    if (this.empty) this.lookAgain(this.asked + RETRY - Date.now());
+  }
+
+  lookAgain(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => { if (this.empty && !document.hidden) this.fill(); }, wait);
   }
 
   /** Forget images that were answered. */
@@ -84,17 +107,21 @@ export class Queue {
   }
 
   async fetch() {
+    Object.assign(this, { heard: false, asked: Date.now() });
+    const who = by();
     const before = this.items.map((each) => each.image); // one of these may be answered while we look at what waits
     const waiting = (await this.outbox.answers()).flatMap((answer) => answer.images);
     const mine = this.items.map((each) => each.image);
     const holding = [...new Set([...before, ...mine, ...waiting, ...heldElsewhere()])];
-    const { items } = await post("/api/next", { by: by(), n: AHEAD + 1 - mine.length, holding });
+    const { items } = await post("/api/next", { by: who, n: AHEAD + 1 - mine.length, holding });
+    if (who !== by()) return this.fetch();
     const known = new Set([...holding, ...this.items.map((each) => each.image)]);
     const fresh = items.filter((item) => !known.has(item.image));
     this.items.push(...fresh.map(load));
     this.empty = this.items.length === 0;
+    if (this.empty) this.lookAgain(this.heard ? RETRY : SLOW);
     this.remember();
-    this.changed();
+    return this.changed();
   }
 
   /** A picture that failed while the server was away is asked for again, and shown if it is the current one. */

@@ -11,8 +11,8 @@ const RETRY = 1_000; // milliseconds until the sheet is asked for again while im
 /** Send a change of the classes; a refusal is shown. */
 async function change(what) {
   try {
-    const { classes, made } = await post("/api/classes", { ...what, by: by() });
-    update({ classes });
+    const { classes, merged, made } = await post("/api/classes", { ...what, by: by() });
+    update({ classes, merged });
     return made ?? true;
   } catch (error) {
     await tell("That did not work", error.message);
@@ -43,7 +43,7 @@ export class SetupView {
   }
 
   refresh(names) {
-    if (names.has("classes") || (names.has("counts") && !this.first)) this.renderMade();
+    if (names.has("classes") || names.has("merged") || (names.has("counts") && !this.first)) this.renderMade();
   }
 
   async fetch() {
@@ -72,13 +72,13 @@ export class SetupView {
   }
 
   renderMade() {
+    if (this.made.contains(document.activeElement)) return; // somebody types or chooses there
     const offered = this.first && this.offers.length && !state.classes.length ? this.offerPart() : null;
     const rows = this.first ? h("ul", { class: "chips" }, state.classes.map((each) => h("li", { class: "chip" }, nameOf(each.name)))) : this.table();
     const enough = state.classes.length >= 2;
     const words = enough ? "Start labeling" : state.classes.length ? "One more class, and you can start" : "";
     const start = this.first && words ? h("button", { type: "button", class: "main start", disabled: !enough, onclick: () => this.begin() }, words) : null;
-    if (this.made.contains(document.activeElement) && document.activeElement.matches("input, select")) return; // somebody types or chooses there
-    show(this.made, offered, rows, start);
+    show(this.made, offered, rows, this.mergedPart(), start);
   }
 
   offerPart() {
@@ -102,6 +102,7 @@ export class SetupView {
   }
 
   async addAll(names) {
+    document.activeElement.blur();
     for (const name of names) if ((await change({ do: "add", name })) === null) return;
   }
 
@@ -118,9 +119,32 @@ export class SetupView {
     const name = h("input", { type: "text", maxlength: 100, value: each.name, "aria-label": `Name of ${printable(each.name)}`, autocomplete: "off", dir: "auto",
       onchange: () => change({ do: "rename", id: each.id, name: name.value }).then((fine) => { if (fine === null) name.value = each.name; }) });
     const others = state.classes.filter((other) => other.id !== each.id);
-    const merge = h("select", { "aria-label": `Merge ${printable(each.name)} into`, onchange: () => { merge.blur(); change({ do: "merge", id: each.id, into: Number(merge.value) }); } },
+    return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? this.mergePart(each, others) : icon("check")));
+  }
+
+  /** Arrow keys change a choice by accident, so it takes a button to merge. */
+  mergePart(each, others) {
+    const into = h("select", { "data-choose": each.id, "aria-label": `Merge ${printable(each.name)} into`, onchange: () => { button.hidden = !into.value; } },
       h("option", { value: "" }, "–"), others.map((other) => h("option", { value: other.id }, printable(other.name))));
-    return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? merge : icon("check")));
+    const button = h("button", { type: "button", class: "quiet", hidden: true, "aria-label": `Merge ${printable(each.name)}`, onclick: () => this.merge(each, Number(into.value)) }, "Merge");
+    return h("div", { class: "merge" }, into, button);
+  }
+
+  /** The classes that count as others, each with the way back. */
+  mergedPart() {
+    if (!state.merged.length) return null;
+    const names = new Map([...state.classes, ...state.merged].map((each) => [each.id, each.name]));
+    return h("section", { class: "merged" }, h("h3", {}, "Merged"), h("ul", {}, state.merged.map((each) => h("li", {},
+      h("p", {}, nameOf(each.name), h("span", {}, "counts as"), nameOf(names.get(each.into))),
+      h("button", { type: "button", class: "quiet", "data-apart": each.id, "aria-label": `Take back: ${printable(each.name)} counts as ${printable(names.get(each.into))}`, onclick: () => this.merge(each, null) }, "Take back")))));
+  }
+
+  /** Merge a class into another one, or take that back. The keyboard goes on at what undoes it. */
+  async merge(each, into) {
+    document.activeElement.blur();
+    if ((await change({ do: "merge", id: each.id, into })) === null) return;
+    announce(into === null ? `${printable(each.name)} is a class of its own again.` : `${printable(each.name)} is merged.`);
+    this.made.querySelector(into === null ? `[data-choose="${each.id}"]` : `[data-apart="${each.id}"]`)?.focus();
   }
 
   onKey() {

@@ -5,6 +5,7 @@ import { h, show, find, icon } from "./dom.js";
 export const state = {
   project: { id: "", name: "", by: "" },
   classes: [], // {id, name, key}
+  merged: [], // {id, name, into}
   counts: { labeled: 0, cannot_tell: 0, excluded: 0, left: 0, per_class: {} },
   budget: null,
   models: [],
@@ -42,6 +43,9 @@ export function choose(name, value) {
   localStorage.setItem(`mma-${name}`, value);
   update({ [`choice:${name}`]: value });
 }
+
+/** Another tab has changed who answers. */
+addEventListener("storage", ({ key }) => { if (key === "mma-by") update({ "choice:by": choice("by") }); });
 
 /** Who answers: a name of this browser, else the one the server proposes. */
 export const by = () => choice("by") || state.project.by;
