@@ -245,8 +245,3 @@ def test_the_command_of_a_damaged_folder_has_the_options_it_was_made_with(data, 
     (save(replace(data, options=options), tmp_path) / "train.npy").unlink()
     with pytest.raises(ValueError, match=f"Make the data set again:  mma data get folder {options}$"):
         load_data("folder:mine", tmp_path)
-
-
-def test_meta_of_other_data_sets_is_what_earlier_versions_read(data, tmp_path):
-    meta = json.loads((save(data, tmp_path) / "meta.json").read_text())
-    assert "options" not in meta
