@@ -168,7 +168,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         views = self._views(samples, self._shift())
         with self._threads(views), self._computing():
             found = candidates(self.net_, views, np.arange(len(samples)), query, self._seed, round=0)
-        return query.select(found, at_least("n", n, 0), rng(self._seed, "select"), self._labeled(query))
+        return query.select(found, at_least("n", n, 0), rng(self._seed, "select"), self._labeled_samples(query))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "transduction_")
@@ -216,7 +216,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._threads(views), self._computing():
             return probabilities(self.net_, views, np.arange(count))
 
-    def _labeled(self, query: Query) -> Labeled:
+    def _labeled_samples(self, query: Query) -> Labeled:
         """Return the labeled samples of `fit` as the network sees them now, if the query wants to know them."""
         if not query.needs_labeled:
             return Labeled()
