@@ -5,7 +5,9 @@
     python tools/trace.py --compare before after
 
 A trace is every loss and accuracy, every pick with its score, every label and purchase, and a hash of the last state. Runs are
-cut short, but each asks, grows and ends. Presets whose data is not on this machine are left out and named.
+cut short, but each asks, grows and ends. Presets whose data is not on this machine are left out and named. The photos are
+those of docs/data.md, made ready by  mma data get folder --name signs ; features are stored beside them, and computed again
+where their folder is removed.
 """
 
 from __future__ import annotations
@@ -35,6 +37,10 @@ LAB = (
 )
 TINY = ("growth.first=60", "growth.every=20", "growth.final=60", "log.every=20")
 MONEY = ("growth.policy.money=250", "growth.policy.label_price=5", "growth.policy.image_price=1", "growth.budget=120")
+SIGNS = ("data.name=folder:signs",)
+HEAD = (*SIGNS, "growth.budget=72", "growth.first=30", "growth.every=30", "growth.final=30", "log.every=10")
+DEEP = ("growth.start=24", "growth.add=12", "growth.budget=48", *FEW[2:], "log.checkpoint=2")
+COVERING = ("herding", "uherding", "typiclust", "badge", "cluster-margin", "diff2.aug-kmeans")
 RAMPED = ("pi-model", "pseudo-label", "mean-teacher", "vat", "anchored-mixmatch")
 CASES: dict[str, tuple[str, ...]] = {
     "digits": (),
@@ -57,7 +63,11 @@ CASES: dict[str, tuple[str, ...]] = {
     "cifar100-grow100": (*WIDE, "net.filters=32"),
     "svhn": PAPER,
     "svhn-extra": (*PAPER, "data.name=svhn"),
-    "photos-scratch": ("data.name=folder:signs", "optim.warmup=5", "algorithm.ramp=20", *LAB),
+    "photos": (*HEAD, "growth.budget=96"),
+    "photos passive": (*HEAD, "growth.policy=passive"),
+    **{f"photos {query}": (*HEAD, f"query={query}") for query in COVERING},
+    "photos-deep": (*SIGNS, "data.total=600", "data.validation=100", "optim.warmup=2", "algorithm.ramp=4", *DEEP),
+    "photos-scratch": (*SIGNS, "optim.warmup=5", "algorithm.ramp=20", *LAB),
 }
 
 
