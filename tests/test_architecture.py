@@ -16,6 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
+    {"errors"},
     {"rng", "shares", "interval", "text", "machine", "files", "extensions"},
     {"settings", "paper"},
     {"growth"},
@@ -35,6 +36,7 @@ ORDER = [
 ]
 WITHOUT_TORCH = {
     *(
+        "errors",
         "rng",
         "shares",
         "interval",
