@@ -1,8 +1,8 @@
 """Is asking by `auto` ever worse than a random draw? `python tools/do_no_harm.py` writes results/do-no-harm/.
 
 Every data set and budget of results/ that both were run on, with ten seeds at least, is a cell: the paired difference of
-`auto` to random over the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many, so
-that it fails sooner), or when its mean is below -0.5 points.
+`auto` to random over the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many: it
+fails sooner), or when its mean is below -0.5 points.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mma.experiments.report.collect import collect
 from mma.experiments.report.numbers import interval_text
 from mma.experiments.report.plots import draw_difference, view_of_differences
 from mma.experiments.report.statistics import Difference, differences
-from mma.experiments.report.style import INK, NO_DATES, PALE, in_house_style, new_figure, render, subtitle
+from mma.experiments.report.style import INK, PALE, in_house_style, new_figure, render, subtitle
 from mma.files import write_atomically
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -28,7 +28,7 @@ Cell = tuple[str, Difference]
 def cells(results: Path) -> list[Cell]:
     """Return the difference of `auto` to random in every data set and budget, with the data set's name."""
     found = []
-    for folder in sorted(path.parent for path in results.glob("*/description.json")):
+    for folder in sorted(path.parent for path in results.glob("*/about.json")):
         rows = differences(collect(folder), REFERENCE)
         found += [(folder.name, row) for row in rows if row.method == ASKING and row.n >= SEEDS]
     return found
@@ -94,8 +94,7 @@ def write(results: Path) -> Path:
     text = f"# Does `auto` do harm?\n\n{(__doc__ or '').strip()}\n\n{summary(found)}\n\n{as_markdown(found)}"
     write_atomically(out / "README.md", text)
     figure = draw(found)
-    for kind in NO_DATES:
-        write_atomically(out / f"do-no-harm.{kind}", render(figure, kind))
+    write_atomically(out / "do-no-harm.png", render(figure, "png"))
     return out / "README.md"
 
 

@@ -63,9 +63,7 @@ def test_results_draw_what_a_notebook_asks_for(finished, tmp_path):
 
 def test_a_report_from_python_writes_all_files(finished, tmp_path):
     report(finished, out=tmp_path / "out")
-    assert {"report.html", "runs.csv", "description.json", "grid.json"} <= {
-        p.name for p in (tmp_path / "out").iterdir()
-    }
+    assert {"report.html", "runs.csv", "about.json"} <= {p.name for p in (tmp_path / "out").iterdir()}
 
 
 def test_named_methods_and_experiments_do_not_mix():

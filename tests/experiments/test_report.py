@@ -8,6 +8,7 @@ import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from mma.experiments.report.rows import Result, RoundEnd
 from mma.experiments.report.statistics import Difference
 from mma.run import Run
 
-NOT_COMPARED = {"about.json", "README.md", "grid.json"}
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_table_holds_mean_and_deviation_of_the_runs(finished):
@@ -45,10 +46,28 @@ def test_the_table_holds_mean_and_deviation_of_the_runs(finished):
 def test_exported_results_give_the_same_files_again(finished, tmp_path):
     report.write_all(from_grid(finished), tmp_path / "one", "mma report")
     report.write_all(collect(tmp_path / "one"), tmp_path / "two", "mma report")
-    first = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir() if path.name not in NOT_COMPARED}
+    first = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir() if path.name != "README.md"}
     second = {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
     assert {"runs.csv", "table.md", "table.csv", "statistics.md", "report.html", "learning-curves.png"} <= set(first)
     assert first == second
+
+
+@pytest.mark.parametrize("name", ["hard-digits-wrong-5", "buyer-digits"])
+def test_published_results_give_their_tables_plots_and_page(name, tmp_path):
+    """Only rows and settings are published: a copy of them gives the rest, the same each time, and the published picture."""
+    published = ROOT / "results" / name
+    shutil.copytree(published, tmp_path / "copy")
+    made = report.write_all(collect(tmp_path / "copy"), tmp_path / "one", "")
+    report.write_all(collect(tmp_path / "one"), tmp_path / "two", "")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+    assert {"table.md", "table.csv", "table.tex", "statistics.md", "report.html"} <= {path.name for path in made}
+    for path in published.iterdir():
+        assert path.name == "README.md" or files[path.name] == path.read_bytes(), path.name
+    numbers = re.findall(r"\d+\.\d+ ± \d+\.\d+", files["table.md"].decode())
+    page = ROOT / "results" / name / "README.md"
+    assert numbers
+    assert not page.exists() or all(number in page.read_text("utf-8") for number in numbers)
 
 
 def test_reporting_on_exported_results_keeps_how_they_were_made(finished, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from mma.growth import Growth, Money, Sizes, Split
 from mma.run import Run
 from mma.text import printable
 
-DESCRIPTION = "description.json"
+ABOUT = "about.json"  # of exported results: what the grid is, how it was made, and all its settings
 MOST_LABEL_STEPS = 30  # more are not shown in a plot
 
 
@@ -172,6 +173,20 @@ def curves(grid: Grid, traces: Mapping[GridCell, Sequence[Row]]) -> Iterator[Cur
     for cell, metrics in traces.items():
         place = (cell.method, cell.budget, grid.total_of(cell))
         groups.setdefault(place, []).append({row["step"]: row["accuracy"] for row in metrics})
+    return mean_curves(groups)
+
+
+def curves_of_rounds(rounds: Iterable[RoundEnd]) -> Iterator[CurvePoint]:
+    """Return the same for runs that are evaluated at the ends of rounds only: curves.csv would repeat rounds.csv."""
+    groups: dict[tuple[str, int, int], dict[int, dict[int, float]]] = {}
+    for row in rounds:
+        seeds = groups.setdefault((row.method, row.budget, row.total), {})
+        seeds.setdefault(row.seed, {})[row.step] = row.accuracy
+    return mean_curves({place: list(seeds.values()) for place, seeds in groups.items()})
+
+
+def mean_curves(groups: Mapping[tuple[str, int, int], Sequence[Mapping[int, float]]]) -> Iterator[CurvePoint]:
+    """Return the mean over seeds (each: step -> accuracy) at the steps that all seeds of a group have."""
     for place, seeds in groups.items():
         for step in sorted(set.intersection(*(set(each) for each in seeds))):
             yield CurvePoint(*place, step, round(sum(each[step] for each in seeds) / len(seeds), DIGITS))
@@ -188,20 +203,24 @@ def compute(grid: Grid) -> Iterator[Compute]:
 
 
 def write_csv(folder: Path, found: Results) -> None:
-    """Write the files that `from_csv` reads."""
-    rows = {RUNS: found.runs, ROUNDS: found.rounds, CURVES: found.curves}
-    more = {SPENDING: found.spending, COMPUTE: found.compute}
-    for name, each in {**rows, **{name: each for name, each in more.items() if each}}.items():
+    """Write the rows that `from_csv` reads."""
+    more = {CURVES: found.curves, SPENDING: found.spending, COMPUTE: found.compute}
+    if found.curves == tuple(curves_of_rounds(found.rounds)):
+        del more[CURVES]
+    for name, each in {RUNS: found.runs, ROUNDS: found.rounds, **{n: e for n, e in more.items() if e}}.items():
         write_atomically(folder / name, to_csv(each, FILES[name]))
-    write_atomically(folder / DESCRIPTION, found.description.model_dump_json(indent=1) + "\n")
 
 
 def from_csv(folder: Path) -> Results:
     """Read exported results; only runs.csv must be there."""
-    path = folder / DESCRIPTION
+    path = folder / ABOUT
     try:
-        description = Description.model_validate_json(path.read_bytes()) if path.is_file() else Description()
-    except ValidationError as error:
-        raise ValueError(f"{path} is damaged ({error.errors()[0]['msg']}). Restore it from a copy.") from None
+        about = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        description = Description.model_validate_json(json.dumps(about.get("description", {})))
+    except (ValidationError, ValueError, AttributeError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise ValueError(f"{path} is damaged ({why}). Restore it from a copy.") from None
     runs, rounds, points, money, counted = (read_rows(folder / name, kind) for name, kind in FILES.items())
+    if not points:
+        points = tuple(curves_of_rounds(rounds))
     return Results(runs, rounds, points, money, counted, description, folder)

@@ -13,7 +13,7 @@ from typing import Any
 
 from mma.experiments import folder as grids
 from mma.experiments.report import compute, money, page, plots, summary, tables
-from mma.experiments.report.collect import write_csv
+from mma.experiments.report.collect import ABOUT, write_csv
 from mma.experiments.report.results import Results
 from mma.experiments.report.rows import ROUND, RUNS
 from mma.experiments.report.style import NO_DATES, render
@@ -93,7 +93,7 @@ def as_text(found: Results) -> str:
 
 
 def write_all(found: Results, out: Path, command: str) -> list[Path]:
-    """Write every file of a report. All but README.md, about.json and grid.json depend on the results alone."""
+    """Write every file of a report. All but README.md and about.json depend on the results alone."""
     table, pictures = tables.table(found), picture_files(draw(found))
     files: dict[str, str | bytes] = {
         "table.md": table.as_markdown(),
@@ -104,8 +104,11 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
         "report.html": page_of(found, pictures),
         **({LABELED_VS_UNLABELED: for_cost(found)} if found.weighs_images else {}),
     }
-    if not (found.folder / RUNS).is_file():  # exported results keep saying how they were made
-        files |= origin_files(found, command, sorted(files))
+    if not (found.folder / RUNS).is_file():
+        files[ABOUT] = json.dumps(origin(found, command), indent=1) + "\n"
+        files["README.md"] = readme(found, command)
+    elif (found.folder / ABOUT).is_file():  # exported results keep saying how they were made
+        files[ABOUT] = (found.folder / ABOUT).read_bytes()
     with explain_write_errors(out, f"mma report {found.folder} --out {out}"):
         out.mkdir(parents=True, exist_ok=True)
         write_csv(out, found)
@@ -128,14 +131,6 @@ def write_pictures(found: Results, out: Path, *, page_too: bool) -> list[Path]:
         return write_files(out, {**files, **({"report.html": page_of(found, pictures)} if page_too else {})})
 
 
-def origin_files(found: Results, command: str, files: list[str]) -> dict[str, str | bytes]:
-    """Return the files that say how the results were made: a page, versions and machine, and all settings."""
-    path = found.folder / grids.FILE
-    settings: dict[str, str | bytes] = {grids.FILE: path.read_bytes()} if path.is_file() else {}
-    about = json.dumps(origin(found, command), indent=1) + "\n"
-    return {"about.json": about, "README.md": readme(found, command, files), **settings}
-
-
 def for_cost(found: Results) -> str:
     """Return labels, total, accuracy and seed of the finished runs, as `mma cost` reads them."""
     done = [run for run in found.runs if run.status == "done" and run.accuracy is not None]
@@ -144,15 +139,18 @@ def for_cost(found: Results) -> str:
 
 
 def origin(found: Results, command: str) -> dict[str, object]:
-    """Return how and where the results were made."""
+    """Return what the results are, how and where they were made, and all settings of the grid."""
+    path = found.folder / grids.FILE
     programs = {name: version(name) for name in ("mma-learn", "numpy", "scipy", "matplotlib")}
     return {
+        "description": found.description.model_dump(mode="json"),
         "commands": [*grids.read_commands(found.folder), command],
         "runs": dict(sorted(Counter(run.status for run in found.runs if run.note != ROUND).items())),
         "trained with": hosts(found),
         "commit": commit(),
         "reported with": {"python": platform.python_version(), **programs},
         "machine": {"system": platform.system(), "processor": processor(), "cores": cores()},
+        "grid": json.loads(path.read_text("utf-8")) if path.is_file() else None,
     }
 
 
@@ -166,15 +164,13 @@ def hosts(found: Results) -> list[dict[str, object]]:
     return [known[key] for key in sorted(known)]
 
 
-def readme(found: Results, command: str, files: list[str]) -> str:
+def readme(found: Results, command: str) -> str:
     """Return a page for whoever opens the folder."""
     made = "\n".join([*grids.read_commands(found.folder), command])
-    listed = ", ".join(f"`{name}`" for name in files)
     return (
         f"# {found.title}\n\n{about_text(found)}\n\nMade with\n\n```sh\n{made}\n```\n\n"
-        "`mma report` on this folder gives the same tables again. Versions, commit and machine: `about.json`.\n\n"
-        f"{tables.as_markdown(tables.table(found))}\n`runs.csv` has one line per run, `rounds.csv` one per round, "
-        f"`curves.csv` the means while training. Made from them: {listed}.\n"
+        f"{tables.as_markdown(tables.table(found))}\n`{ABOUT}` has commands, versions, commit, machine and all settings. "
+        "`mma report` on this folder prints the statistics; with `--out` it writes tables, plots and one HTML page.\n"
     )
 
 
