@@ -49,6 +49,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
 
 
+NEEDS = {"chromium": "browser", "postgres_url": "postgres"}  # a fixture: the mark of tests that use it
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start a browser or a database, by the fixture that does it."""
+    for item in items:
+        for fixture in NEEDS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(NEEDS[fixture])
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # the outermost, so that its lines are the last ones
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
     """End with the way to get the same order again, and with what was not run and why."""

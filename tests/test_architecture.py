@@ -8,11 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.each import each
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mma"
 FILES = sorted(SOURCE.rglob("*.py"))
+BY_NAME = {str(path.relative_to(SOURCE)): path for path in FILES}
 
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
@@ -74,7 +75,7 @@ def rooms_imported(path: Path) -> set[str]:
     return {name.split(".")[1] for name in imported(path) if name.startswith("mma.")}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+@each(path=BY_NAME)
 def test_imports_point_down(path):
     if room(path) in ("__init__", "__main__"):
         return
@@ -89,9 +90,7 @@ def test_imports_point_down(path):
     assert not wrong or (room(path), wrong) in [("cost", {"paper"})], f"{path.name} imports {wrong}"
 
 
-@pytest.mark.parametrize(
-    "path", [f for f in FILES if room(f) in WITHOUT_TORCH], ids=lambda path: str(path.relative_to(SOURCE))
-)
+@each(path={name: path for name, path in BY_NAME.items() if room(path) in WITHOUT_TORCH})
 def test_rooms_without_torch_never_import_it(path):
     assert not {name for name in imported(path) if name.split(".")[0] == "torch"}
 
@@ -106,7 +105,7 @@ def test_help_does_not_load_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+@each(path=BY_NAME)
 def test_d1_nothing_is_executed_from_data(path):
     text = path.read_text("utf-8")
     if path == SOURCE / "features" / "weights.py":  # after a pinned sha256 was compared, and with weights_only

@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 import typer
 
+from tests.each import each
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+every_page = each(page={page.name: page for page in PAGES})
 
 
 def test_the_readme_is_read_in_a_minute():
@@ -43,7 +46,7 @@ def test_every_public_name_is_there():
         mma.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_every_python_name_on_a_page_exists(page):
     for name in re.findall(r"\bmma((?:\.[A-Za-z_]+)+)", page.read_text("utf-8")):
         if not name.endswith((".toml", ".md")):
@@ -101,7 +104,7 @@ def examples_imported(monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_every_command_on_a_page_is_understood(page, examples_imported):
     from mma.config import change
     from mma.experiments.catalogue import EXPERIMENTS
@@ -124,7 +127,7 @@ def test_every_command_on_a_page_is_understood(page, examples_imported):
         change(base, settings)  # an unknown setting or value is an error
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_every_setting_named_on_a_page_exists(page, examples_imported):
     from mma.config import CHOICES, paths
     from mma.presets import PRESETS
@@ -147,7 +150,7 @@ def test_every_preset_is_in_the_readme():
     assert all(f"`{name}`" in text for name in PRESETS)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if "://" not in target:

@@ -21,6 +21,7 @@ from mma.config import Optim
 from mma.nets import Small, initialise
 from mma.rng import rng
 from mma.training.precision import computing
+from tests.each import each
 
 CLASSES, SIDE = 4, 8
 Shape = tuple[int, ...]  # of one example
@@ -35,11 +36,9 @@ VARIANTS = {  # settings that change what an algorithm does, beside every algori
     "anchored, by the student": AnchoredMixMatch(guesser="student", align="off"),
 }
 EVERY = {name: kind() for name, kind in ALGORITHMS.items()} | VARIANTS
-every_algorithm = pytest.mark.parametrize("algorithm", list(EVERY.values()), ids=list(EVERY))
-any_shape = pytest.mark.parametrize("shape", [IMAGES, ROWS], ids=["images", "rows"])
-every_semi_supervised = pytest.mark.parametrize(
-    "algorithm", [a for a in EVERY.values() if a.views], ids=[name for name, a in EVERY.items() if a.views]
-)
+every_algorithm = each(algorithm=EVERY)
+any_shape = each(shape={"images": IMAGES, "rows": ROWS})
+every_semi_supervised = each(algorithm={name: algorithm for name, algorithm in EVERY.items() if algorithm.views})
 
 
 class RowNet(nn.Module):
@@ -126,7 +125,7 @@ def test_an_algorithm_is_listed_under_its_own_name(algorithm: Algorithm):
 
 @every_algorithm
 @any_shape
-@pytest.mark.parametrize("step", [0, 7, RAMPED])
+@each(step=[0, 7, RAMPED])
 def test_terms_are_finite_scalars_with_a_gradient_and_not_negative(algorithm: Algorithm, step: int, shape: Shape):
     losses = losses_of(algorithm, make_student(shape), make_batch(algorithm, shape), step)
     assert losses.terms
@@ -154,7 +153,7 @@ def test_the_loss_gathers_no_gradient_by_itself(algorithm: Algorithm):
 
 @every_algorithm
 @any_shape
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@each(precision=["float32", "bfloat16"])
 def test_thirty_steps_bring_the_loss_down(algorithm: Algorithm, shape: Shape, precision: str):
     student, batch, trace = make_student(shape), make_batch(algorithm, shape, labeled=16, unlabeled=16), []
     optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
@@ -220,18 +219,18 @@ def test_the_teacher_gets_no_gradient_even_where_it_could(algorithm: Algorithm, 
 
 
 @every_algorithm
-@pytest.mark.parametrize(
-    ("shape", "labeled", "unlabeled"),
-    [
+@each(
+    sizes=[
         ((1, SIDE, SIDE), 12, 12),
         (IMAGES, 5, 11),
         (IMAGES, 11, 5),
         ((1, SIDE, SIDE), 2, 16),
         (ROWS, 5, 11),
         ((1,), 9, 4),
-    ],
+    ]
 )
-def test_any_width_and_batch_sizes(algorithm: Algorithm, shape: Shape, labeled: int, unlabeled: int):
+def test_any_width_and_batch_sizes(algorithm: Algorithm, sizes: tuple[Shape, int, int]):
+    shape, labeled, unlabeled = sizes
     batch = make_batch(algorithm, shape, labeled, unlabeled)
     losses = losses_of(algorithm, make_student(shape), batch)
     assert torch.isfinite(total(losses))
@@ -252,7 +251,7 @@ def test_guesses_are_distributions_without_gradient(algorithm: Algorithm, shape:
 
 @every_algorithm
 @any_shape
-@pytest.mark.parametrize("scale", [100.0, 10_000.0])
+@each(scale=[100.0, 10_000.0])
 def test_extreme_logits_give_no_nan(algorithm: Algorithm, scale: float, shape: Shape):
     student = make_student(shape)
     with torch.no_grad():
@@ -351,7 +350,7 @@ def test_every_view_counts(algorithm: Algorithm, shape: Shape):
         assert total(losses_of(algorithm, student, replace(batch, strong=strong))).item() != expected, k
 
 
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.views])
+@each(name=[name for name, kind in ALGORITHMS.items() if not kind.views])
 def test_without_views_unlabeled_images_are_not_looked_at(name: str):
     algorithm = ALGORITHMS[name]()
     batch, some = make_batch(algorithm), make_batch(ALGORITHMS["mixmatch"]()).u
@@ -359,7 +358,7 @@ def test_without_views_unlabeled_images_are_not_looked_at(name: str):
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if "ramp" in kind.model_fields])
+@each(name=[name for name, kind in ALGORITHMS.items() if "ramp" in kind.model_fields])
 def test_a_ramp_starts_at_zero(name: str):
     algorithm = ALGORITHMS[name]()
     batch = make_batch(algorithm)
@@ -425,7 +424,7 @@ def test_nothing_waits_for_the_device(algorithm: Algorithm, shape: Shape):
         total(algorithm.loss(student, teacher, batch, RAMPED, rng(0, "loss"))).backward()
 
 
-@pytest.mark.parametrize("module", [*map(inspect.getmodule, ALGORITHMS.values()), ops], ids=lambda m: m.__name__)
+@each(module=[*map(inspect.getmodule, ALGORITHMS.values()), ops])
 def test_no_source_line_brings_a_tensor_to_the_host(module: ModuleType):
     # On a CPU some of these go unnoticed by the test above.
     names = {node.attr for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Attribute)}

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Labeled, Query, names
 from mma.rng import rng
+from tests.each import each
 
 NOTHING = Labeled()
-every_query = pytest.mark.parametrize("name", names())
-every_strategy = pytest.mark.parametrize("name", STRATEGIES)
-every_measure = pytest.mark.parametrize("measure", UNCERTAINTY)
+every_query = each(name=names())
+every_strategy = each(name=list(STRATEGIES))
+every_measure = each(measure=list(UNCERTAINTY))
 
 
 def softmax(logits):
@@ -61,14 +62,14 @@ def check(name, candidates, n, seed=0, labeled=NOTHING):
 
 
 @every_query
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("n", [0, 1, 7, 50, 119, 120, 121, 500])
+@each(dtype=[np.float16, np.float32, np.float64])
+@each(n=[0, 1, 7, 50, 119, 120, 121, 500])
 def test_exactly_n_distinct_rows_finite_and_repeatable(name, n, dtype):
     check(name, pool(dtype=dtype), n)
 
 
 @every_query
-@pytest.mark.parametrize("n", [0, 1, 7, 120, 121])
+@each(n=[0, 1, 7, 120, 121])
 def test_a_labeled_set_is_taken_by_every_query(name, n):
     check(name, pool(), n, labeled=some_labeled())
 
@@ -93,7 +94,7 @@ def test_a_name_is_given_back(name):
 
 
 @every_query
-@pytest.mark.parametrize("n", [0, 1, 2])
+@each(n=[0, 1, 2])
 def test_a_pool_of_one(name, n):
     check(name, pool(n=1), n)
 
@@ -132,7 +133,7 @@ def test_all_ties_are_not_biased_towards_low_rows(name):
 
 
 @every_query
-@pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e30, 1e-30])
+@each(value=[0.0, 1.0, -3.0, 1e30, 1e-30])
 def test_features_all_the_same(name, value):
     candidates = pool()
     check(name, Candidates(candidates.index, candidates.probs, np.full((120, 5), value)), 30)
@@ -174,7 +175,7 @@ def test_a_query_runs_on_what_it_says_it_needs(name):
 DRAWN = ("kmeans", "power", "badge")
 
 
-@pytest.mark.parametrize("name", [n for n in names() if Query.parse(n).needs_probs and not n.endswith(DRAWN)])
+@each(name=[n for n in names() if Query.parse(n).needs_probs and not n.endswith(DRAWN)])
 def test_the_order_of_the_candidates_does_not_matter(name):
     # k-means starts from random rows, so its clusters may differ; some picks are drawn at random. All others must not care.
     full = pool()
@@ -184,7 +185,7 @@ def test_the_order_of_the_candidates_does_not_matter(name):
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("name", [n for n in names() if ".aug" not in n])
+@each(name=[n for n in names() if ".aug" not in n])
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_any_probabilities_and_features(name, data):
@@ -198,8 +199,8 @@ def test_any_probabilities_and_features(name, data):
 
 
 @every_measure
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("classes", [1, 2, 10])
+@each(dtype=[np.float32, np.float64])
+@each(classes=[1, 2, 10])
 def test_one_hot_rows_score_exactly_zero(measure, dtype, classes):
     scores = UNCERTAINTY[measure](np.eye(classes, dtype=dtype))
     assert (scores == 0).all()
@@ -225,7 +226,7 @@ def test_scores_are_finite_never_negative_and_blind_to_the_order_of_classes(meas
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("diversity", DIVERSITY)
+@each(diversity=list(DIVERSITY))
 def test_fifty_thousand_images_need_less_than_a_gigabyte(diversity):
     n, draw = 50_000, rng(0, "scale")
     probs = draw.dirichlet(np.full(10, 0.3), n).astype(np.float32)

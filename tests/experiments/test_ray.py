@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'mma-learn[ray]'")
+pytestmark = pytest.mark.ray
 
 SCRIPT = """
 import sys, time

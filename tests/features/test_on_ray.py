@@ -15,6 +15,7 @@ from mma.features import StoredViews, features, parse_backbone
 from tests.features.conftest import array_images
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'mma-learn[ray]'")
+pytestmark = pytest.mark.ray
 ROOT = Path(__file__).parents[2]
 
 SCRIPT = """

@@ -53,7 +53,7 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def store(request: pytest.FixtureRequest) -> str | None:
     """What --store gets: nothing for SQLite, or the URL of a server."""
     return None if request.param == "sqlite" else request.getfixturevalue("postgres_url")

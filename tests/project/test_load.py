@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-DATABASES = ["sqlite", "postgres"]
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
 
 def run(database: str, name: str, *arguments: str) -> str:
