@@ -12,6 +12,8 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
+from mma.errors import TemporarilyUnavailable
+
 try:
     import fcntl
 except ImportError:
@@ -159,7 +161,7 @@ def explain_write_errors(folder: Path, command: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(
+        raise TemporarilyUnavailable(
             f"cannot write to {error.filename or folder}: {error.strerror or error}. Make room, or allow writing there; "
             f"everything stored so far is whole. Then go on with  {command}"
         ) from error

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mma.project import Project, create_project
-from mma.web.keys import Keys
+from mma.web.security import Keys
 from mma.web.server import HOST, bind, guarded, server_of
 from tests.web.conftest import start  # noqa: F401
 from tests.web.page import KEYS, write_image

@@ -284,7 +284,7 @@ def test_suspect_labels_are_kept_or_corrected_with_one_key_each(make_project, se
     ids = {image.name: image.id for image in project.images()}
     for file in files:
         project.answer(Answer(id=uuid4(), images=[ids[file]], kind="label", class_id=0, by="ann"))
-    monkeypatch.setattr("mma.web.commands.Command.run", lambda command: suspects(*files))
+    monkeypatch.setattr("mma.web.views.Command.run", lambda command: suspects(*files))
     served = serve_project(project)
     page = open_page(served.door, bypass_csp=True)
     open_view(page, served, "review")
@@ -308,7 +308,7 @@ def test_news_leave_the_list_of_suspect_labels_alone(make_project, serve_project
     for file in files:
         project.answer(Answer(id=uuid4(), images=[ids[file]], kind="label", class_id=0, by="ann"))
     searches = []
-    monkeypatch.setattr("mma.web.commands.Command.run", lambda command: searches.append(command) or suspects(*files))
+    monkeypatch.setattr("mma.web.views.Command.run", lambda command: searches.append(command) or suspects(*files))
     served = serve_project(project)
     page = open_page(served.door)
     open_view(page, served, "review")
@@ -347,7 +347,7 @@ def test_the_model_is_exported_from_the_results(make_project, serve_project, ope
     project = make_project()
     judged_project(project)
     exported = {"folder": "photos.mma/export/model-001", "files": [], "agreement": {"images": 20}}
-    monkeypatch.setattr("mma.web.commands.Command.run", lambda command: exported)
+    monkeypatch.setattr("mma.web.views.Command.run", lambda command: exported)
     served = serve_project(project)
     page = open_page(served.door)
     open_view(page, served, "results")
@@ -360,9 +360,7 @@ def test_news_leave_the_buttons_of_the_results_and_their_words_alone(
 ):
     project = make_project()
     judged_project(project)
-    monkeypatch.setattr(
-        "mma.web.commands.Command.run", lambda command: {"folder": "export/model-001", "agreement": None}
-    )
+    monkeypatch.setattr("mma.web.views.Command.run", lambda command: {"folder": "export/model-001", "agreement": None})
     served = serve_project(project)
     page = open_page(served.door)
     open_view(page, served, "results")

@@ -30,7 +30,7 @@ from mma.project import open_project
 from mma.project.doctor import doctor
 from mma.project.second_copy import read_log
 from mma.web import serve
-from mma.web.keys import new_keys
+from mma.web.security import new_keys
 from tests.web.page import free_port
 
 IMAGES = 400

@@ -325,7 +325,7 @@ def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_pa
 
 def test_the_page_shows_one_bar_for_features_however_many_models_come_meanwhile(made):
     from mma.project.notes import end_note, note_features
-    from mma.web.news import read_news
+    from mma.web.views import read_news
 
     project, _ = made
     for done in (0, 100, 200):
@@ -336,6 +336,6 @@ def test_the_page_shows_one_bar_for_features_however_many_models_come_meanwhile(
     )
     note_features(project, "features", {"name": "features", "done": 299, "total": 300})
     shown = [(each["name"], each["done"]) for each in read_news(project)["work"]]
-    assert shown == [("Computing features", 299), ("Training deeper", 1)]
+    assert shown == [("Preparing photos", 299), ("Training deeper", 1)]
     end_note(project)
     assert [each["name"] for each in read_news(project)["work"]] == ["Training deeper"]

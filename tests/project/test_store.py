@@ -176,7 +176,7 @@ def test_a_note_changes_no_label(project, label):
     ("values", "problem"),
     [
         ({"images": []}, "needs its images"),
-        ({"images": ["0" * 64]}, "has no image 0000"),
+        ({"images": ["0" * 64]}, "image 0000.* is not indexed yet"),
         ({"class_id": 99}, "no class with the number 99"),
         ({"class_id": None}, "needs a class_id"),
         ({"kind": "exclude"}, "no other kind has one"),

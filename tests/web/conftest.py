@@ -34,7 +34,7 @@ def project(photos: Path) -> Iterator[Project]:
 def guard(project: Project) -> Guard:
     hosts = frozenset({f"127.0.0.1:{PORT}", f"localhost:{PORT}"})
     app = make_app(project, "anna")
-    app.state.ending = lambda: True  # streams of news end at once; a test reads the whole of an answer
+    app.state.page.ending = lambda: True  # streams of news end at once; a test reads the whole of an answer
     return Guard(app, KEYS, hosts, project.settings.id)
 
 

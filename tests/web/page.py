@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
-from mma.web.keys import Keys
+from mma.web.security import Keys
 
 T = TypeVar("T")
 
@@ -29,8 +29,7 @@ KEYS = Keys("T" * 43, "S" * 43)
 SERVER = """
 import sys
 from mma.project import open_project
-from mma.web.connections import Connection
-from mma.web import serve
+from mma.web.server import Connection, serve
 Connection.header_seconds = float(sys.argv[3])
 Connection.max_connections = int(sys.argv[4])
 serve(open_project(sys.argv[1]), port=int(sys.argv[2]), browser=False, by="anna")

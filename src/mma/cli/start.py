@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from mma.project import IndexReport, Project
 
 SHOWN = 20  # lines of a list on the screen
-PORT = 8642
 
-Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port of the page; 0 takes a free one.")]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65_535, help="Port of the page. Default: the first free one from 8642 on."),
+]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Do not open a browser; the address is printed.")]
 HostName = Annotated[
     str, typer.Option("--host", help="Address to serve at. Others than this machine's need --allow-remote.")
@@ -35,7 +37,7 @@ def start(
         Path | None, typer.Option("--project", metavar="DIR", help="Project folder. Default: FOLDER.mma beside FOLDER.")
     ] = None,
     budget: Annotated[int | None, typer.Option("--budget", min=1, help="How many labels you mean to give.")] = None,
-    port: Port = PORT,
+    port: Port = None,
     no_browser: NoBrowser = False,
     store: Annotated[
         str | None, typer.Option("--store", metavar="URL", help="postgresql://... for a team. Default: SQLite.")
@@ -58,11 +60,12 @@ def start(
     """
     from mma.cli.terminal import talk
     from mma.project.background import worker
+    from mma.project.layout import project_folder
     from mma.web.server import check_address
 
     check_address(host, allow_remote)
     if not is_project(place_of(folder, project)):
-        check_beginning(folder, labels_from, host, port)
+        check_beginning(folder, project or project_folder(folder), labels_from, host, port)
     opened = open_or_create(folder, project, _names(classes), store=store, budget=budget, overlap=overlap)
     with ExitStack() as stack:
         stack.callback(opened.close)
@@ -74,7 +77,7 @@ def start(
 
 def label(
     project: Annotated[Path, typer.Argument(help="A project, or the folder of its images.")],
-    port: Port = PORT,
+    port: Port = None,
     no_browser: NoBrowser = False,
     host: HostName = "127.0.0.1",
     allow_remote: Remote = False,
@@ -108,14 +111,16 @@ def is_project(place: Path) -> bool:
     return (place / "mma.toml").is_file()
 
 
-def check_beginning(folder: Path, labels_from: str | None, host: str, port: int) -> None:
-    """Refuse what would end a start after the project is made: a port that is taken, labels that cannot be used."""
+def check_beginning(folder: Path, place: Path, labels_from: str | None, host: str, port: int | None) -> None:
+    """Refuse what would end a start after the project is made: a bad folder, labels that cannot be used, a taken port."""
+    from mma.project.begin import check_images
     from mma.project.labels_from import check_source
     from mma.web.server import bind
 
-    bind(host, port).close()
-    if labels_from is not None and folder.is_dir():
+    check_images(folder, place)
+    if labels_from is not None:
         check_source(folder, labels_from)
+    bind(host, port).close()
 
 
 def open_or_create(
@@ -173,9 +178,9 @@ def _prepare(stack: ExitStack, project: Project, labels_from: str | None) -> Non
     talk(f"took {sum(event.kind == 'label' for event in events):,} labels from {labels_from}")
 
 
-def _serve(project: Project, host: str, port: int, *, browser: bool, allow_remote: bool) -> None:
+def _serve(project: Project, host: str, port: int | None, *, browser: bool, allow_remote: bool) -> None:
     from mma.cli.terminal import talk
-    from mma.web import serve
+    from mma.web.server import serve
 
     serve(project, host, port, allow_remote=allow_remote, browser=browser, say=talk)
 

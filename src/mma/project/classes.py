@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, delete, insert, select
 
+from mma.errors import UserError
 from mma.project import schema as db
 from mma.project.records import Event, Klass
 from mma.text import did_you_mean, printable
@@ -64,7 +65,7 @@ def resolve(connection: Connection, class_id: int) -> int:
     """Return the class that a label of `class_id` counts for, or say that there is none."""
     roots = merge_roots(read_classes(connection))
     if class_id not in roots:
-        raise ValueError(f"this project has no class with the number {class_id}.")
+        raise UserError(f"this project has no class with the number {class_id}.")
     return roots[class_id]
 
 
@@ -73,21 +74,21 @@ def find_class(classes: Iterable[Klass], class_id: int) -> Klass:
     for each in classes:
         if each.id == class_id:
             return each
-    raise ValueError(f"this project has no class with the number {class_id}.")
+    raise UserError(f"this project has no class with the number {class_id}.")
 
 
 def check_name(name: str, classes: Iterable[Klass], *, besides: int | None = None) -> str:
     """Return a class's name without space around it; refuse one that is empty, too long, unprintable or there already."""
     name = unicodedata.normalize("NFC", name).strip()
     if not name:
-        raise ValueError("a class needs a name.")
+        raise UserError("a class needs a name.")
     if len(name) > MAX_NAME:
-        raise ValueError(f"the name of a class has at most {MAX_NAME} characters, and this one has {len(name)}.")
+        raise UserError(f"the name of a class has at most {MAX_NAME} characters, and this one has {len(name)}.")
     if printable(name) != name:
-        raise ValueError(f"the name of a class cannot hold control characters: '{printable(name)}'.")
+        raise UserError(f"the name of a class cannot hold control characters: '{printable(name)}'.")
     for each in classes:
         if each.id != besides and each.merged_into is None and each.name.casefold() == name.casefold():
-            raise ValueError(f"there is a class '{each.name}' already. Choose another name, or use that class.")
+            raise UserError(f"there is a class '{each.name}' already. Choose another name, or use that class.")
     return name
 
 
@@ -96,10 +97,10 @@ def check_key(key: str | None, classes: Iterable[Klass], class_id: int) -> None:
     if key is None:
         return
     if len(key) != 1 or key.isspace() or printable(key) != key:
-        raise ValueError("the key of a class is one character that can be typed.")
+        raise UserError("the key of a class is one character that can be typed.")
     for each in classes:
         if each.id != class_id and each.merged_into is None and each.key == key:
-            raise ValueError(f"the key {key} belongs to '{each.name}'. Choose another one.")
+            raise UserError(f"the key {key} belongs to '{each.name}'. Choose another one.")
 
 
 def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
@@ -114,12 +115,12 @@ def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
         return
     find_class(classes, into)
     if closes_circle(classes, class_id, into):
-        raise ValueError("a class cannot be merged into itself.")
+        raise UserError("a class cannot be merged into itself.")
 
 
 def class_by_name(classes: Iterable[Klass], name: str) -> Klass:
     """Return the class in use that has this name, or say which there are."""
     usable = {each.name: each for each in classes if each.merged_into is None}
     if name not in usable:
-        raise ValueError(f"there is no class '{printable(name)}'.{did_you_mean(name, usable)}")
+        raise UserError(f"there is no class '{printable(name)}'.{did_you_mean(name, usable)}")
     return usable[name]

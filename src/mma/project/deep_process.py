@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from mma.errors import UserError
 from mma.files import write_atomically
 from mma.project.attempts import MOST, Attempts
 from mma.project.events import now
@@ -24,9 +25,7 @@ def ask_for_deep(project: Project, by: str) -> None:
     """Ask the worker to train on pixels with the labels there are."""
     labeled = project.counts().labeled
     if len([each for each in project.classes() if each.merged_into is None]) < 2 or labeled < 2:
-        raise ValueError(
-            f"a deep training needs labels of two classes at least, and there are {labeled} labels in all."
-        )
+        raise UserError(f"a deep training needs labels of two classes at least, and there are {labeled} labels in all.")
     note = {"by": by, "at": now(), "seq": project.seq()}
     write_atomically(project.layout.state / ASKED, json.dumps(note) + "\n")
 

@@ -12,6 +12,7 @@ from uuid import UUID, uuid5
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import schema as db
 from mma.project.classes import apply_class_event, read_classes, resolve, store_classes
 from mma.project.derive import add_counts, chunks, count, refresh
@@ -142,11 +143,11 @@ def _answer(connection: Connection, answer: Answer) -> list[Draft]:
 
 def _check(answer: Answer) -> None:
     if not answer.images or len(set(answer.images)) != len(answer.images):
-        raise ValueError("an answer needs its images, each of them once.")
+        raise UserError("an answer needs its images, each of them once.")
     if (answer.kind == "label") != (answer.class_id is not None):
-        raise ValueError("an answer of kind label needs a class_id, and no other kind has one.")
+        raise UserError("an answer of kind label needs a class_id, and no other kind has one.")
     if answer.kind == "note" and not answer.note:
-        raise ValueError("a note needs its text.")
+        raise UserError("a note needs its text.")
 
 
 def _names(connection: Connection, images: Sequence[str]) -> dict[str, str]:
@@ -155,7 +156,8 @@ def _names(connection: Connection, images: Sequence[str]) -> dict[str, str]:
         rows = connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part)))
         found.update({row.id: row.name for row in rows})
     if missing := [image for image in images if image not in found]:
-        raise ValueError(f"this project has no image {missing[0]}.")
+        # Whoever answers has seen it. After a rebuild it is unknown until the folder is indexed: not now, but later.
+        raise TemporarilyUnavailable(f"image {missing[0]} is not indexed yet, or its file is gone.")
     return found
 
 
@@ -202,7 +204,7 @@ def _to_undo(connection: Connection, answer: Answer) -> list[Event]:
     found = connection.execute(select(*COLUMNS).where(c.batch == batch, c.active == 1).order_by(c.seq))
     rows = [Event(*row) for row in found]
     if not rows:
-        raise ValueError(f"{printable(answer.by)} has no answer left to undo.")
+        raise UserError(f"{printable(answer.by)} has no answer left to undo.")
     return rows
 
 

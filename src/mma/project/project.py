@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import select
 
+from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import in_turn
 from mma.project import classes as class_rules
 from mma.project import schema as db
@@ -20,6 +21,7 @@ from mma.project.events import COLUMNS, LEASE, Draft, draft, events_after, recor
 from mma.project.exchange import read_rows, write_rows
 from mma.project.exchange.rows import LabelRow, read_current
 from mma.project.exchange.take_in import ImportProblems, TakeIn, refuse, take_in
+from mma.project.grid import Group, lease_group
 from mma.project.index import IndexReport, IndexSettings, index_folder, is_audit_group, read_progress
 from mma.project.layout import Layout, ProjectSettings
 from mma.project.listing import ClassHints, class_hints, list_images
@@ -28,9 +30,21 @@ from mma.project.mirror import Mirror
 from mma.project.models import next_number, read_models, store_model
 from mma.project.owner import owned
 from mma.project.queue import Rules, next_items, release, replace_picks
-from mma.project.records import UNDOABLE, Answer, Counts, Event, Item, Klass, Labels, ModelRow, Pick, ProjectImage
+from mma.project.records import (
+    UNDOABLE,
+    Answer,
+    Counts,
+    Event,
+    Item,
+    Klass,
+    LabeledImage,
+    Labels,
+    ModelRow,
+    Pick,
+    ProjectImage,
+)
 from mma.project.second_copy import SecondCopy
-from mma.project.snapshot import read_counts, read_labels_at
+from mma.project.snapshot import read_counts, read_labeled, read_labels_at
 from mma.project.spread import spread_images
 from mma.project.store import Store
 
@@ -102,7 +116,7 @@ class Project:
             path: Path = (self.root / name).resolve()
             if path.is_relative_to(self.root) and path.exists() and stat.S_ISREG(path.stat().st_mode):
                 return path
-        raise ValueError(f"image {image} has no file in {self.root}. Look for it:  {self.log.command}")
+        raise UserError(f"image {image} has no file in {self.root}. Look for it:  {self.log.command}")
 
     def hints(self) -> ClassHints:
         """Return what the folder suggests about classes. Nothing of it is taken without being asked for."""
@@ -124,7 +138,7 @@ class Project:
         with self.store.reading() as connection:
             near = connection.execute(select(db.images.c.near).where(db.images.c.id == image)).scalar()
         if near is None:
-            raise ValueError(f"this project has no image {image}.")
+            raise UserError(f"this project has no image {image}.")
         return is_audit_group(self.settings.seed, near, self.settings.audit_share)
 
     # classes
@@ -186,6 +200,11 @@ class Project:
         with self.store.writing() as connection:
             return next_items(connection, by, n, holding, self.rules._replace(lease=lease))
 
+    def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> Group:
+        """Lease images of one class to a person, as a model sees them, or without a class images that look alike."""
+        with self.store.writing() as connection:
+            return lease_group(connection, self.folder / "models", by, class_id, n, holding)
+
     def release(self, by: str) -> None:
         """Give back the images that a person holds."""
         with self.store.writing() as connection:
@@ -203,10 +222,13 @@ class Project:
         return self.answer(Answer(id=uuid4(), kind="undo", by=by, supersedes=given))
 
     def _finish(self, events: list[Event]) -> list[Event]:
-        """Bring the second copy up to these events."""
-        if events:
-            self.log.catch_up(self.store, events[-1].seq)
-            self.mirror.touch()
+        """Bring the second copy up to these events. They are stored: whatever fails here is no refusal."""
+        try:
+            if events:
+                self.log.catch_up(self.store, events[-1].seq)
+                self.mirror.touch()
+        except UserError as error:
+            raise TemporarilyUnavailable(str(error)) from error
         return events
 
     # what is known
@@ -227,6 +249,16 @@ class Project:
         query = select(*COLUMNS).where(c.by == by, c.active == 1, c.kind.in_(UNDOABLE)).order_by(c.seq.desc()).limit(n)
         with self.store.reading() as connection:
             return [Event(*row) for row in connection.execute(query)]
+
+    def labeled_by_class(self, class_id: int, n: int) -> list[LabeledImage]:
+        """Return the images of a class, with those merged into it, that were labeled last."""
+        with self.store.reading() as connection:
+            return read_labeled(connection, n, class_id=class_id)
+
+    def labeled_files(self, files: Sequence[str]) -> list[LabeledImage]:
+        """Return the labels in force of files."""
+        with self.store.reading() as connection:
+            return read_labeled(connection, len(files), files=files)
 
     # labels in and out
 

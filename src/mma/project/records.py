@@ -102,6 +102,16 @@ class ProjectImage(NamedTuple):
     audit: bool
 
 
+class LabeledImage(NamedTuple):
+    """A label in force as something that can be corrected."""
+
+    image: str
+    file: str
+    class_id: int
+    event: str
+    by: str
+
+
 @dataclass(frozen=True)
 class Labels:
     """The labels in force after event `seq`, in the order of their events. Never changes."""

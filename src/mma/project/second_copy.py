@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
+from mma.errors import TemporarilyUnavailable
 from mma.files import append_bytes, cut_lines, explain_write_errors, in_turn
 from mma.project import schema as db
 from mma.project.events import events_after
@@ -63,7 +64,7 @@ class SecondCopy:
         with store.reading() as connection:
             known = connection.execute(select(db.events.c.seq).where(db.events.c.seq == self._seq)).scalar()
         if self._seq and known is None:
-            raise ValueError(
+            raise TemporarilyUnavailable(
                 f"{self.path} holds events that the database does not: the database is an older copy. Bring them together "
                 f"with  mma doctor {quote_path(self.path.parents[1])} --rebuild"
             )

@@ -12,7 +12,7 @@ from mma.project import schema as db
 from mma.project.classes import apply_class_event, merge_roots, read_classes
 from mma.project.derive import count, standing
 from mma.project.events import COLUMNS
-from mma.project.records import CLASS_KINDS, UNDOABLE, Counts, Event, Klass, Labels
+from mma.project.records import CLASS_KINDS, UNDOABLE, Counts, Event, Klass, LabeledImage, Labels
 
 
 def read_labels_at(connection: Connection, upto: int | None) -> Labels:
@@ -68,6 +68,26 @@ def _labels(seq: int, rows: Sequence[Any], classes: Iterable[Klass]) -> Labels:
         cannot_tell=tuple(row.image for row in rows if row.kind == "cannot_tell"),
         excluded=tuple(row.image for row in rows if row.kind == "exclude"),
     )
+
+
+def read_labeled(
+    connection: Connection, n: int, *, class_id: int | None = None, files: Sequence[str] = ()
+) -> list[LabeledImage]:
+    """Return the last `n` labels in force of a class, with those merged into it, or those of files."""
+    current, event, image = db.current.c, db.events.c, db.images.c
+    if class_id is None:
+        name, joined = db.files.c.path, db.files.join(db.current, current.image == db.files.c.image)
+        wanted = db.files.c.path.in_(files)
+    else:
+        name, joined = image.name, db.images.join(db.current, current.image == image.id)
+        roots = merge_roots(read_classes(connection))
+        wanted = current.class_id.in_([number for number, root in roots.items() if root == class_id])
+    query = (
+        select(current.image, name, current.class_id, event.id, event.by)
+        .select_from(joined.join(db.events, event.seq == current.seq))
+        .where(current.kind == "label", wanted)
+    )
+    return [LabeledImage(*row) for row in connection.execute(query.order_by(current.seq.desc()).limit(n))]
 
 
 def read_counts(connection: Connection) -> Counts:

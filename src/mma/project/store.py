@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, ProgrammingError
 
+from mma.errors import TemporarilyUnavailable
 from mma.files import explain_write_errors, in_turn
 from mma.text import printable, quote_path
 
@@ -146,14 +147,14 @@ def explain_database_errors(place: str) -> Iterator[None]:
         if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != NOT_ALLOWED:
             raise
         way_out = "Start the server" if "://" in place else "Make room"
-        raise ValueError(
+        raise TemporarilyUnavailable(
             f"the database {printable(place)} cannot be used: {_reason(place, error)}. What was saved before is whole. "
             f"{way_out} or allow writing there, then run the same command again."
         ) from error
     except DatabaseError as error:
         if type(error) is not DatabaseError:  # its kinds, such as a broken constraint, are mistakes of ours
             raise
-        raise ValueError(
+        raise TemporarilyUnavailable(
             f"the database {printable(place)} is damaged or not ours: {_first_line(error)}. Rebuild it from labels.jsonl:  "
             f"mma doctor {_project(place)} --rebuild"
         ) from error

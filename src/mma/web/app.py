@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
 from importlib import resources
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import anyio
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
@@ -17,209 +19,294 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from mma.errors import TemporarilyUnavailable, UserError
 from mma.machine import cores
-from mma.project import Answer, Klass, Project
+from mma.project import Answer, Project
 from mma.project.deep_process import ask_for_deep
-from mma.web.alike import grid_items
-from mma.web.commands import Command
-from mma.web.history import labeled_images, recent_answers
+from mma.project.records import Key, Person
 from mma.web.images import SIZES, Pictures
-from mma.web.news import Newsroom, classes_for_page, counts_for_page, read_news
-from mma.web.requests import (
-    AddClass,
-    ClassChange,
-    GridRequest,
-    MergeClass,
-    NextRequest,
-    PageRequest,
-    RenameClass,
-    SetKey,
+from mma.web.security import refuse
+from mma.web.views import (
+    Command,
+    Json,
+    Newsroom,
+    Review,
+    Setup,
+    classes_for_page,
+    counts_for_page,
+    labeled_images,
+    read_news,
+    recent_answers,
+    results,
 )
-from mma.web.results import results
-from mma.web.review import Review
-from mma.web.setup import Setup
 
 STATIC = resources.files("mma.web") / "static"
-MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 IMAGE_ID = re.compile(r"[0-9a-f]{64}")
 KEPT_BY_BROWSER = {"Cache-Control": "private, max-age=86400, immutable"}  # an id is the content
 MAX_STREAMS = 32
+MAX_HELD = 1_000
 
 
-def project_of(request: Request) -> Project:
-    """Return the project that is served."""
-    found: Project = request.app.state.project
-    return found
+# What the page may send. Ids and names only: no path, address or pattern.
 
 
-def static_files() -> dict[str, tuple[bytes, str]]:
-    """Return the files of the page by name. They are read once: no request names a path."""
-    found = [each for each in STATIC.iterdir() if each.is_file()]
-    kinds = {each.name: MEDIA_TYPES["." + each.name.rsplit(".", 1)[1]] for each in found}
-    return {each.name: (each.read_bytes(), kinds[each.name]) for each in found}
+class PageRequest(BaseModel):
+    """Something a page sends; a field nobody knows is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    by: Person
 
 
-async def get_page(request: Request) -> Response:
-    """Send the page."""
-    return _file(request, "index.html")
+class NextRequest(PageRequest):
+    """Ask for images besides those the page holds."""
+
+    n: int = Field(ge=0, le=32)
+    holding: list[Key] = Field(default_factory=list, max_length=MAX_HELD)
 
 
-async def get_static(request: Request) -> Response:
-    """Send a file that belongs to the page."""
-    return _file(request, request.path_params["name"])
+class GridRequest(PageRequest):
+    """Ask for images that look like a class, or like each other, besides those whose answers are on their way."""
+
+    n: int = Field(ge=1, le=48)
+    class_id: int | None
+    holding: list[Key] = Field(default_factory=list, max_length=MAX_HELD)
 
 
-def _file(request: Request, name: str) -> Response:
-    if name not in request.app.state.files:
+class AddClass(PageRequest):
+    """Make a class."""
+
+    do: Literal["add"]
+    name: str = Field(max_length=1_000)
+
+
+class RenameClass(PageRequest):
+    """Give a class another name."""
+
+    do: Literal["rename"]
+    id: int
+    name: str = Field(max_length=1_000)
+
+
+class MergeClass(PageRequest):
+    """Count a class's labels for another one; null takes that back."""
+
+    do: Literal["merge"]
+    id: int
+    into: int | None
+
+
+class SetKey(PageRequest):
+    """Give a class a key, or none."""
+
+    do: Literal["key"]
+    id: int
+    key: str | None
+
+
+ClassChange = Annotated[AddClass | RenameClass | MergeClass | SetKey, Field(discriminator="do")]
+
+
+@dataclass
+class Page:
+    """What is served: a project, and what is kept in memory about it."""
+
+    project: Project
+    by: str  # who answers unless the page says another name
+    ending: Callable[[], bool] = bool  # False until the server stops
+    files: dict[str, tuple[bytes, str]] = field(default_factory=dict)  # read once: no request names a path
+
+    def __post_init__(self) -> None:
+        found = [each for each in STATIC.iterdir() if each.is_file()]
+        self.files = {each.name: (each.read_bytes(), MEDIA_TYPES[each.name.rsplit(".", 1)[1]]) for each in found}
+        self.pictures, self.newsroom, self.setup = Pictures(self.project), Newsroom(self.project), Setup(self.project)
+        self.review = Review(self.project)
+        self.export = Command("export", self.project, "the model was not exported")
+        self.decoders = anyio.CapacityLimiter(cores())  # decoding never takes the threads that store labels
+
+
+class NotUnderstood(UserError):
+    """A request that is not what it should be. What was sent is not repeated."""
+
+    def __init__(self, error: ValidationError) -> None:
+        found = error.errors(include_input=False)
+        ours = [each["msg"].removeprefix("Value error, ") for each in found if each["type"] == "value_error"]
+        places = {".".join(str(part) for part in each["loc"]) or "body" for each in found}
+        super().__init__(" ".join(ours) or f"not understood: {', '.join(sorted(places))}")
+
+
+def parse(kind: Any, data: bytes | str, *, json: bool = True) -> Any:
+    """Return what a page sent as the type it must have."""
+    adapter = TypeAdapter(kind)
+    try:
+        return adapter.validate_json(data) if json else adapter.validate_python(data)
+    except ValidationError as error:
+        raise NotUnderstood(error) from error
+
+
+def answers(kind: Any = None) -> Callable[[Callable[..., Json]], Callable[[Request], Any]]:
+    """Make a route of a function: it gets the page and the parsed body or the query, and runs in a thread of its own."""
+
+    def decorate(handle: Callable[..., Json]) -> Callable[[Request], Any]:
+        @wraps(handle)
+        async def endpoint(request: Request) -> Response:
+            asked = request.query_params if kind is None else parse(kind, await request.body())
+            return JSONResponse(await run_in_threadpool(handle, request.app.state.page, asked))
+
+        return endpoint
+
+    return decorate
+
+
+async def get_file(request: Request) -> Response:
+    """Send the page, or a file that belongs to it."""
+    files = request.app.state.page.files
+    name = request.path_params.get("name", "index.html")
+    if name not in files:
         raise HTTPException(404, "there is no such file")
-    data, media = request.app.state.files[name]
+    data, media = files[name]
     return Response(data, media_type=media, headers={"Cache-Control": "no-cache"})
-
-
-async def get_state(request: Request) -> Response:
-    """Send what the page needs to begin."""
-    project = project_of(request)
-    news = await run_in_threadpool(read_news, project)
-    about = {"id": project.settings.id, "name": project.root.name, "by": request.app.state.by}
-    return JSONResponse({**news, "project": about})
 
 
 async def get_events(request: Request) -> Response:
     """Send news as they come."""
-    room: Newsroom = request.app.state.newsroom
-    if room.streams >= MAX_STREAMS:
+    page: Page = request.app.state.page
+    if page.newsroom.streams >= MAX_STREAMS:
         raise HTTPException(503, "too many pages listen already")
-    return StreamingResponse(room.stream(request.app.state.ending), media_type="text/event-stream")
+    return StreamingResponse(page.newsroom.stream(page.ending), media_type="text/event-stream")
 
 
 async def get_image(request: Request) -> Response:
     """Send a picture of an image."""
-    image, size, pictures = request.path_params["image"], request.path_params["size"], request.app.state.pictures
+    page: Page = request.app.state.page
+    image, size = request.path_params["image"], request.path_params["size"]
     if not IMAGE_ID.fullmatch(image) or size not in SIZES:
         raise HTTPException(404, "there is no such image")
     try:
-        picture = await anyio.to_thread.run_sync(pictures.picture, image, size, limiter=request.app.state.decoders)
-    except ValueError as error:
-        return JSONResponse({"error": str(error)}, 410)
-    keep = BackgroundTask(pictures.store, image, picture) if size == "thumb" else None
+        picture = await anyio.to_thread.run_sync(page.pictures.picture, image, size, limiter=page.decoders)
+    except TemporarilyUnavailable:
+        raise
+    except UserError as error:
+        return refuse(410, str(error))
+    keep = BackgroundTask(page.pictures.store, image, picture) if size == "thumb" else None
     return Response(picture.data, media_type=picture.media, headers=KEPT_BY_BROWSER, background=keep)
 
 
-async def get_recent(request: Request) -> Response:
+@answers()
+def get_state(page: Page, query: Any) -> Json:
+    """Send what the page needs to begin."""
+    about = {"id": page.project.settings.id, "name": page.project.root.name, "by": page.by}
+    return {**read_news(page.project), "project": about}
+
+
+@answers()
+def get_recent(page: Page, query: Any) -> Json:
     """Send a person's last answers."""
-    answers = await run_in_threadpool(recent_answers, project_of(request), request.query_params.get("by", ""))
-    return JSONResponse({"answers": answers})
+    return {"answers": recent_answers(page.project, parse(Person, query.get("by", ""), json=False))}
 
 
-async def get_labels(request: Request) -> Response:
+@answers()
+def get_labels(page: Page, query: Any) -> Json:
     """Send the labels of a class."""
-    class_id = request.query_params.get("class_id", "")
+    class_id = query.get("class_id", "")
     if not class_id.isdecimal() or len(class_id) > 9:
         raise HTTPException(404, "there is no such class")
-    return JSONResponse(await run_in_threadpool(labeled_images, project_of(request), int(class_id)))
+    return labeled_images(page.project, int(class_id))
 
 
-async def get_sheet(request: Request) -> Response:
+@answers()
+def get_sheet(page: Page, query: Any) -> Json:
     """Send some images that differ from each other, and class names that lie at hand."""
-    setup: Setup = request.app.state.setup
-    images, offers = await run_in_threadpool(setup.sheet), await run_in_threadpool(lambda: setup.offers)
-    return JSONResponse({"images": images, "offers": offers})
+    return {"images": page.setup.sheet(), "offers": page.setup.offers}
 
 
-async def get_results(request: Request) -> Response:
+@answers()
+def get_results(page: Page, query: Any) -> Json:
     """Send how good the model is and what more labels would bring."""
-    return JSONResponse(await run_in_threadpool(results, project_of(request)))
+    return results(page.project)
 
 
-async def post_deep(request: Request) -> Response:
-    """Ask the worker to train on pixels."""
-    asked = PageRequest.model_validate_json(await request.body())
-    await run_in_threadpool(ask_for_deep, project_of(request), asked.by)
-    return JSONResponse({"asked": True})
-
-
-async def post_review(request: Request) -> Response:
-    """Look for labels that may be wrong. It takes seconds and changes nothing; as a POST only our page can ask for it."""
-    PageRequest.model_validate_json(await request.body())
-    return JSONResponse(await run_in_threadpool(request.app.state.review.likely_mistakes))
-
-
-async def post_export(request: Request) -> Response:
-    """Export the model in use into the project's folder. It takes a while; labeling goes on."""
-    PageRequest.model_validate_json(await request.body())
-    return JSONResponse(await run_in_threadpool(request.app.state.export.run))
-
-
-async def post_next(request: Request) -> Response:
+@answers(NextRequest)
+def post_next(page: Page, wanted: NextRequest) -> Json:
     """Lease images to the person."""
-    wanted = NextRequest.model_validate_json(await request.body())
-    items = await run_in_threadpool(project_of(request).next, wanted.by, wanted.n, wanted.holding)
-    return JSONResponse({"items": [item._asdict() for item in items]})
+    return {"items": [item._asdict() for item in page.project.next(wanted.by, wanted.n, wanted.holding)]}
 
 
-async def post_answer(request: Request) -> Response:
+@answers(Answer)
+def post_answer(page: Page, answer: Answer) -> Json:
     """Store an answer. The page says "saved" when it has this reply."""
-    answer = Answer.model_validate_json(await request.body())
-    project = project_of(request)
-    events = await run_in_threadpool(project.answer, answer)
-    counts = await run_in_threadpool(counts_for_page, project)
-    return JSONResponse({"saved": str(answer.id), "seq": events[-1].seq, "counts": counts})
+    events = page.project.answer(answer)
+    return {"saved": str(answer.id), "seq": events[-1].seq, "counts": counts_for_page(page.project)}
 
 
-async def post_grid(request: Request) -> Response:
+@answers(GridRequest)
+def post_grid(page: Page, wanted: GridRequest) -> Json:
     """Lease images that look alike."""
-    wanted = GridRequest.model_validate_json(await request.body())
-    items = await run_in_threadpool(
-        grid_items, project_of(request), wanted.by, wanted.class_id, wanted.n, wanted.holding
-    )
-    return JSONResponse({"items": items})
+    images, alike = page.project.grid(wanted.by, wanted.class_id, wanted.n, wanted.holding)
+    return {"items": [{"image": each.id, "name": each.name} for each in images], "alike": alike}
 
 
-async def post_class(request: Request) -> Response:
+@answers(ClassChange)
+def post_class(page: Page, change: AddClass | RenameClass | MergeClass | SetKey) -> Json:
     """Make, rename or merge a class, or give it a key."""
-    change = ClassChange.validate_json(await request.body())
-    project = project_of(request)
-    made = await run_in_threadpool(change_class, project, change)
-    return JSONResponse({"made": made.id, **await run_in_threadpool(classes_for_page, project)})
-
-
-def change_class(project: Project, change: AddClass | RenameClass | MergeClass | SetKey) -> Klass:
-    """Carry out a change of a class."""
+    project = page.project
     if isinstance(change, AddClass):
-        return project.add_class(change.name, change.by)
-    if isinstance(change, RenameClass):
-        return project.rename_class(change.id, change.name, change.by)
-    if isinstance(change, MergeClass):
-        return project.merge_class(change.id, change.into, change.by)
-    return project.set_key(change.id, change.key, change.by)
+        made = project.add_class(change.name, change.by)
+    elif isinstance(change, RenameClass):
+        made = project.rename_class(change.id, change.name, change.by)
+    elif isinstance(change, MergeClass):
+        made = project.merge_class(change.id, change.into, change.by)
+    else:
+        made = project.set_key(change.id, change.key, change.by)
+    return {"made": made.id, **classes_for_page(project), "counts": counts_for_page(project)}
 
 
-async def say_invalid(request: Request, error: Exception) -> Response:
-    """Answer a body that is not what it should be; what was sent is not repeated."""
-    assert isinstance(error, ValidationError)
-    places = {".".join(str(part) for part in each["loc"]) or "body" for each in error.errors(include_input=False)}
-    return JSONResponse({"error": f"not understood: {', '.join(sorted(places))}"}, 422)
+@answers(PageRequest)
+def post_deep(page: Page, asked: PageRequest) -> Json:
+    """Ask the worker to train on pixels."""
+    ask_for_deep(page.project, asked.by)
+    return {"asked": True}
+
+
+@answers(PageRequest)
+def post_review(page: Page, asked: PageRequest) -> Json:
+    """Look for labels that may be wrong. It takes seconds and changes nothing; as a POST only our page can ask for it."""
+    return page.review.likely_mistakes()
+
+
+@answers(PageRequest)
+def post_export(page: Page, asked: PageRequest) -> Json:
+    """Export the model in use into the project's folder. It takes a while; labeling goes on."""
+    return page.export.run()
 
 
 async def say_refused(request: Request, error: Exception) -> Response:
-    """Answer what the project refuses: 400 when it always will, 503 when a disk or database failed just now."""
-    return JSONResponse({"error": str(error)}, 400 if error.__cause__ is None else 503)
+    """Answer what a person can mend. The page gives a label up after this alone, so it is signed with the project's id."""
+    status = 422 if isinstance(error, NotUnderstood) else 400
+    project = request.app.state.page.project.settings.id
+    return JSONResponse({"error": str(error), "refused": True, "project": project}, status)
+
+
+async def say_not_now(request: Request, error: Exception) -> Response:
+    """Answer while a disk or a database fails."""
+    return refuse(503, str(error))
 
 
 async def say_http(request: Request, error: Exception) -> Response:
     """Answer an address or method that does not exist."""
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code)
+    return refuse(error.status_code, error.detail)
 
 
 async def say_failed(request: Request, error: Exception) -> Response:
     """Answer after a mistake of ours; the terminal shows it."""
-    return JSONResponse({"error": "the server made a mistake; its terminal says more"}, 500)
+    return refuse(500, "the server made a mistake; its terminal says more")
 
 
 ROUTES = [
-    Route("/", get_page),
-    Route("/static/{name}", get_static),
+    Route("/", get_file),
+    Route("/static/{name}", get_file),
     Route("/images/{image}/{size}", get_image),
     Route("/api/state", get_state),
     Route("/api/events", get_events),
@@ -236,8 +323,8 @@ ROUTES = [
     Route("/api/export", post_export, methods=["POST"]),
 ]
 HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {
-    ValidationError: say_invalid,
-    ValueError: say_refused,
+    UserError: say_refused,
+    TemporarilyUnavailable: say_not_now,
     HTTPException: say_http,
     Exception: say_failed,
 }
@@ -246,9 +333,5 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {
 def make_app(project: Project, by: str) -> Starlette:
     """Return the page's application for a project. It must stand behind a Guard."""
     app = Starlette(routes=ROUTES, exception_handlers=HANDLERS)
-    app.state.project, app.state.by, app.state.files = project, by, static_files()
-    app.state.pictures, app.state.newsroom, app.state.setup = Pictures(project), Newsroom(project), Setup(project)
-    app.state.review, app.state.export = Review(project), Command("export", project, "the model was not exported")
-    app.state.decoders = anyio.CapacityLimiter(cores())  # decoding never takes the threads that store labels
-    app.state.ending = bool  # False until the server stops
+    app.state.page = Page(project, by)
     return app

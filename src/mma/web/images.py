@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mma.data.photos import explain_bad_file, read_unscaled_photo
+from mma.errors import UserError
 from mma.files import write_atomically
 from mma.project import Project
 
@@ -34,7 +35,7 @@ class Pictures:
         self._writing = threading.Lock()
 
     def picture(self, image: str, size: str) -> Picture:
-        """Return a picture of an image; ValueError says why there is none."""
+        """Return a picture of an image; UserError says why there is none."""
         return (self.stored(image) if size == "thumb" else None) or encode(self.pixels(image, SIZES[size]), SIZES[size])
 
     def pixels(self, image: str, enough: int) -> NDArray[np.uint8]:
@@ -43,9 +44,9 @@ class Pictures:
         try:
             pixels, key = read_unscaled_photo(self.project.root, str(path.relative_to(self.project.root)), enough)
         except Exception as error:  # decoders raise anything at all on broken bytes
-            raise ValueError(f"the file cannot be read: {explain_bad_file(error)}.") from error
+            raise UserError(f"the file cannot be read: {explain_bad_file(error)}.") from error
         if key.tobytes().hex() != image:
-            raise ValueError("the file has changed since it was indexed. Start again to index it anew.")
+            raise UserError("the file has changed since it was indexed. Start again to index it anew.")
         return pixels
 
     def stored(self, image: str) -> Picture | None:

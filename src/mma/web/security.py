@@ -1,11 +1,15 @@
-"""The outermost middleware: nothing reaches a handler that has not passed here. Loopback is not a trust boundary."""
+"""Keys, and the outermost middleware: nothing reaches a handler that has not passed here. Loopback is no trust boundary."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,8 +17,11 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mma.web.keys import Keys, same
+from mma.files import write_atomically
 
+BYTES = 32  # 256 bits
+SESSION_DAYS = 7
+SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
 HEADER = "x-mma"  # every change carries it; a foreign page cannot send it without asking first, and we never allow it
 POLICY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -26,14 +33,51 @@ POLICY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-ENTER = (
-    "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content='0;url=/'>"
-    "<title>mma</title><p><a href=/>Go on to the page</a></p></html>"
-)
+HEAD = "<!doctype html><html lang=en><meta charset=utf-8><link rel=icon href=/static/icon.svg><title>mma</title>"
+ENTER = f"{HEAD}<meta http-equiv=refresh content='0;url=/'><p><a href=/>Continue to the page</a></p></html>"
 LOCKED = (
-    "<!doctype html><html lang=en><meta charset=utf-8><title>mma: closed</title><h1>This page is closed</h1>"
-    "<p>Open the address that <code>mma start</code> printed in the terminal. It holds the key to this page.</p></html>"
+    f"{HEAD}<h1>This address needs a key</h1><p>Open the file <code>state/open.html</code> in the project's folder, "
+    "or the full address that <code>mma start</code> printed in the terminal.</p></html>"
 )
+NO_KEY = "no valid key. Open the file state/open.html in the project's folder, or the address in the terminal"
+ELSEWHERE = "the request comes from another site"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The token is in the address of one start; the session is in the cookie it is swapped for."""
+
+    token: str = field(repr=False)
+    session: str = field(repr=False)
+
+    def token_matches(self, token: str) -> bool:
+        """Return whether this is the token of this start; takes equally long for every wrong one."""
+        return same(token, self.token)
+
+    def session_matches(self, session: str) -> bool:
+        """Return whether this is the session of this project."""
+        return same(session, self.session)
+
+
+def same(one: str, other: str) -> bool:
+    """Compare two secrets in constant time."""
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode())
+
+
+def new_keys(state: Path) -> Keys:
+    """Make a token for this start; keep the session in `state`, so that a page survives a restart of the server."""
+    return Keys(token=secrets.token_urlsafe(BYTES), session=stored_session(state / "session"))
+
+
+def stored_session(path: Path) -> str:
+    """Return the session kept in a file only its owner can read; a new one when it is missing, damaged or old."""
+    if path.is_file() and time.time() - path.stat().st_mtime < SESSION_DAYS * 86_400:
+        session = path.read_text("ascii", errors="replace")
+        if SHAPE.fullmatch(session) and path.stat().st_mode & 0o077 == 0:
+            return session
+    session = secrets.token_urlsafe(BYTES)
+    write_atomically(path, session, private=True)
+    return session
 
 
 @dataclass(frozen=True)
@@ -45,18 +89,6 @@ class RequestLimits:
     body: int = 262_144
     receive: float = 10.0  # seconds until the whole body must be here
     send: float = 60.0  # seconds a client may take to read what we sent
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a request goes no further."""
-
-    status: int
-    why: str
-
-    def response(self) -> Response:
-        """Return it as a response."""
-        return JSONResponse({"error": self.why}, self.status)
 
 
 class Guard:
@@ -71,7 +103,7 @@ class Guard:
         self.cookie = "mma-" + next(iter(hosts)).rsplit(":", 1)[1]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, or hand it on."""
+        """Answer the request, or forward it."""
         if scope["type"] == "lifespan":
             return await self.app(scope, receive, send)
         if scope["type"] != "http":
@@ -79,11 +111,11 @@ class Guard:
         send = with_policy(send, self.limits.send)
         answer = self.answer(scope) or await read_body(receive, self.limits)
         if isinstance(answer, bytes):
-            return await self.hand_on(scope, replay(answer, receive), send)
+            return await self.forward(scope, replay(answer, receive), send)
         answer.headers["Connection"] = "close"
         return await answer(scope, receive, send)
 
-    async def hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer; a mistake of ours is logged here, so that the connection lives on."""
         try:
             await self.app(scope, receive, send)
@@ -93,95 +125,63 @@ class Guard:
             logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
 
     def answer(self, scope: Scope) -> Response | None:
-        """Return a refusal or the swap of token for cookie; None lets the request pass."""
+        """Return a refusal or the exchange of token for cookie; None lets the request pass."""
         headers = Headers(scope=scope)
-        for check in CHECKS:
-            if refusal := check(self, scope, headers):
-                return refusal.response()
-        if (token := token_of(scope)) is not None:
-            return self.swap(token)
-        if not self.keys.knows(cookie_parser(headers.get("cookie", "")).get(self.cookie, "")):
-            return closed(scope["path"])
-        return None
+        if problem := self.problem(scope, headers):
+            return refuse(*problem)
+        if scope["path"] == "/" and scope["method"] == "GET":
+            query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=8)
+            if "token" in query:
+                return self.exchange_token(query["token"][0])
+        if self.keys.session_matches(cookie_parser(headers.get("cookie", "")).get(self.cookie, "")):
+            return None
+        return HTMLResponse(LOCKED, 401) if scope["path"] == "/" else refuse(401, NO_KEY)
 
-    def swap(self, token: str) -> Response:
+    def problem(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Return status and reason for a request that nobody with a key sends either."""
+        limits, method, host = self.limits, scope["method"], headers.getlist("host")
+        # Our own names with our port alone, so that no other name can be made to point here.
+        if len(host) != 1 or host[0].lower() not in self.hosts:
+            return 403, "unknown host. Open the address that mma start printed"
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.url:
+            return 414, "the address is too long"
+        if sum(len(name) + len(value) for name, value in headers.raw) > limits.headers:
+            return 431, "the headers are too long"
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > limits.body:
+            return 413, "the body is too long"
+        if method not in ("GET", "HEAD", "POST"):
+            return 405, "only GET and POST are served"
+        # A change comes from our own page; whatever names an origin names ours.
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and scope["path"] != "/":
+            return 403, ELSEWHERE
+        origins = headers.getlist("origin")
+        if (origins or method == "POST") and origins != [f"http://{host[0].lower()}"]:
+            return 403, ELSEWHERE
+        if method != "POST":
+            return None
+        # A change is JSON and names the project it is meant for, in a header that a form cannot send.
+        if headers.get("content-type", "").split(";")[0].strip() != "application/json":
+            return 415, "a change is sent as application/json"
+        if (named := headers.get(HEADER)) is None:
+            return 403, f"the header {HEADER} is missing"
+        return None if same(named, self.project) else (409, "this page belongs to another project")
+
+    def exchange_token(self, token: str) -> Response:
         """Give the cookie for the token, and send the browser on to an address without it.
 
         The page itself goes on: after a redirect from elsewhere a browser would hold back a strict cookie.
         """
-        if not self.keys.opens(token):
-            return closed("/")
+        if not self.keys.token_matches(token):
+            return HTMLResponse(LOCKED, 401)
         response = HTMLResponse(ENTER)
         response.set_cookie(self.cookie, self.keys.session, path="/", httponly=True, samesite="strict")
         return response
 
 
-def token_of(scope: Scope) -> str | None:
-    """Return the token in the address of the page, if there is one."""
-    if scope["path"] != "/" or scope["method"] != "GET":
-        return None
-    found = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=8).get("token")
-    return found[0] if found else None
-
-
-def closed(path: str) -> Response:
-    """Refuse someone without a key, in words for the person at the browser."""
-    if path == "/":
-        return HTMLResponse(LOCKED, 401)
-    return JSONResponse({"error": "no valid key. Open the address that mma start printed"}, 401)
-
-
-def check_host(guard: Guard, scope: Scope, headers: Headers) -> Refusal | None:
-    """Allow our own names with our port alone, so that no other name can be made to point here."""
-    found = headers.getlist("host")
-    return (
-        None
-        if len(found) == 1 and found[0].lower() in guard.hosts
-        else Refusal(403, "unknown host. Open the address that mma start printed")
-    )
-
-
-def check_size(guard: Guard, scope: Scope, headers: Headers) -> Refusal | None:
-    """Refuse what is too long before anybody reads it."""
-    limits = guard.limits
-    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.url:
-        return Refusal(414, "the address is too long")
-    if sum(len(name) + len(value) for name, value in headers.raw) > limits.headers:
-        return Refusal(431, "the headers are too long")
-    length = headers.get("content-length", "0")
-    return None if length.isdecimal() and int(length) <= limits.body else Refusal(413, "the body is too long")
-
-
-def check_method(guard: Guard, scope: Scope, headers: Headers) -> Refusal | None:
-    """GET and HEAD read, POST changes; there is nothing else."""
-    return None if scope["method"] in ("GET", "HEAD", "POST") else Refusal(405, "only GET and POST are served")
-
-
-def check_origin(guard: Guard, scope: Scope, headers: Headers) -> Refusal | None:
-    """A change comes from our own page; whatever names an origin names ours."""
-    origins = headers.getlist("origin")
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and scope["path"] != "/":
-        return Refusal(403, "the request comes from another site")
-    if not origins and scope["method"] != "POST":
-        return None
-    ours = f"http://{headers['host'].lower()}"
-    return None if origins == [ours] else Refusal(403, "the request comes from another site")
-
-
-def check_kind(guard: Guard, scope: Scope, headers: Headers) -> Refusal | None:
-    """A change is JSON and names the project it is meant for, in a header that a form cannot send."""
-    if scope["method"] != "POST":
-        return None
-    if headers.get("content-type", "").split(";")[0].strip() != "application/json":
-        return Refusal(415, "a change is sent as application/json")
-    named = headers.get(HEADER)
-    if named is None:
-        return Refusal(403, f"the header {HEADER} is missing")
-    return None if same(named, guard.project) else Refusal(409, "this page belongs to another project")
-
-
-Check = Callable[[Guard, Scope, Headers], Refusal | None]
-CHECKS: tuple[Check, ...] = (check_host, check_size, check_method, check_origin, check_kind)
+def refuse(status: int, why: str) -> Response:
+    """Say why a request goes no further. This is no verdict on what it carries: a page may send it again later."""
+    return JSONResponse({"error": why}, status)
 
 
 def with_policy(send: Send, patience: float) -> Send:
@@ -206,11 +206,11 @@ async def read_body(receive: Receive, limits: RequestLimits) -> bytes | Response
                 message = await receive()
                 body += bytes(message.get("body", b""))
                 if len(body) > limits.body:
-                    return Refusal(413, "the body is too long").response()
+                    return refuse(413, "the body is too long")
                 if not message.get("more_body", False):
                     return body
     except TimeoutError:
-        return Refusal(408, "the body came too slowly").response()
+        return refuse(408, "the body came too slowly")
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

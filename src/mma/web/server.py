@@ -1,7 +1,8 @@
-"""Serve a project's page: bind, print one line, open the browser, run until stopped."""
+"""Serve a project's page: bind, say where it is, open the browser, run until stopped. Connections have limits."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import getpass
 import html
@@ -17,48 +18,118 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mma.data.photos import quiet_decoders
+from mma.errors import UserError
 from mma.files import write_atomically
 from mma.project import Project
 from mma.text import printable
 from mma.web.app import make_app
-from mma.web.connections import MAX_HEADERS, Connection
-from mma.web.keys import Keys, new_keys
-from mma.web.security import Guard, RequestLimits
+from mma.web.security import Guard, Keys, RequestLimits, new_keys
 
 HOST, PORT = "127.0.0.1", 8642
+PORTS = 50  # tried one after the other where none is given
+BACKLOG = 128
 WILDCARDS = ("0.0.0.0", "::")
 KEEP_ALIVE, GRACE = 30, 3  # seconds
+MAX_HEADERS = 16_384  # bytes of a request before its body
 Say = Callable[[str], None]
 
 
-def say_on_stderr(message: str) -> None:
-    """Print a line for the person at the terminal."""
-    print(message, file=sys.stderr, flush=True)
+class Connection(H11Protocol):
+    """One connection: its request must arrive in time, and the oldest silent one makes room for a new one."""
+
+    max_connections, header_seconds = 128, 10.0
+    linger_seconds = 30.0  # to read what was sent after the server wants to close
+    deadline: asyncio.TimerHandle | None = None
+    since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin: whoever connects says soon what it wants."""
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self.arm()
+        if len(self.connections) > self.max_connections:
+            self.make_room()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in; the clock runs while the head of a request is incomplete."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.arm()
+        else:
+            self.disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self.disarm()
+        super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection nobody uses; cut it when the client does not even read what is left."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(self.linger_seconds, self.transport.abort)
+
+    def arm(self) -> None:
+        """Start the clock, unless it runs."""
+        if self.deadline is None:
+            self.deadline = self.loop.call_later(self.header_seconds, self.transport.abort)
+
+    def disarm(self) -> None:
+        """Stop the clock."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+    def make_room(self) -> None:
+        """Cut the oldest connection that never sent a whole request; when each one did, the new one goes."""
+        silent = [
+            each
+            for each in self.connections
+            if isinstance(each, Connection) and each.cycle is None and each is not self
+        ]
+        min(silent, key=lambda each: each.since, default=self).transport.abort()
 
 
 def serve(
     project: Project,
     host: str = HOST,
-    port: int = PORT,
+    port: int | None = None,
     *,
     allow_remote: bool = False,
     browser: bool = True,
     by: str | None = None,
-    say: Say = say_on_stderr,
+    say: Say = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> None:
-    """Serve the page until the process is stopped. Labels are on disk at every moment."""
+    """Serve the page until the process is stopped. Labels are on disk at every moment.
+
+    Without a port the first free one from 8642 on is taken.
+    """
     check_address(host, allow_remote)
     keys = new_keys(project.layout.state)
     with bind(host, port) as bound, quiet_decoders(), entrance(project, keys, address(host, bound)) as door:
+        taken = bound.getsockname()[1]
         server = server_of(guarded(project, keys, host, bound, by))
         with stopped_by_signals(server):
+            if port is None and taken != PORT:
+                say(f"port {PORT} is taken, perhaps by another mma; this page has port {taken}")
             if not is_loopback(host):
-                say(warning(host, bound))
-            say(announcement(address(host, bound), keys, door))
-            if browser and has_screen():
+                say(
+                    f"WARNING: the page listens at {printable(host)}, port {taken}: EVERY MACHINE THAT CAN REACH THIS ONE "
+                    "CAN TRY TO OPEN IT. Only the token in the address keeps others out, and the connection is not encrypted."
+                )
+            # The token goes to a terminal, never into a log.
+            url, file = address(host, bound), printable(str(door))
+            if sys.stderr.isatty():
+                say(f"the page is at  {url}?token={keys.token}  (Ctrl-C stops it; every label is saved)")
+            else:
+                say(f"open this file in a browser:  {file}  (it leads to {url} with its key)")
+            # A browser in the terminal would get in the way.
+            screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+            if browser and (screen or sys.platform in ("darwin", "win32")):
                 webbrowser.open(door.as_uri())
             server.run(sockets=[bound])
 
@@ -87,7 +158,7 @@ def server_of(app: Guard) -> uvicorn.Server:
         timeout_graceful_shutdown=GRACE,
     )
     server = uvicorn.Server(config)
-    app.app.state.ending = lambda: server.should_exit  # type: ignore[attr-defined]
+    app.app.state.page.ending = lambda: server.should_exit  # type: ignore[attr-defined]
     return server
 
 
@@ -133,35 +204,47 @@ def is_loopback(host: str) -> bool:
 def check_address(host: str, allow_remote: bool) -> None:
     """Refuse an address that others can reach, unless that is wanted in so many words."""
     if not is_loopback(host) and not allow_remote:
-        raise ValueError(
+        raise UserError(
             f"--host {printable(host)} lets other machines reach this page, its images and labels. "
             f"If that is what you want, add --allow-remote; else leave --host out."
         )
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket at this address, or say why there is none."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family)
+def bind(host: str, port: int | None = None) -> socket.socket:
+    """Return a socket at this address, or say why there is none. Without a port the first free one is taken."""
+    if port is not None:
+        return _bind(host, port)
+    for number in range(PORT, PORT + PORTS):
+        try:
+            return _bind(host, number)
+        except PortTaken:
+            continue
+    return _bind(host, 0)
+
+
+class PortTaken(UserError):
+    """Another program listens there."""
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     if os.name == "posix":
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
-        bound.listen(128)  # a port can also be taken between bind and listen
+        bound.listen(BACKLOG)  # a port can also be taken between bind and listen
     except (OSError, OverflowError) as error:
         bound.close()
-        raise ValueError(explain_bind(error, host, port)) from error
+        code = getattr(error, "errno", None)
+        if code == errno.EADDRINUSE:
+            raise PortTaken(
+                f"port {port} is taken, perhaps by another mma. Stop it, or leave --port out: then a free one is found."
+            ) from error
+        if code == errno.EACCES:
+            raise UserError(f"port {port} may not be used by you. Choose one above 1023:  --port {PORT}") from error
+        where = f"{printable(host)}, port {port}"
+        raise UserError(f"cannot listen at {where}: {error}. Choose others with --host and --port.") from error
     return bound
-
-
-def explain_bind(error: Exception, host: str, port: int) -> str:
-    """Say why an address cannot be used, and what to type."""
-    code = getattr(error, "errno", None)
-    if code == errno.EADDRINUSE:
-        return f"port {port} is taken, perhaps by another mma. Stop it, or choose another port:  --port {port + 1}"
-    if code == errno.EACCES:
-        return f"port {port} may not be used by you. Choose one above 1023:  --port {PORT}"
-    return f"cannot listen at {printable(host)}, port {port}: {error}. Choose others with --host and --port."
 
 
 def allowed_hosts(host: str, port: int) -> frozenset[str]:
@@ -180,21 +263,6 @@ def address(host: str, bound: socket.socket) -> str:
     return f"http://{name}:{bound.getsockname()[1]}/"
 
 
-def warning(host: str, bound: socket.socket) -> str:
-    """Say loudly that others can reach the page."""
-    return (
-        f"WARNING: the page listens at {printable(host)}, port {bound.getsockname()[1]}: EVERY MACHINE THAT CAN REACH THIS ONE "
-        "CAN TRY TO OPEN IT. Only the token in the address keeps others out, and the connection is not encrypted."
-    )
-
-
-def announcement(url: str, keys: Keys, door: Path) -> str:
-    """Return the one line that leads to the page. The token goes to a terminal, never into a log."""
-    if sys.stderr.isatty():
-        return f"the page is at  {url}?token={keys.token}  (Ctrl-C stops it; every label is saved)"
-    return f"the page is at  {url}  and its key in  {printable(str(door))}"
-
-
 @contextmanager
 def entrance(project: Project, keys: Keys, url: str) -> Iterator[Path]:
     """Keep a file that leads to the page, for its owner alone: what a browser is started with, everybody can see."""
@@ -210,8 +278,3 @@ def entrance(project: Project, keys: Keys, url: str) -> Iterator[Path]:
         yield door
     finally:
         door.unlink(missing_ok=True)
-
-
-def has_screen() -> bool:
-    """Return whether a browser with windows can be expected; one in the terminal would get in the way."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
