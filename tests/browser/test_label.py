@@ -72,7 +72,7 @@ def test_other_answers_have_keys_of_their_own(make_project, serve_project, open_
     noted = picture_name(page)
     page.keyboard.press("n")
     page.keyboard.type("a note: 1 2 u")
-    page.click("text=Keep")
+    page.click("text=Save note")
     page.wait_for_selector("dialog", state="detached")  # until then the note is not on its way, and all is saved
     wait_until_saved(page)
     assert picture_name(page) == noted
@@ -232,7 +232,7 @@ def test_a_note_goes_to_the_image_it_was_written_for_though_another_one_is_shown
     page.keyboard.type("torn")
     page.evaluate("() => document.querySelector('.strip button').click()")  # a program can, behind the open window
     wait_for_picture(page, earlier)
-    page.click("text=Keep")
+    page.click("text=Save note")
     page.wait_for_selector("dialog", state="detached")
     wait_until_saved(page)
     names = {image.id: image.name for image in project.images()}
@@ -247,7 +247,7 @@ def test_a_note_on_an_answer_that_is_being_corrected_leaves_it_in_the_strip(make
     wait_for_picture(page, second)
     page.keyboard.press("n")
     page.keyboard.type("torn")
-    page.click("text=Keep")
+    page.click("text=Save note")
     page.wait_for_selector("dialog", state="detached")
     page.click("text=Leave it")
     wait_for_another(page, second)

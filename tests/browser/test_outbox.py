@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from mma.errors import TemporarilyUnavailable
+from mma.project import events
+from mma.project.second_copy import SecondCopy
 from tests.browser.acts import (
     count_events,
     hold_first,
@@ -214,15 +217,134 @@ def test_r2_a_label_that_is_refused_for_good_is_shown_and_lets_the_others_pass(m
             route.continue_()
 
     page.route("**/api/answers", spoil)
-    press_and_move_on(page, "1")
+    first = press_and_move_on(page, "1")
     good = press_and_move_on(page, "2")
     wait_for_words(page, "1 label refused")
     page.wait_for_function("() => document.querySelector('.big-number b').textContent === '1'")
     assert stored(project) == {good: 1}
     page.click("#saved")
     page.wait_for_selector("text=no class with the number 77")
-    page.click("text=I have read this")
+    page.click("text=Delete 1 refused")
+    page.wait_for_selector("text=Delete 1 label?")
+    page.keyboard.press("Escape")  # not meant
+    page.wait_for_selector("dialog", state="detached")
+    page.unroute("**/api/answers")
+    page.click("#saved")
+    page.click("text=Send again")
     wait_until_saved(page)
+    assert stored(project) == {first: 0, good: 1}
+    assert count_events(project) == 2
+
+
+def test_r2_refused_labels_are_deleted_on_purpose_alone(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    page.route(
+        "**/api/answers",
+        lambda route: route.continue_(post_data=json.dumps({**json.loads(route.request.post_data), "class_id": 77})),
+    )
+    press_and_move_on(page, "1")
+    wait_for_words(page, "1 label refused")
+    page.click("#saved")
+    page.click("text=Delete 1 refused")
+    page.click("dialog >> text='Delete'")
+    wait_until_saved(page)
+    assert stored(project) == {}
+
+
+FOREIGN = [
+    (404, {"error": "nothing here"}),
+    (422, {"detail": "what?"}),
+    (400, {"error": "no", "refused": True}),
+    (400, {"error": "no", "refused": True, "project": "f" * 16}),
+    (200, {}),
+]
+
+
+def test_r2_another_program_at_our_port_is_not_believed(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    replies = iter(FOREIGN)
+
+    def answer(route) -> None:
+        status, body = next(replies, (0, None))
+        route.fulfill(status=status, json=body) if status else route.continue_()
+
+    page.route("**/api/answers", answer)
+    name = press_and_move_on(page, "1")
+    wait_until_saved(page)
+    assert next(replies, None) is None
+    assert stored(project) == {name: 0}
+    assert count_events(project) == 1
+
+
+@pytest.mark.parametrize("place", [(events, "record"), (SecondCopy, "catch_up")], ids=["before", "after the commit"])
+def test_r2_a_mistake_of_ours_on_the_way_of_an_answer_loses_no_label(
+    make_project, serve_project, open_page, monkeypatch, place
+):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    given = {press_and_move_on(page, "1"): 0}
+    wait_until_saved(page)
+
+    def fail(*values, **rest):
+        raise ValueError("not enough values to unpack (expected 3, got 2)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, fail)
+        given |= {press_and_move_on(page, "2"): 1 for _ in range(2)}
+        wait_for_words(page, "The server cannot save, 2 labels waiting")
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert count_events(project) == 3
+
+
+def test_r2_an_answer_that_fails_again_and_again_lets_the_others_pass_and_is_kept(
+    make_project, serve_project, open_page, monkeypatch
+):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    names = {image.id: image.name for image in project.images()}
+    poison = picture_name(page)
+    store = project.answer
+
+    def fail(answer):
+        if names[answer.images[0]] == poison:
+            raise ValueError("a mistake of ours")
+        return store(answer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(project, "answer", fail)
+        press_and_move_on(page, "1")
+        page.keyboard.press("u")  # about the same image: it must not overtake the label
+        wait_for_picture(page, poison)
+        press_and_move_on(page, "2")
+        given = {press_and_move_on(page, "2"): 1 for _ in range(4)}
+        wait_for_words(page, "The server cannot save, 3 labels waiting")
+        assert stored(project) == given
+        page.click("#saved")
+        page.wait_for_selector("dialog >> text=Sent again by itself: the server made a mistake")
+        page.click("dialog >> text=Close")
+    wait_until_saved(page)
+    assert stored(project) == given | {poison: 1}
+    assert (count_events(project), count_events(project, "undo")) == (6, 1)
+
+
+TWO_AT_ONCE = """async () => {
+  const { Outbox } = await import("/static/outbox.js");
+  const box = new Outbox("another", { changed() {}, saved() {} });
+  await box.open();
+  IDBObjectStore.prototype.add = () => { throw new DOMException("full", "QuotaExceededError"); };
+  await Promise.all(["a", "b", "c"].map((id) => box.add({ id, images: [id] })));
+  return (await box.answers()).map((each) => each.id).sort();
+}"""
+
+
+def test_r2_several_answers_that_find_the_browsers_disk_full_at_once_are_all_kept(
+    make_project, serve_project, open_page
+):
+    page = open_page(serve_project(make_project()).door)
+    assert page.evaluate(TWO_AT_ONCE) == ["a", "b", "c"]
 
 
 def test_r2_a_full_disk_is_named_and_the_label_is_saved_when_there_is_room(
@@ -232,7 +354,7 @@ def test_r2_a_full_disk_is_named_and_the_label_is_saved_when_there_is_room(
     page = open_page(serve_project(project).door)
 
     def full(answer) -> None:
-        raise ValueError("cannot write to labels.jsonl: No space left on device.") from OSError(28, "full")
+        raise TemporarilyUnavailable("cannot write to labels.jsonl: No space left on device.")
 
     with monkeypatch.context() as patch:
         patch.setattr(project, "answer", full)
@@ -240,7 +362,7 @@ def test_r2_a_full_disk_is_named_and_the_label_is_saved_when_there_is_room(
         wait_for_words(page, "The server cannot save, 1 label waiting")
         page.click("#saved button")
         page.wait_for_selector("dialog >> text=No space left on device")
-        page.click("dialog >> text=Good")
+        page.click("dialog >> text=Close")
     wait_until_saved(page)
     assert stored(project) == {name: 1}
 

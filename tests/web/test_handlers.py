@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import subprocess
 import sys
@@ -14,9 +15,15 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from mma.project import Answer, Pick, Project, create_project
+from mma.errors import UserError
+from mma.project import Answer, Pick, Project, create_project, events, second_copy
+from mma.project import project as project_module
+from mma.project.mirror import Mirror
 from mma.project.predictions import write_predictions
+from mma.project.second_copy import SecondCopy, read_log
+from mma.web import app as app_module
 from mma.web.app import ROUTES, make_app
+from mma.web.security import Guard
 from mma.web.views import Newsroom, Review, Setup, labeled_images, read_news, recent_answers
 from tests.web.page import PATIENCE, run_apart, write_image
 
@@ -69,6 +76,106 @@ def test_what_the_project_will_never_take_is_refused_for_good(client: TestClient
     reply = client.post("/api/answers", json={**answer_for(project.images()[0].id), **change})
     assert reply.status_code == 400
     assert reply.json() == {"error": reply.json()["error"], "refused": True, "project": project.settings.id}
+
+
+PLACES = {
+    "guard": (Guard, "problem"),
+    "parse": (app_module, "parse"),
+    "write": (project_module, "write_answer"),
+    "record": (events, "record"),
+    "derive": (events, "refresh"),
+    "second copy": (SecondCopy, "catch_up"),
+    "disk": (second_copy, "append_bytes"),
+    "mirror": (Mirror, "touch"),
+    "reply": (app_module, "counts_for_page"),
+}
+FAULTS = [RuntimeError("ours"), ValueError("not enough values to unpack"), OSError(28, "No space left on device")]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_r2_a_mistake_of_ours_anywhere_on_the_way_of_an_answer_loses_and_doubles_nothing(
+    client: TestClient, project: Project, answer_for, monkeypatch, place: str
+):
+    images = [image.id for image in project.images()[: len(FAULTS)]]
+    for image, fault in zip(images, FAULTS, strict=True):
+
+        def fail(*values, fault: Exception = fault, **rest):
+            raise fault
+
+        answer = answer_for(image)
+        with monkeypatch.context() as patch:
+            patch.setattr(*PLACES[place], fail)
+            reply = client.post("/api/answers", json=answer)
+        assert reply.status_code in (500, 503)
+        assert "refused" not in reply.text
+        assert client.post("/api/answers", json=answer).status_code == 200
+    assert project.labels().ids == tuple(images)
+    assert [event.image for event in project.events() if event.kind == "label"] == images
+    copied = [line.event.seq for line in read_log(project.layout.log) if line.event]
+    assert copied == list(range(1, project.seq() + 1))
+
+
+@pytest.mark.parametrize("place", ["second copy", "disk", "mirror"])
+def test_r2_an_answer_that_is_stored_is_never_refused(
+    client: TestClient, project: Project, answer_for, monkeypatch, place
+):
+    def refuse(*values, **rest):
+        raise UserError("the database is an older copy")
+
+    answer = answer_for(project.images()[0].id)
+    with monkeypatch.context() as patch:
+        patch.setattr(*PLACES[place], refuse)
+        reply = client.post("/api/answers", json=answer)
+    assert (reply.status_code, "refused" in reply.json()) == (503, False)
+    assert client.post("/api/answers", json=answer).status_code == 200
+    assert project.counts().labeled == 1
+
+
+def test_r2_an_older_copy_of_the_database_is_no_refusal(client: TestClient, project: Project, answer_for):
+    image = project.images()[0].id
+    ahead = project.events()[-1]._replace(seq=1_000, id=str(uuid4()))
+    project.log.path.write_bytes(project.log.path.read_bytes() + second_copy.line_of(ahead))
+    reply = client.post("/api/answers", json=answer_for(image))
+    assert (reply.status_code, "refused" in reply.json()) == (503, False)
+    assert "older copy" in reply.json()["error"]
+
+
+def test_r2_an_image_that_is_not_indexed_yet_is_no_reason_to_give_a_label_up(
+    client: TestClient, project: Project, photos: Path, answer_for
+):
+    new = write_image(photos / "new.png", 77)
+    answer = answer_for(hashlib.sha256(new.read_bytes()).hexdigest())
+    reply = client.post("/api/answers", json=answer)
+    assert (reply.status_code, "refused" in reply.json()) == (503, False)
+    project.index()
+    assert client.post("/api/answers", json=answer).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("by", "a\x00b"), ("by", "a\tb"), ("by", "\u202eanna"), ("note", "a\x00"), ("note", "\x1b[31m")],
+)
+def test_control_characters_are_refused_with_a_sentence_when_they_come_in(
+    client: TestClient, project: Project, answer_for, field: str, value: str
+):
+    reply = client.post("/api/answers", json={**answer_for(project.images()[0].id), field: value})
+    assert reply.status_code == 422
+    assert reply.json()["refused"] is True
+    assert "control character" in reply.json()["error"]
+    if field == "by":
+        assert client.get("/api/recent", params={"by": value}).status_code == 422
+        assert client.post("/api/next", json={"by": value, "n": 1}).status_code == 422
+    else:
+        assert client.post("/api/classes", json={"do": "add", "name": value, "by": "anna"}).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f33e"])
+def test_names_that_need_joiners_are_names(client: TestClient, project: Project, answer_for, name: str):
+    made = client.post("/api/classes", json={"do": "add", "name": name, "by": name})
+    assert made.status_code == 200
+    answer = {**answer_for(project.images()[0].id, made.json()["made"]), "by": name, "note": f"two\nlines, {name}"}
+    assert client.post("/api/answers", json=answer).status_code == 200
+    assert project.events()[-1].by == name
 
 
 @pytest.mark.parametrize(

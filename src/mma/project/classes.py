@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from mma.errors import UserError
 from mma.project import schema as db
-from mma.project.records import Event, Klass
+from mma.project.records import Event, Klass, check_characters
 from mma.text import did_you_mean, printable
 
 MAX_NAME = 100  # characters
@@ -84,8 +84,7 @@ def check_name(name: str, classes: Iterable[Klass], *, besides: int | None = Non
         raise UserError("a class needs a name.")
     if len(name) > MAX_NAME:
         raise UserError(f"the name of a class has at most {MAX_NAME} characters, and this one has {len(name)}.")
-    if printable(name) != name:
-        raise UserError(f"the name of a class cannot hold control characters: '{printable(name)}'.")
+    check_characters(name)
     for each in classes:
         if each.id != besides and each.merged_into is None and each.name.casefold() == name.casefold():
             raise UserError(f"there is a class '{each.name}' already. Choose another name, or use that class.")

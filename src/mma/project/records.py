@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from mma.errors import UserError
+from mma.text import printable
 
 Kind = Literal["label", "cannot_tell", "exclude", "later", "note", "undo"]
 Provenance = Literal["start", "query", "random", "audit", "grid", "review", "again", "import"]
@@ -16,8 +20,28 @@ UNDOABLE = (*ANSWERS, "later")
 CLASS_KINDS = ("class_add", "class_rename", "class_merge", "class_key")
 MAX_GRID = 1_000  # images in one answer
 
+JOINERS = "\u200c\u200d"  # they cannot be seen, but Persian words and many emoji need them
+
+
+def check_characters(name: str) -> str:
+    """Refuse a name with characters that cannot be seen: databases, terminals and spreadsheets treat them differently."""
+    bad = next((each for each in name if each not in JOINERS and printable(each) != each), None)
+    if bad is not None:
+        raise UserError(f"a name cannot hold the control character {printable(bad)}. Type it again without.")
+    return name
+
+
+def check_text(text: str) -> str:
+    """Refuse NUL and its like in a text; lines and tabs are fine."""
+    bad = next((each for each in text if unicodedata.category(each) in ("Cc", "Cs") and each not in "\n\r\t"), None)
+    if bad is not None:
+        raise UserError(f"a text cannot hold the control character {printable(bad)}. Type it again without.")
+    return text
+
+
 Key = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-Person = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+Person = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(check_characters)]
+Text = Annotated[str, AfterValidator(check_text)]
 
 
 class Answer(BaseModel):
@@ -31,8 +55,8 @@ class Answer(BaseModel):
     class_id: int | None = None
     by: Person
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    shown: str | None = Field(default=None, max_length=200)
-    note: str | None = Field(default=None, max_length=10_000)
+    shown: Text | None = Field(default=None, max_length=200)
+    note: Text | None = Field(default=None, max_length=10_000)
     supersedes: UUID | None = None
     source: Literal["label", "grid", "review"] = "label"
 

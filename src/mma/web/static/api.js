@@ -3,16 +3,11 @@
 /** The server did not answer, or not as itself: try again later. */
 export class Unreachable extends Error {}
 
-/** The server understood and said no. */
+/** The server answered with an error. It is final when our own server names its reason: other programs may have its port. */
 export class Refused extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-
-  /** Whether the same request would be refused again: then there is no use in repeating it. */
-  get final() {
-    return [400, 404, 410, 422].includes(this.status);
+  constructor(status, body) {
+    super(body.error ?? "refused");
+    Object.assign(this, { status, final: body.refused === true && body.project === project });
   }
 }
 
@@ -47,7 +42,7 @@ function underWay(change) {
 async function request(path, options, patience = PATIENCE) {
   const [response, body] = await ask(path, options, patience);
   if (body === null) throw new Unreachable(`no answer (${response.status})`);
-  if (!response.ok) throw new Refused(response.status, body.error ?? "refused");
+  if (!response.ok) throw new Refused(response.status, body);
   return body;
 }
 

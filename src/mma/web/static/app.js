@@ -1,6 +1,6 @@
 /** The start of the page: read the state, open the views, hand keys to the one that is open. */
 
-import { find, h, icon, nameOf, printable, show } from "./dom.js";
+import { find, h, icon, nameOf, show } from "./dom.js";
 import { aim, get, Refused } from "./api.js";
 import { Outbox } from "./outbox.js";
 import { listen } from "./feed.js";
@@ -12,7 +12,7 @@ import { SetupView } from "./setup.js";
 import { ResultsView } from "./results.js";
 import { ReviewView } from "./review.js";
 import { Pace, showPanel, showWork } from "./panel.js";
-import { showRefusals, showSettings, tell } from "./dialogs.js";
+import { showSettings, showUnsaved } from "./dialogs.js";
 import { applyTheme, showSaved, state, update, watch } from "./state.js";
 
 const RETRY = 1_500; // milliseconds
@@ -68,7 +68,7 @@ class Page {
     show(find("brand"), h("img", { src: "/static/icon.svg", alt: "" }), nameOf(state.project.name));
     show(find("settings"), icon("gear"));
     find("settings").addEventListener("click", () => showSettings());
-    find("saved").addEventListener("click", () => this.explainSaved());
+    find("saved").addEventListener("click", () => { if (state.outbox.problem || state.outbox.refused) showUnsaved(outbox); });
     showSaved();
     showPanel(find("panel"), this.pace);
     showWork(find("work"));
@@ -95,13 +95,6 @@ class Page {
     location.hash = "label";
     this.turnTo("label");
     this.views.label.correct(entry);
-  }
-
-  /** Say more about labels that are not saved. */
-  explainSaved() {
-    const { problem, refused } = state.outbox;
-    if (problem) tell("The server cannot save", `${printable(problem)} Your labels are kept in this browser, and sent again by themselves.`);
-    else if (refused) showRefusals(this.outbox);
   }
 
   saved(reply) {

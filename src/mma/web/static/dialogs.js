@@ -1,9 +1,10 @@
 /** Small windows that ask one thing. While one is open, keys belong to it. */
 
-import { h, icon, nameOf, number, printable } from "./dom.js";
-import { post } from "./api.js";
+import { h, icon, nameOf, plural, printable } from "./dom.js";
+import { imageAddress, post } from "./api.js";
 import { applyTheme, by, choice, choose, state, update } from "./state.js";
 import { typing } from "./choices.js";
+import { wordsFor } from "./history.js";
 
 /** Open a dialog; `build(finish)` returns its content, `finish(value)` closes it. Escape means null. */
 export function ask(label, build) {
@@ -29,7 +30,7 @@ function form(finish, value, ...content) {
 export function askNote(name) {
   const text = h("textarea", { id: "note", rows: 4, maxlength: 2000, dir: "auto" });
   return ask("Note", (finish) => form(finish, () => text.value.trim() || null,
-    h("h2", {}, "Note"), h("label", { for: "note" }, name ? `About ${name}` : "About this image"), text, buttons(finish, "Keep")));
+    h("h2", {}, "Note"), h("label", { for: "note" }, name ? `About ${name}` : "About this image"), text, buttons(finish, "Save note")));
 }
 
 /** Make a class, if need be ask for its name; returns its id or null. */
@@ -49,21 +50,30 @@ export async function askClass(name) {
 function askName() {
   const field = h("input", { id: "class-name", type: "text", maxlength: 200, autocomplete: "off", dir: "auto" });
   return ask("New class", (finish) => form(finish, () => field.value.trim() || null,
-    h("h2", {}, "New class"), h("label", { for: "class-name" }, "Its name. This image becomes its first label."), field, buttons(finish, "Make it")));
+    h("h2", {}, "New class"), h("label", { for: "class-name" }, "Its name. This image becomes its first label."), field, buttons(finish, "Add class")));
 }
 
 /** Say something that needs to be read. */
 export function tell(title, words) {
   return ask(title, (finish) => form(finish, () => null, h("h2", {}, title), h("p", {}, words),
-    h("div", { class: "buttons" }, h("button", { type: "submit", class: "main" }, "Good"))));
+    h("div", { class: "buttons" }, h("button", { type: "submit", class: "main" }, "Close"))));
 }
 
-/** Labels the server refused, with the reasons; they stay until the person has read them. */
-export async function showRefusals(outbox) {
-  const rows = (await outbox.refusals()).map(({ answer, why }) => h("li", {}, h("strong", {}, `${answer.kind}, ${number(answer.images.length)} image(s): `), printable(why)));
-  const read = await ask("Refused labels", (finish) => form(finish, () => true, h("h2", {}, "The server refused these"), h("ul", {}, rows),
-    h("p", {}, "Label these images again if they still matter."), buttons(finish, "I have read this")));
-  if (read) await outbox.forgetRefusals();
+/** Labels that are not saved, with the reasons: refused ones stay until they are sent again or deleted on purpose. */
+export async function showUnsaved(outbox) {
+  const problems = await outbox.problems();
+  const refused = problems.filter((each) => each.refused).length;
+  const row = ({ answer, why, refused: no }) => h("li", {}, h("img", { src: imageAddress(answer.images[0], "thumb"), alt: "", loading: "lazy" }),
+    h("div", {}, h("p", {}, h("strong", {}, wordsFor(answer)), answer.images.length > 1 ? `, ${plural(answer.images.length, "image")}` : ""),
+      h("p", { class: "soft" }, no ? "Refused: " : "Sent again by itself: ", printable(why))));
+  const wanted = await ask("Labels that are not saved", (finish) => form(finish, () => "again",
+    h("h2", {}, "Labels that are not saved"), h("p", { class: "hint" }, "They are kept in this browser until the server takes them."), h("ul", { class: "unsaved" }, problems.map(row)),
+    h("div", { class: "buttons" }, h("button", { type: "button", class: "quiet", onclick: () => finish(null) }, "Close"),
+      refused ? h("button", { type: "button", class: "quiet", onclick: () => finish("delete") }, `Delete ${refused} refused`) : null,
+      h("button", { type: "submit", class: "main" }, "Send again"))));
+  const sure = wanted !== "delete" || await ask("Delete", (finish) => form(finish, () => true, h("h2", {}, `Delete ${plural(refused, "label")}?`),
+    h("p", {}, "They were never saved. Label these images again if they still matter."), buttons(finish, "Delete")));
+  if (wanted && sure) await outbox.clearRefused({ again: wanted === "again" });
 }
 
 function choiceOf(name, words, options) {
@@ -81,7 +91,7 @@ const KEYS = () => [
   [typing() ? "Alt X" : "X", "exclude it from the project"],
   [typing() ? "Alt N" : "N", "note"],
   [typing() ? "Alt Z" : "Z", "zoom; drag to move"],
-  ["arrows, space, Enter", "grid: walk, take in or out, confirm"],
+  ["arrows, space, Enter", "grid: move, add or remove an image, confirm"],
   ["?", "this window"],
 ];
 
@@ -92,11 +102,11 @@ export function showSettings() {
     h("div", { class: "dialog-head" }, h("h2", {}, "Settings and keys"), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close"))),
     choiceOf("suggestions", "What the model thinks", [["hidden", "Hidden"], ["after", "After my answer"], ["shown", "Shown"]]),
     h("p", { class: "hint" }, "Hidden is best: a suggestion changes what people say. Every label records what was shown."),
-    choiceOf("theme", "Colours", [["auto", "As the system"], ["light", "Light"], ["dark", "Dark"]]),
+    choiceOf("theme", "Colours", [["auto", "System"], ["light", "Light"], ["dark", "Dark"]]),
     h("label", { for: "who" }, "Your name, kept with your labels"), who,
     h("h3", {}, "Keys"),
     h("dl", { class: "keys" }, KEYS().map(([key, words]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, words)))),
-    h("p", { class: "hint" }, "Project ", nameOf(state.project.name), "."),
+    h("p", { class: "hint" }, "Project: ", nameOf(state.project.name)),
   ]);
 }
 

@@ -74,6 +74,9 @@ export function icon(name) {
 /** A number as people of this browser's language write it. */
 export const number = (value) => Number(value).toLocaleString();
 
+/** "1 image", "2 images", "2 classes". */
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
 export const percent = (value) => `${Math.round(100 * value)} %`;
 
 /** A random UUID, also where the page came over plain http from another machine. */

@@ -1,6 +1,6 @@
 /** What the page knows, and who wants to hear of changes. */
 
-import { h, show, find, icon } from "./dom.js";
+import { h, show, find, icon, plural } from "./dom.js";
 
 export const state = {
   project: { id: "", name: "", by: "" },
@@ -62,9 +62,9 @@ export function applyTheme() {
 /** The state of saving, in words and in shape. */
 export function savedState() {
   const { waiting, refused, reachable, locked, problem, kept } = state.outbox;
-  const labels = waiting === 1 ? "1 label waiting" : `${waiting} labels waiting`;
+  const labels = `${plural(waiting, "label")} waiting`;
   if (locked) return { shape: "stop", kind: "bad", words: `Locked: open the address in the terminal, ${labels}` };
-  if (refused) return { shape: "stop", kind: "bad", words: refused === 1 ? "1 label refused" : `${refused} labels refused` };
+  if (refused) return { shape: "stop", kind: "bad", words: `${plural(refused, "label")} refused` };
   if (problem) return { shape: "stop", kind: "bad", words: `The server cannot save, ${labels}` };
   if (!reachable || !state.reachable) return { shape: "alert", kind: "warn", words: waiting ? `Offline, ${labels}` : "Offline" };
   if (waiting) return { shape: "clock", kind: "warn", words: kept ? labels : `${labels}, keep this page open` };
