@@ -25,7 +25,7 @@ from bench.pool import Peak
 from bench.timing import seconds
 from mma.data.images import KEY_BYTES, pixel_keys
 from mma.features import DEFAULT, ArrayImages, Backbone, ImageSource, PhotoFiles, features, parse_backbone
-from mma.features.compute import BATCH
+from mma.features.extract import BATCH
 from mma.rng import rng
 
 BACKBONE, IMAGES, ROUNDS, TARGET = DEFAULT, 512, 5, 0.9

@@ -14,9 +14,9 @@ from mma.data.images import KEY_BYTES
 from mma.features import Features
 from mma.presets import preset
 from mma.rng import rng
-from mma.training.in_memory import fit_head
+from mma.training.head import fit_head
 from mma.views import FeatureViews, VectorViews
-from mma.views.projection import find_projection
+from mma.views.features import find_projection
 
 CASES = ((100, 10_000, 1.0), (1_000, 100_000, 10.0))  # labels, images, seconds that a fit may take
 CLASSES, WIDTH, STORED, ROUNDS = 10, 1280, 3, 5

@@ -15,9 +15,9 @@ import torch
 from bench.heads import CLASSES, WIDTH, clusters, open_views
 from bench.project import in_process, synthetic_project
 from mma.project import Answer, Project
-from mma.project.begin import change_settings
-from mma.project.live import EVERY, POLL, LiveWorker
-from mma.project.pool import Pool
+from mma.project.project import change_settings
+from mma.project.worker.features import Pool
+from mma.project.worker.worker import EVERY, POLL, LiveWorker
 
 CASES = ((2_500, 2.0), (10_000, 2.0), (100_000, 10.0))  # images, seconds until new picks are there
 ROUNDS = 6

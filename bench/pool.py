@@ -15,9 +15,8 @@ import numpy as np
 from bench.duel import QUIET, ROOT, environment
 from bench.machine import gigabytes
 from mma.data import DataSet, Images
-from mma.data.cache import open_saved
+from mma.data.cache import open_saved, save
 from mma.data.images import no_images
-from mma.data.save import save
 from mma.nets import Small
 from mma.rng import rng
 
@@ -90,8 +89,8 @@ class Peak(threading.Thread):
 def looked_at(folder: Path, threads: int) -> dict[str, float]:
     """Score the pool and select from it: seconds of both, and how much is known of the images in between."""
     from mma.query import Query
-    from mma.training.evaluate import candidates
     from mma.training.host import Host
+    from mma.training.predict import candidates
     from mma.views import PixelViews, pixel_views
 
     device = Host(threads=threads).prepare()

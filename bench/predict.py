@@ -18,11 +18,10 @@ from bench.features import seconds
 from bench.machine import gigabytes
 from bench.pool import Peak
 from mma.features import DEFAULT
-from mma.features.sources import squash
+from mma.features.inputs import squash
 from mma.model import Model, ModelFile, load, new_model
-from mma.model.backbones import describe_backbones
-from mma.model.engines import FeaturePredictor
-from mma.model.output import predict_folder
+from mma.model.predictions import predict_folder
+from mma.model.predictors import FeaturePredictor, describe_backbones
 from mma.nets import Head
 from mma.rng import rng
 

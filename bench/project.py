@@ -24,10 +24,9 @@ from sqlalchemy import insert
 from bench.duel import ROOT, environment
 from mma.machine import cores
 from mma.project import Answer, Pick, Project, create_project
-from mma.project import schema as db
-from mma.project.alike import rank
-from mma.project.derive import add_counts
-from mma.project.index import is_audit_group
+from mma.project.labels import tables as db
+from mma.project.labels.current import add_counts
+from mma.project.photos import is_audit_group, rank
 from mma.rng import rng
 
 IMAGES, LABELS = 1_000_000, 300

@@ -21,12 +21,12 @@ from bench.steps import EMULATED, half_name
 from bench.worker import CASES, CPU, Case, network, state_of
 from mma.config import Optim
 from mma.data import Images
-from mma.experiments.report.style import style
+from mma.experiments.report.figures import style
 from mma.query import Candidates, Labeled, Query, names
 from mma.rng import rng
-from mma.training.evaluate import candidates
 from mma.training.host import Host, suitable_threads
-from mma.training.precision import computing, has_bfloat16
+from mma.training.predict import candidates
+from mma.training.step import computing, has_bfloat16
 from mma.views import PixelViews, Views, pixel_views
 from mma.views.pixels import SCORED as BATCH
 

@@ -26,11 +26,11 @@ from mma.files import write_atomically
 from mma.nets.winograd import convolve
 from mma.presets import cifar10
 from mma.rng import rng
+from mma.training.batches import Stream
 from mma.training.checkpoint import Identity, encode
+from mma.training.job import Clock
 from mma.training.state import State
-from mma.training.stream import Stream
-from mma.training.update import decay, update
-from mma.training.watch import Clock
+from mma.training.step import decay, update
 from mma.views import PixelViews, pixel_views
 
 CASE = "wrn-28-2"

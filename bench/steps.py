@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.duel import QUIET, SPINNING, Contestant, alone_and_beside, take_turns
 from bench.worker import CASES, CPU
-from mma.training.precision import has_bfloat16
+from mma.training.step import has_bfloat16
 
 TURNS = {"wrn-28-2": (8, 1), "wrn-10-1": (10, 3), "small-fashion": (10, 10), "small-digits": (10, 30)}  # rounds, steps
 TARGETS = {"wrn-28-2": 0.70, "wrn-10-1": 0.50, "small-fashion": 0.50, "small-digits": 0.50}

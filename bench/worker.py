@@ -23,9 +23,8 @@ from mma.config import Optim
 from mma.nets import Small, Wrn, initialise
 from mma.rng import rng
 from mma.training.host import Host, suitable_threads
-from mma.training.precision import resolve
 from mma.training.state import State, assemble
-from mma.training.step import training_step
+from mma.training.step import resolve, training_step
 
 
 @dataclass(frozen=True)

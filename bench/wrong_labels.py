@@ -12,10 +12,10 @@ import numpy as np
 
 from mma.data import FolderOptions, get_folder
 from mma.features import features, image_source
-from mma.nets.logistic import fit_logistic
-from mma.project.audit import fold_numbers
-from mma.project.measure import PENALTY, softmax
+from mma.nets.head import fit_logistic
+from mma.project.quality.accuracy import fold_numbers
 from mma.project.review import find_wrong_labels, label_margins
+from mma.project.worker.round import PENALTY, softmax
 from mma.rng import rng
 
 BACKBONE, LABELS, NOISE, SEEDS = "hog", (150, 300), 0.05, 10

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from mma.algorithms import ALGORITHMS, FreeMatch, MixMatch
 from mma.classifier import MixMatchClassifier
 from mma.nets import HeadNet
-from mma.nets.logistic import CrossValidation, choose_penalty
-from mma.query.strategy import names
+from mma.nets.head import CrossValidation, choose_penalty
+from mma.query.query import names
 
 GUIDE = Path(__file__).parents[1] / "docs" / "classifier.md"
 
@@ -405,7 +405,7 @@ def test_a_fit_that_fails_leaves_nothing_half_fitted() -> None:
 
 @pytest.mark.parametrize("has", ["float32", "bfloat16"])
 def test_precision_auto_is_what_the_processor_has(monkeypatch: pytest.MonkeyPatch, has: str) -> None:
-    monkeypatch.setattr("mma.training.precision.native_precision", lambda: has)
+    monkeypatch.setattr("mma.training.step.native_precision", lambda: has)
     auto, same = (quick(precision=name).fit(grey(), some_labels()) for name in ("auto", has))
     np.testing.assert_array_equal(auto.predict_proba(grey()), same.predict_proba(grey()))
     assert auto.query(grey(), 5).tolist() == same.query(grey(), 5).tolist()

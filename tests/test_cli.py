@@ -367,8 +367,8 @@ def test_use_imports_a_file_before_the_command(tmp_path):
 
 
 def test_flop_counts_a_preset_as_text_and_as_json(capsys):
-    from mma.cli.inspect import flop
-    from mma.experiments.flops import flop as count
+    from mma.cli.use import flop
+    from mma.experiments.estimate import flop as count
     from mma.presets import preset
 
     flop("digits", ["optim.batch=4"], as_json=True)
@@ -381,7 +381,7 @@ def test_flop_counts_a_preset_as_text_and_as_json(capsys):
 
 
 def test_every_way_of_the_demo_is_a_run_that_needs_no_network():
-    from mma.cli.demo import ABOUT, METHODS
+    from mma.cli.grid import ABOUT, METHODS
     from mma.config import change
     from mma.presets import preset
 

@@ -10,11 +10,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mma.experiments.report.collect import collect
-from mma.experiments.report.numbers import interval_text
-from mma.experiments.report.plots import draw_difference, view_of_differences
+from mma.experiments.report.figures import (
+    INK,
+    PALE,
+    draw_difference,
+    in_house_style,
+    new_figure,
+    render,
+    subtitle,
+    view_of_differences,
+)
+from mma.experiments.report.results import collect
 from mma.experiments.report.statistics import Difference, differences
-from mma.experiments.report.style import INK, PALE, in_house_style, new_figure, render, subtitle
+from mma.experiments.report.tables import interval_text
 from mma.files import write_atomically
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from mma.files import write_atomically
-from mma.project.forecast import BAND, LEAST, AccuracyPoint, Curve, same_gain_again
+from mma.project.quality.forecast import BAND, LEAST, AccuracyPoint, Curve, same_gain_again
 
 RESULTS = Path(__file__).parents[1] / "results"
 AHEAD = 2  # rounds

@@ -26,9 +26,9 @@ import numpy as np
 
 import mma
 from mma.project import ModelRow, Project, open_project
-from mma.project.live import EVERY
-from mma.project.model_report import read_report
+from mma.project.models import read_report
 from mma.project.simulate import LabeledPhotos, link_photos, read_labeled
+from mma.project.worker.worker import EVERY
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FEW = 10  # classes that have a key each

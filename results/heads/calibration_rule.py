@@ -21,10 +21,10 @@ from compare import draw_labels, make_task, scores, split_scenes
 from mma.config import change
 from mma.data import load_data, nested_order
 from mma.features import image_source
-from mma.nets import logistic
+from mma.nets import head as logistic
 from mma.presets import preset
-from mma.training import calibrate
-from mma.training.in_memory import fit_head
+from mma.training import head as calibrate
+from mma.training.head import fit_head
 from mma.views import FeatureViews
 
 PER_CLASS, SEEDS = (4, 8, 12, 16, 32), (101, 102)

@@ -23,7 +23,7 @@ from mma.data import DataSet, load_data, nested_order
 from mma.features import ImageSource, image_source
 from mma.presets import preset
 from mma.rng import rng
-from mma.training.in_memory import fit_head
+from mma.training.head import fit_head
 from mma.views import FeatureViews, VectorViews
 
 HELD_OUT = 2_000  # images of the larger pools

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from mma.model import Model as Model
     from mma.model import load as load
     from mma.model import predict_folder as predict_folder
-    from mma.model.exports import export as export
+    from mma.model.exporter import export as export
     from mma.nets import Net as Net
     from mma.presets import preset as preset
     from mma.query import Candidates as Candidates
     from mma.query import Query as Query
     from mma.run import Run as Run
-    from mma.training.begin import new_run as new_run
+    from mma.training.ask import DatasetLabels as DatasetLabels
+    from mma.training.ask import Oracle as Oracle
     from mma.training.host import Host as Host
     from mma.training.inspect import evaluate as evaluate
     from mma.training.inspect import suggest as suggest
     from mma.training.loop import train as train
-    from mma.training.oracle import DatasetLabels as DatasetLabels
-    from mma.training.oracle import Oracle as Oracle
+    from mma.training.start import new_run as new_run
 
 PUBLIC = {
     "Algorithm": "mma.algorithms",
@@ -45,7 +45,7 @@ PUBLIC = {
     "Candidates": "mma.query",
     "Config": "mma.config",
     "DataSet": "mma.data",
-    "DatasetLabels": "mma.training.oracle",
+    "DatasetLabels": "mma.training.ask",
     "Growth": "mma.growth",
     "Host": "mma.training.host",
     "Images": "mma.data",
@@ -53,7 +53,7 @@ PUBLIC = {
     "MixMatchClassifier": "mma.classifier",
     "Model": "mma.model",
     "Net": "mma.nets",
-    "Oracle": "mma.training.oracle",
+    "Oracle": "mma.training.ask",
     "Query": "mma.query",
     "Run": "mma.run",
     "change": "mma.config",
@@ -62,7 +62,7 @@ PUBLIC = {
     "grid": "mma.experiments",
     "load": "mma.model",
     "load_data": "mma.data",
-    "new_run": "mma.training.begin",
+    "new_run": "mma.training.start",
     "predict_folder": "mma.model",
     "preset": "mma.presets",
     "report": "mma.experiments.report",

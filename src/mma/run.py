@@ -23,7 +23,7 @@ from mma.files import (
     read_lines,
     write_atomically,
 )
-from mma.growth import Growth
+from mma.growth import Growth, Round
 from mma.settings import explain
 
 FORMAT = 2
@@ -265,3 +265,24 @@ def check_row(path: Path, number: int, row: Row, columns: Mapping[str, type]) ->
             raise ValueError(
                 f"{path}: line {number} has no {name} of type {kind.__name__}. Restore the file from a copy."
             )
+
+
+class Watch:
+    """Says nothing and never stops. The command line's watcher draws a live line; tests use this one."""
+
+    stop: bool = False  # set it, and the run stores its state after the current step and returns
+
+    def begin(self, *, step: int, end: int, rounds: tuple[Round, ...]) -> None:
+        """Training is about to go from `step` towards `end`."""
+
+    def stepped(self, step: int, labels: int) -> None:
+        """A step was made."""
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        """A row was added to the metrics."""
+
+    def say(self, message: str) -> None:
+        """Something a person should read."""
+
+    def warn(self, message: str) -> None:
+        """Something a person should act on."""

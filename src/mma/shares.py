@@ -18,3 +18,26 @@ def shares(sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     share, remainder = np.divmod(sizes.astype(np.int64) * n, total)  # no rounding error can change a share
     share[np.argsort(-remainder, kind="stable")[: n - int(share.sum())]] += 1
     return share
+
+
+# How sure a measured share is: the exact interval of a binomial share.
+
+LEVEL = 0.95
+
+
+def describe_accuracy(percent: float, images: int) -> str:
+    """Write an accuracy with its interval: "97.20 % accuracy (95 % interval 95.3 to 98.5)"."""
+    low, high = (100 * share for share in exact_interval(round(percent * images / 100), images))
+    return f"{percent:.2f} % accuracy ({100 * LEVEL:.0f} % interval {low:.1f} to {high:.1f})"
+
+
+def exact_interval(right: float, of: float, level: float = LEVEL) -> tuple[float, float]:
+    """Return the interval (0 to 1) that holds the true share with probability `level` (Clopper and Pearson, 1934)."""
+    from scipy.stats import beta
+
+    if not 0 <= right <= of or of <= 0:
+        raise ValueError(f"{right} of {of} is no share.")
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, right, of - right + 1)) if right else 0.0
+    high = float(beta.ppf(1 - tail, right + 1, of - right)) if right < of else 1.0
+    return low, high

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
@@ -39,3 +41,25 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+# A progress bar on a terminal's stderr; silence everywhere else.
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def bar(title: str, total: int, *, done: int = 0, in_bytes: bool = False) -> Iterator[Advance]:
+    """Show how far a task of `total` parts is; call what you are given with the number of parts just finished."""
+    if not sys.stderr.isatty():
+        yield lambda parts: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(escape(title), total=total, completed=done)
+        yield lambda parts: progress.advance(task, parts)

@@ -70,7 +70,7 @@ def test_the_clusters_that_heads_are_timed_on_can_be_told_apart():
 
 @pytest.mark.parametrize("has", ["float32", "bfloat16"])
 def test_rows_say_where_bfloat16_is_emulated(monkeypatch, has):
-    monkeypatch.setattr("mma.training.precision.native_precision", lambda: has)
+    monkeypatch.setattr("mma.training.step.native_precision", lambda: has)
     monkeypatch.setattr(steps, "TURNS", {"small-digits": (1, 1)})
     said = steps.against_reference(1)
     assert (steps.EMULATED in said) == ("| bfloat16, emulated |" in said) == (has == "float32")

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from mma.errors import TemporarilyUnavailable
-from mma.project import events
-from mma.project.second_copy import SecondCopy
+from mma.project.labels import events
+from mma.project.labels.copies import SecondCopy
 from tests.browser.acts import (
     count_events,
     hold_first,

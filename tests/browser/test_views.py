@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mma.project import Answer, Pick, Project, create_project
-from mma.project.audit import judge, judged_images
-from mma.project.model_report import ModelReport, write_report
+from mma.project.models import ModelReport, write_report
+from mma.project.quality.accuracy import judge, judged_images
 from tests.browser.acts import (
     count_events,
     open_view,

@@ -11,10 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mma.buyer import Bought, Measurement, Purchase, Situation, Terms, as_row, decide, from_row, measure
-from mma.buyer.belief import KNEE, TRAINING, believe, published_exponents, regression_rows
-from mma.buyer.decide import Limits, compare
 from mma.cost import Prices
+from mma.cost import buyer as decide
+from mma.cost.buyer import (
+    KNEE,
+    TRAINING,
+    Bought,
+    Limits,
+    Measurement,
+    Purchase,
+    Situation,
+    Terms,
+    as_row,
+    believe,
+    compare,
+    from_row,
+    measure,
+    published_exponents,
+    regression_rows,
+)
 
 RNG = np.random.default_rng
 TERMS = Terms(Prices(5.0, 1.0), 500.0, purchases=8, start=20, budget=10_020, pool=100_200, classes=10)
@@ -270,5 +285,5 @@ def test_a_purchase_is_written_and_read_back():
 
 
 def test_the_room_imports_no_torch():
-    code = "import sys, mma.buyer; sys.exit('torch' in sys.modules)"
+    code = "import sys, mma.cost.buyer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

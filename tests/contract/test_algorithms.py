@@ -20,7 +20,7 @@ from mma.algorithms import ALGORITHMS, Algorithm, AnchoredMixMatch, Batch, FixMa
 from mma.config import Optim
 from mma.nets import Small, initialise
 from mma.rng import rng
-from mma.training.precision import computing
+from mma.training.step import computing
 from tests.each import each
 
 CLASSES, SIDE = 4, 8

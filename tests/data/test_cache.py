@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from mma.data import BadFile, DataSet, Images, data_root, load_data, verify
-from mma.data.cache import check_writable, command, is_ready, open_saved, place, read_meta
+from mma.data.cache import check_writable, command, is_ready, open_saved, place, read_meta, save
 from mma.data.images import no_images
-from mma.data.save import save
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ CRASH = """
 import os, sys
 from pathlib import Path
 import numpy as np
-import mma.data.save as module
+import mma.data.cache as module
 from mma.data import DataSet, Images
 
 images = Images(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a",))

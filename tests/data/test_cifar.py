@@ -8,7 +8,7 @@ import pytest
 
 from mma.data import catalogue, get
 from mma.data.cifar import CIFAR10, CIFAR100, CIFAR100_CLASSES, read_release
-from mma.data.originals import Original
+from mma.data.download import Original
 
 
 def records(n, label_bytes, classes, seed=0):

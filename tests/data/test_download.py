@@ -5,8 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from mma.data.download import fetch
-from mma.data.originals import Original
+from mma.data.download import Original, fetch
 
 CONTENT = bytes(range(256)) * 2_000
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mma.data import FolderOptions, label_csv
+from mma.data import FolderOptions
+from mma.data import tables as label_csv
 from mma.data.folder import read_folder
-from mma.data.label_csv import read_labels
+from mma.data.tables import read_labels
 
 KNOWN = ("a.png", "b.png", "sub/c.png")
 

@@ -5,8 +5,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from mma.data import originals
-from mma.data.originals import read_members, unzip
+from mma.data import download as originals
+from mma.data.download import read_members, unzip
 
 
 def archive_of(path, members):

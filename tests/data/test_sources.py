@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.data import SOURCES, Images, Source, catalogue, get, load_data, originals, verify
+from mma.data import SOURCES, Images, Source, catalogue, get, load_data, verify
+from mma.data import download as originals
 from mma.data.images import no_images
 
 

@@ -124,8 +124,8 @@ def test_coverage_of_equal_images_still_gives_n_rows():
 
 
 def test_coverage_on_many_rows_gives_exactly_n(monkeypatch):
-    monkeypatch.setattr("mma.data.coverage.CLUSTERED", 200)
-    monkeypatch.setattr("mma.data.coverage.EXACT", 1_000)
+    monkeypatch.setattr("mma.data.subsets.CLUSTERED", 200)
+    monkeypatch.setattr("mma.data.subsets.EXACT", 1_000)
     pixels = np.random.default_rng(1).integers(0, 256, (600, 8, 8, 1), dtype=np.uint8)
     images = Images(pixels, np.full(600, -1), ())
     for n in (50, 250):  # with mini-batches; and more groups than rows they are found on

@@ -20,9 +20,9 @@ import torch
 from mma.data import load_data
 from mma.query import Query
 from mma.run import Run
+from mma.training.ask import DatasetLabels
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
 
 
 def die() -> None:

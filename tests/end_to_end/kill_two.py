@@ -19,10 +19,10 @@ import torch
 
 from mma.data import load_data
 from mma.run import Run
+from mma.training.ask import DatasetLabels
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
-from mma.training.ranks import Elsewhere, joined
+from mma.training.processes import Elsewhere, joined
 
 ALONE_LEFT = 3  # how a process ends that lost the other one
 PATIENCE = 120  # seconds after which a process that should have ended hangs

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mma.experiments import folder as grids
-from mma.experiments.axes import read_axes
-from mma.experiments.design import Grid
+from mma.experiments import grids
 from mma.experiments.engines import EngineOptions, create_engine, train_all
-from mma.experiments.engines.worker import TrainingOptions, finish
-from mma.experiments.make import from_axes
+from mma.experiments.grids import Grid
+from mma.experiments.options import from_axes, read_axes
 from mma.experiments.plan import plan
+from mma.experiments.worker import TrainingOptions, finish
 
 
 @pytest.fixture

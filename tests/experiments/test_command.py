@@ -15,10 +15,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mma.cli.grid import grid, show_results
-from mma.cli.report import report
-from mma.experiments import folder as grids
-from mma.experiments.axes import read_axes
+from mma.cli.grid import grid, report, show_results
+from mma.experiments import grids
+from mma.experiments.options import read_axes
 from mma.experiments.plan import plan
 from mma.experiments.progress import GridProgress, PlainProgress
 from mma.experiments.run import find_or_open, write_report

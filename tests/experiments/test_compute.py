@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from mma.experiments import folder as grids
-from mma.experiments.design import Request
-from mma.experiments.engines.worker import TrainingOptions, finish
-from mma.experiments.flops import flop
-from mma.experiments.make import complete, config_of, from_experiment
+from mma.experiments import grids
+from mma.experiments.estimate import flop
+from mma.experiments.grids import Request
 from mma.experiments.methods import Method, phases
+from mma.experiments.options import complete, config_of, from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.report import compute
+from mma.experiments.report import compute_and_money as compute
 from mma.experiments.report import write as report
-from mma.experiments.report.collect import collect
-from mma.experiments.report.results import Description, Results
-from mma.experiments.report.rows import Compute, Result
-from mma.experiments.report.style import render
+from mma.experiments.report.figures import render
+from mma.experiments.report.results import Compute, Description, Result, Results, collect
+from mma.experiments.worker import TrainingOptions, finish
 
 
 def results(budget: int = 9, total: int = 99, **reached: list[float]) -> Results:
@@ -43,7 +41,7 @@ def together(*parts: Results) -> Results:
 
 def test_families_are_compared_where_they_compute_as_much():
     found = results(fast_1e3=[50.0, 52.0], fast_1e5=[70.0], slow_1100=[40.0, 43.0], slow_1e7=[80.0])
-    ((_, heading, rows, _),) = compute.sections(found)
+    ((_, heading, rows, _),) = compute.compute_sections(found)
     assert heading[-2:] == ["minus fast at as much", "minus slow at as much"]
     by_place = {(row[0], row[1]): row[2:] for row in rows}
     assert by_place["fast", "1e+03"][:2] == ["2", "51.00 ± 1.41"]
@@ -60,7 +58,7 @@ def test_lines_go_from_short_to_long():
 def test_only_runs_with_as_many_labels_and_images_are_compared():
     few = results(budget=300, fast_1e3=[50.0, 51.0], slow_1e3=[40.0, 41.0])
     many = results(budget=500, fast_1e3=[70.0, 71.0], slow_1e3=[65.0, 66.0])
-    ((_, heading, rows, _),) = compute.sections(together(few, many))
+    ((_, heading, rows, _),) = compute.compute_sections(together(few, many))
     assert heading[4:] == ["minus fast at as much", "minus slow at as much"]
     assert [row[0] for row in rows] == [f"{name}, {n} labels" for n in (300, 500) for name in ("fast", "slow")]
     assert [row[5][:6] for row in rows] == ["+10.00", "-", "+5.00 ", "-"]
@@ -69,7 +67,7 @@ def test_only_runs_with_as_many_labels_and_images_are_compared():
 
 def test_a_family_without_a_run_of_as_many_labels_is_compared_with_none():
     found = together(results(budget=300, fast_1e3=[50.0]), results(budget=500, slow_1e3=[65.0]))
-    ((_, _, rows, _),) = compute.sections(found)
+    ((_, _, rows, _),) = compute.compute_sections(found)
     assert [row[4:] for row in rows] == [["-", "-"]] * 2
 
 

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from mma.experiments import folder as grids
-from mma.experiments.engines import EngineOptions, create_engine, is_ready, train_all
-from mma.experiments.engines.local import describe_exit
-from mma.experiments.engines.worker import TrainingOptions, finish, open_or_create
+from mma.experiments import grids
+from mma.experiments.engines import EngineOptions, create_engine, describe_exit, is_ready, train_all
 from mma.experiments.plan import RunTask, plan
+from mma.experiments.worker import TrainingOptions, finish, open_or_create
 from mma.run import Run
 
 AXES = ("MixMatch,random", "growth.budget=15,20", "seed=1")

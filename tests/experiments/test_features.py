@@ -6,15 +6,14 @@ import pytest
 
 from mma.data import load_data
 from mma.data.hard import HARD
-from mma.experiments import folder as grids
-from mma.experiments.catalogue import EXPERIMENTS
-from mma.experiments.engines import worker
-from mma.experiments.engines.worker import TrainingOptions, finish, vectors_once
-from mma.experiments.make import config_of, from_definition, from_experiment
-from mma.experiments.on_features import low_budget
+from mma.experiments import grids, worker
+from mma.experiments.catalogue import EXPERIMENTS, low_budget
+from mma.experiments.options import config_of, from_definition, from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.report import savings, summary, tables
-from mma.experiments.report.collect import collect, from_grid, write_csv
+from mma.experiments.report import statistics as savings
+from mma.experiments.report import summary, tables
+from mma.experiments.report.results import collect, from_grid, write_csv
+from mma.experiments.worker import TrainingOptions, finish, vectors_once
 from mma.run import Run
 from mma.training.host import Host
 

@@ -8,11 +8,20 @@ import sys
 
 import pytest
 
-from mma.experiments import folder as grids
-from mma.experiments.axes import read_axes, row_name, rows, seeds_of, settings_of, values_of
+from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS, experiment
-from mma.experiments.design import slug
-from mma.experiments.make import config_of, from_axes, from_experiment
+from mma.experiments.grids import slug
+from mma.experiments.options import (
+    config_of,
+    from_axes,
+    from_experiment,
+    read_axes,
+    row_name,
+    rows,
+    seeds_of,
+    settings_of,
+    values_of,
+)
 from mma.paper import table
 
 
@@ -172,7 +181,7 @@ def test_a_grid_of_another_format_is_refused(tmp_path):
 
 
 def test_only_one_process_works_on_a_grid(tmp_path):
-    code = f"from mma.experiments.folder import locked\nfrom pathlib import Path\nwith locked(Path({str(tmp_path)!r})): print('never')"
+    code = f"from mma.experiments.grids import locked\nfrom pathlib import Path\nwith locked(Path({str(tmp_path)!r})): print('never')"
     with grids.locked(tmp_path):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "in use by another mma grid" in done.stderr

@@ -10,15 +10,15 @@ import typer
 from typer.testing import CliRunner
 
 from mma.cli.cost import cost
-from mma.experiments import folder as grids
+from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
-from mma.experiments.engines.worker import TrainingOptions, finish
-from mma.experiments.make import config_of, from_axes, from_experiment
 from mma.experiments.methods import policy
+from mma.experiments.options import config_of, from_axes, from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.report import money
+from mma.experiments.report import compute_and_money as money
 from mma.experiments.report import write as report
-from mma.experiments.report.collect import collect, from_grid
+from mma.experiments.report.results import collect, from_grid
+from mma.experiments.worker import TrainingOptions, finish
 from mma.run import Run
 
 app = typer.Typer()
@@ -61,7 +61,7 @@ def test_every_round_says_what_was_spent_and_what_there_was(bought):
 
 def test_the_regret_is_against_the_best_fixed_policy(bought):
     found = from_grid(bought)
-    ((title, heading, rows, _),) = money.sections(found)
+    ((title, heading, rows, _),) = money.money_sections(found)
     assert "a label costs 5, an image 1, 60 to spend" in title
     means = {name: np.mean(list(found.accuracies(name, 60).values())) for name in found.methods}
     best = max((name for name in means if name != "buyer"), key=means.__getitem__)

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from mma.experiments import folder as grids
-from mma.experiments.engines.worker import TrainingOptions, finish, open_or_create
+from mma.experiments import grids
 from mma.experiments.estimate import Speed, cost, costs, kind
-from mma.experiments.make import config_of, data_set, from_experiment
+from mma.experiments.options import config_of, data_set, from_experiment
 from mma.experiments.plan import plan
+from mma.experiments.worker import TrainingOptions, finish, open_or_create
 from mma.run import Run
 
 BUDGETS = "growth.budget=15,20,30"

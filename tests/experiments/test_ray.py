@@ -87,7 +87,7 @@ def script(code: str, folder: Path) -> str:
 
 @pytest.mark.slow
 def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here, bytes_of):
-    from mma.experiments import folder as grids
+    from mma.experiments import grids
 
     longer = ["growth.first=60", "growth.final=200", "log.checkpoint=20", "log.every=20"]
     grid = small("MixMatch,random", "growth.budget=15,20", "seed=1", settings=longer)
@@ -100,7 +100,7 @@ def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here
 
 @pytest.mark.slow
 def test_stopping_stores_the_run_that_is_trained_and_leaves_the_one_that_waits(small, tmp_path):
-    from mma.experiments import folder as grids
+    from mma.experiments import grids
     from mma.run import Run
 
     endless = ["growth.final=100000", "log.checkpoint=99999"]  # no state is stored but by stopping

@@ -17,17 +17,19 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.cost import open_table
-from mma.experiments import folder as grids
+from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
-from mma.experiments.engines.worker import open_or_create
-from mma.experiments.make import from_experiment
+from mma.experiments.options import from_experiment
 from mma.experiments.plan import plan
-from mma.experiments.report import page, plots, savings, style, summary, tables
+from mma.experiments.report import figures as plots
+from mma.experiments.report import figures as style
+from mma.experiments.report import statistics as savings
+from mma.experiments.report import summary, tables
+from mma.experiments.report import write as page
 from mma.experiments.report import write as report
-from mma.experiments.report.collect import collect, describe, from_grid
-from mma.experiments.report.results import Results
-from mma.experiments.report.rows import Result, RoundEnd
+from mma.experiments.report.results import Result, Results, RoundEnd, collect, describe, from_grid
 from mma.experiments.report.statistics import Difference
+from mma.experiments.worker import open_or_create
 from mma.run import Run
 
 ROOT = Path(__file__).parents[2]

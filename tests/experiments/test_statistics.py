@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mma.experiments.report import savings, statistics, summary
-from mma.experiments.report.results import Results
-from mma.experiments.report.rows import Result, RoundEnd
+from mma.experiments.report import statistics, summary
+from mma.experiments.report import statistics as savings
+from mma.experiments.report.results import Result, Results, RoundEnd
 
 
 def made(cells: dict[tuple[str, int], list[float]], total: int = 1000) -> Results:

@@ -12,7 +12,7 @@ from PIL import Image
 from mma.data import Images, load_data
 from mma.data.photos import read_photo
 from mma.features import ArrayImages, PhotoFiles, image_source
-from mma.features.sources import make_again
+from mma.features.inputs import make_again
 from tests.features.conftest import array_images, noise, waves
 
 ROWS = np.arange(3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from mma.features.views import StoredViews, crop_box, cut
+from mma.features.inputs import StoredViews, crop_box, cut
 from tests.features.conftest import array_images, batch
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from mma.features.lite import Lite0, build, rename
-from mma.features.mobile import load_state
-from mma.features.weights import LITE0, load_weights
+from mma.features.pretrained import LITE0, load_state, load_weights
 
 
 def copy_of(data_folder):

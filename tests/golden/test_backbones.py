@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mma.features import BACKBONES, Hog
-from mma.features.weights import LITE0, LITE1, LITE2, MOBILENETV2
+from mma.features.pretrained import LITE0, LITE1, LITE2, MOBILENETV2
 from tests.features.conftest import waves
 
 RECORDED = np.load(Path(__file__).with_name("backbones.npz"))

@@ -12,8 +12,7 @@ from mma.algorithms import Batch, MixMatch
 from mma.config import Optim
 from mma.rng import rng
 from mma.training.state import State, assemble
-from mma.training.step import training_step
-from mma.training.update import decay, update
+from mma.training.step import decay, training_step, update
 from mma.views import PixelViews, pixel_views
 
 RECORDED = MixMatch(weight=75.0, alpha=0.0, ramp=2)  # at ramp step 1 the weight is 37.5
@@ -88,8 +87,8 @@ def test_the_losses_of_three_steps_are_the_recorded_ones(parity, recorded):
 
 def test_the_flat_update_equals_the_naive_one(tiny, digits):
     """torch's own Adam per tensor, a loop for decay and average: the same numbers up to epsilon's place."""
+    from mma.training.batches import Stream
     from mma.training.state import start
-    from mma.training.stream import Stream
 
     config = tiny()
     state = start(config, digits.train.shape, 10, torch.device("cpu"))

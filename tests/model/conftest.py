@@ -14,9 +14,8 @@ from sklearn.datasets import load_sample_images
 from mma.data.photos import squash_photo
 from mma.features import parse_backbone
 from mma.model import Model, ModelFile, PixelInput, new_model
-from mma.model.backbones import describe_backbones
-from mma.model.engines import HOST
-from mma.model.verify import borrowed_images
+from mma.model.exporter import borrowed_images
+from mma.model.predictors import HOST, describe_backbones
 from mma.nets import NETS, Head, Net
 from mma.rng import rng
 from mma.views import Pixels

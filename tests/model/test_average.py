@@ -10,12 +10,10 @@ import pytest
 
 import mma
 from mma.model.average import average, parts_of
-from mma.model.card import write_card
 from mma.model.description import About
-from mma.model.exports import export
-from mma.model.folder import model_digest
-from mma.model.verify import TOLERANCE, borrowed_images, compare
-from mma.model.write_onnx import onnx_bytes
+from mma.model.exporter import TOLERANCE, borrowed_images, compare, export, write_card
+from mma.model.loader import model_digest
+from mma.model.onnx import onnx_bytes
 
 CLASSES = ("disk", "square", "cross", "star")
 

@@ -16,9 +16,7 @@ import pytest
 
 import mma
 from mma.model import About, Model, ModelFile, measured, new_model
-from mma.model.card import weak_classes, write_card
-from mma.model.exports import export
-from mma.model.verify import TOLERANCE, Agreement
+from mma.model.exporter import TOLERANCE, Agreement, export, weak_classes, write_card
 from mma.training.host import Host
 
 ONE = Host(threads=1)
@@ -100,14 +98,14 @@ def test_d6_an_export_that_does_not_agree_leaves_nothing_behind(run, tmp_path, m
                     onnx.numpy_helper.to_array(tensor) + np.arange(10, dtype=np.float32), tensor.name
                 )
             )
-    monkeypatch.setattr("mma.model.exports.onnx_bytes", lambda model: wrong.SerializeToString())
+    monkeypatch.setattr("mma.model.exporter.onnx_bytes", lambda model: wrong.SerializeToString())
     with pytest.raises(ValueError, match="It was not exported"):
         export(run.folder, tmp_path / "x")
     assert not [each.name for each in tmp_path.iterdir() if "x" in each.name]
 
 
 def mma_onnx(model: Model) -> bytes:
-    from mma.model.write_onnx import onnx_bytes
+    from mma.model.onnx import onnx_bytes
 
     return onnx_bytes(model)
 

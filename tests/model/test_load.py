@@ -14,9 +14,9 @@ from safetensors.torch import save as format_tensors
 
 import mma
 from mma.data import FolderOptions, get_folder
-from mma.training.evaluate import probabilities
 from mma.training.host import Host
 from mma.training.job import look_at
+from mma.training.predict import probabilities
 
 ONE = Host(threads=1)
 SHORT = [

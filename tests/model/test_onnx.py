@@ -9,10 +9,9 @@ import onnx
 import pytest
 
 import mma
-from mma.features.weights import MOBILENETV2
-from mma.model.graph import graph_of, in_float32
-from mma.model.verify import TOLERANCE, borrowed_images, compare
-from mma.model.write_onnx import onnx_bytes
+from mma.features.pretrained import MOBILENETV2
+from mma.model.exporter import TOLERANCE, borrowed_images, compare
+from mma.model.onnx import graph_of, in_float32, onnx_bytes
 from mma.nets import NETS
 
 HEADS = ["hog", "lite0@96", "lite0@64+hog@32", "mobilenetv2@64"]

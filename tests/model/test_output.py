@@ -11,9 +11,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-import mma.model.output as output
-from mma.model.formats import cell
-from mma.model.output import FolderTask, predict_folder
+import mma.model.predictions as output
+from mma.model.predictions import FolderTask, cell, predict_folder
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import torch
 from PIL import Image
 
 from mma.data.photos import squash_photo
-from mma.features.sources import squash
-from mma.model.graph import INPUT, to_grey, to_onnx
-from mma.model.resize import Resize
+from mma.features.inputs import squash
+from mma.model.onnx import INPUT, Resize, to_grey, to_onnx
 
 SIZES = [(1, 1), (3, 2), (7, 90), (90, 7), (64, 64), (100, 333), (333, 100), (427, 640), (17, 31), (250, 129)]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mma.nets.depthwise import DepthwiseConv2d
+from mma.nets.tuned import DepthwiseConv2d
 
 
 def pair(side: int, stride: int, padding: int, *, bias: bool = False) -> tuple[DepthwiseConv2d, nn.Conv2d]:

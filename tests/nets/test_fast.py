@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mma.nets import NETS, initialise
-from mma.nets.fast import Cosines, cosines
+from mma.nets.small import Cosines, cosines
 from mma.rng import rng
 
 

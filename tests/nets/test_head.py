@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from mma.nets import Head, Network
-from mma.nets.logistic import (
+from mma.nets.head import (
     ENOUGH,
     FEWEST,
     FOLDS,
@@ -153,7 +153,7 @@ def accuracy(model, x, y):
 
 
 def test_of_equal_penalties_the_weakest_is_chosen(monkeypatch):
-    monkeypatch.setattr("mma.nets.logistic.LeftOut.log_loss", 0.5)
+    monkeypatch.setattr("mma.nets.head.LeftOut.log_loss", 0.5)
     assert choose_penalty(CrossValidation(*blobs(60)))[0] == PENALTIES[0]
 
 
@@ -211,7 +211,7 @@ def test_the_scale_is_that_of_the_chosen_part():
 
 def test_nothing_is_fitted_twice(monkeypatch):
     fits = []
-    monkeypatch.setattr("mma.nets.logistic.fit_logistic", lambda *args: fits.append(args) or fit_logistic(*args))
+    monkeypatch.setattr("mma.nets.head.fit_logistic", lambda *args: fits.append(args) or fit_logistic(*args))
     x, y = (torch.from_numpy(each) for each in blobs(60))
     Head().start_from(build(Head()), x, y)
     assert len(fits) == FOLDS * (len(PENALTIES) + 2)  # all parts with each penalty, then each of two parts
@@ -219,9 +219,7 @@ def test_nothing_is_fitted_twice(monkeypatch):
 
 def test_of_many_labels_some_folds_are_predicted(monkeypatch):
     fits = []
-    monkeypatch.setattr(
-        "mma.nets.logistic.fit_logistic", lambda *args: fits.append(len(args[0])) or fit_logistic(*args)
-    )
+    monkeypatch.setattr("mma.nets.head.fit_logistic", lambda *args: fits.append(len(args[0])) or fit_logistic(*args))
     x, y = blobs(TESTED)
     assert cross_validate(x, y, 0.001).accuracy > 90
     assert len(fits) == 2

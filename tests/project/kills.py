@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.project import synthetic_project
 from mma.project import open_project
-from mma.project.doctor import doctor
-from mma.project.second_copy import read_log
+from mma.project.labels.copies import read_log
+from mma.project.labels.repair import doctor
 from mma.web import serve
 from mma.web.security import new_keys
 from tests.web.page import free_port

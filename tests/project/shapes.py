@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from mma.project import Answer, Project, create_project
-from mma.project.begin import change_settings
+from mma.project.project import change_settings
 
 KINDS = ("bars", "columns", "rings", "slopes")
 SIDE = 40

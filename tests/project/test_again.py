@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from mma.project import Answer, create_project
-from mma.project import again as again_module
-from mma.project.second_looks import looks_words, second_looks
-from mma.project.snapshot import replay
+from mma.project import questions as again_module
+from mma.project.labels.events import replay
+from mma.project.quality.agreement import looks_words, second_looks
 
 
 @pytest.fixture(autouse=True)

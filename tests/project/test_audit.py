@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from mma.interval import exact_interval
-from mma.project.audit import (
+from mma.project.quality.accuracy import (
     PER_CELL,
     calibrate,
     effective_size,
@@ -20,6 +19,7 @@ from mma.project.audit import (
     provenance_counts,
     share,
 )
+from mma.shares import exact_interval
 
 
 def one_hot(said, classes=3, confidence=0.9):
@@ -119,7 +119,7 @@ def test_provenance_is_counted():
 
 
 def test_the_statistics_do_not_load_torch():
-    rooms = "mma.project.audit, mma.project.forecast, mma.project.stop, mma.project.helping"
+    rooms = "mma.project.quality.accuracy, mma.project.quality.forecast, mma.project.quality.status, mma.project.quality.query_benefit"
     code = f"import sys, {rooms}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from mma.project import background, create_project
-from mma.project import scan as scan_module
-from mma.project.background import indexing, worker
+from mma.project import create_project
+from mma.project import photos as scan_module
+from mma.project.worker import supervise as background
+from mma.project.worker.supervise import indexing, worker
 
 
 @pytest.fixture

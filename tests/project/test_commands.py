@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mma.cli import commands
-from mma.cli.start import describe, open_or_create
+from mma.cli.photos import describe_start, open_or_create
 from mma.project import create_project, open_project
-from mma.project.labels_from import take_labels_from
+from mma.project.exchange.import_labels import take_labels_from
 
 
 def mma(*arguments, code=0) -> str:
@@ -60,7 +60,7 @@ def test_ask_and_tell_go_round_by_files(made, photos, tmp_path):
 
 
 def test_asking_again_before_answering_asks_the_same_and_other_people_something_else(made, photos, tmp_path):
-    from mma.project.sheet import ask
+    from mma.project.exchange.formats import ask
 
     first = ask(made, 5, tmp_path / "a.csv")[0].read_text()
     assert ask(made, 5, tmp_path / "b.csv")[0].read_text() == first
@@ -78,7 +78,7 @@ def test_a_corrected_table_can_be_told_again(made, photos, tmp_path):
 
 
 def test_the_contact_sheet_holds_its_pictures_and_no_markup_of_names(photos, tmp_path, picture):
-    from mma.project.sheet import ask
+    from mma.project.exchange.formats import ask
 
     picture(photos / "<script>alert(1)<b>.png", 77)
     project = create_project(photos, classes=["<i>cat</i>"])
@@ -141,7 +141,7 @@ def test_what_an_index_found_is_said_in_sentences(photos, picture, label):
     shutil.copy(photos / "1.png", photos / "b" / "copy.png")
     (photos / "empty\x1b[31m.png").write_bytes(b"")
     project = create_project(photos)
-    lines = describe(project, project.index())
+    lines = describe_start(project, project.index())
     project.close()
     text = "\n".join(lines)
     assert "22 images in 24 files, 22 of them new" in text
@@ -292,7 +292,7 @@ def test_a_full_disk_is_a_sentence_and_what_was_saved_is_whole(made, label, monk
 
     answer = Answer(id=uuid4(), images=[second], kind="label", class_id=0, by="ann")
     with monkeypatch.context() as patch:
-        patch.setattr("mma.project.second_copy.append_bytes", full)
+        patch.setattr("mma.project.labels.copies.append_bytes", full)
         with pytest.raises(ValueError, match=r"No space left on device.*Make room"):
             made.answer(answer)
     made.answer(answer)

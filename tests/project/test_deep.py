@@ -12,15 +12,14 @@ import pytest
 import mma
 from mma.algorithms import AnchoredMixMatch, MixMatch
 from mma.config import Log, Optim
-from mma.model.find import find_model
+from mma.model.loader import find_model
 from mma.nets import Small
 from mma.presets import preset
-from mma.project.begin import change_settings
-from mma.project.deep import resume_task, suitable_config, train_deep
-from mma.project.deep_process import DeepProcess, ask_for_deep
-from mma.project.live import LiveWorker
-from mma.project.model_report import latest_report, model_folder, write_report
-from mma.project.predictions import read_predictions, write_predictions
+from mma.project.models import latest_report, model_folder, read_predictions, write_predictions, write_report
+from mma.project.project import change_settings
+from mma.project.worker.deep import resume_task, suitable_config, train_deep
+from mma.project.worker.supervise import DeepProcess, ask_for_deep
+from mma.project.worker.worker import LiveWorker
 from mma.run import Run
 from tests.project import shapes
 
@@ -138,14 +137,14 @@ def test_stopped_and_started_again_it_ends_as_if_it_had_not_stopped(made, tmp_pa
 def test_a_deep_training_that_begins_during_a_live_round_has_a_number_of_its_own(made, monkeypatch):
     project, _ = made
     worker = LiveWorker(project, deep=False)
-    rounds = importlib.import_module("mma.project.live").live_round
+    rounds = importlib.import_module("mma.project.worker.worker").live_round
 
     def round_and_deep(*arguments, **named):
         assert train_deep(project, config=short(), stop=lambda: True) is None  # begins, and is stopped
         return rounds(*arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr("mma.project.live.live_round", round_and_deep)
+        patch.setattr("mma.project.worker.worker.live_round", round_and_deep)
         shapes.settle(worker)
     kinds = {row.number: (row.kind, row.state) for row in project.models()}
     assert kinds == {1: ("live", "ready"), 2: ("deep", "training")}

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from mma.project import Answer, open_project
-from mma.project.doctor import doctor
-from mma.project.layout import Layout, read_settings
-from mma.project.mistakes import find_mistakes
+from mma.project.labels.repair import doctor
+from mma.project.review import find_mistakes
+from mma.project.settings import Layout, read_settings
 
 
 @pytest.fixture
@@ -268,7 +268,7 @@ def test_labels_of_photos_that_are_not_here_wait_for_them(copy, label, photos, p
 
 def relink_to(project, images):
     """Let a copy of a project have images of its own."""
-    from mma.project.begin import change_settings, relative_images
+    from mma.project.project import change_settings, relative_images
 
     again = change_settings(project, images=relative_images(project.folder, images))
     again.index()

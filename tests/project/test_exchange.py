@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mma.project import TakeIn, create_project
-from mma.project.exchange import LABEL_FORMATS, format_of
-from mma.project.exchange.image_folder import class_folder
-from mma.project.exchange.rows import neutralise, restore
+from mma.project.exchange.formats import LABEL_FORMATS, class_folder, format_of, neutralise, restore
 
 FILES = {"csv": "out.csv", "hf-csv": "metadata.csv", "hf-jsonl": "metadata.jsonl", "label-studio": "tasks.json"}
 HOSTILE = "=HYPERLINK(1)"
@@ -196,7 +194,7 @@ def test_d4_what_is_no_text_too_long_or_no_table_is_refused(project, tmp_path, m
     path.write_text('file_name,label\n"1.png,cat\n')
     with pytest.raises(ValueError, match="line"):
         project.import_labels(path)
-    monkeypatch.setattr("mma.project.exchange.rows.MAX_BYTES", 10)
+    monkeypatch.setattr("mma.project.exchange.formats.MAX_BYTES", 10)
     with pytest.raises(ValueError, match="larger than 10 bytes"):
         project.import_labels(path)
     with pytest.raises(ValueError, match="which format is"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.project.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, same_gain_again, spread_at
+from mma.project.quality.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, same_gain_again, spread_at
 
 ROOT = Path(__file__).parents[2]
 

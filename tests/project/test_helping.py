@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer
-from mma.project.helping import LabeledRows, compare, split_by_group
-from mma.project.live import LiveWorker
-from mma.project.model_report import latest_report
-from mma.project.picks import COVERAGE, Question, choose_picks
+from mma.project.models import latest_report
+from mma.project.quality.query_benefit import LabeledRows, compare, split_by_group
+from mma.project.worker.picks import COVERAGE, Question, choose_picks
+from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 
 CLASSES, WIDTH = 4, 60

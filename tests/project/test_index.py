@@ -21,10 +21,8 @@ from PIL import Image
 
 from mma.data.photos import small_photo
 from mma.project import create_project, open_project, relink
-from mma.project import scan as scan_module
-from mma.project.alike import DISTANCE, Alike
-from mma.project.index import IndexReport
-from mma.project.listing import class_hints
+from mma.project import photos as scan_module
+from mma.project.photos import DISTANCE, Alike, IndexReport, class_hints
 
 
 def key(path: Path) -> str:
@@ -255,7 +253,7 @@ def test_groups_are_those_of_a_search_over_all_pairs():
 
 
 def test_groups_and_audit_are_the_same_after_a_rebuild(photos, project, picture):
-    from mma.project.doctor import doctor
+    from mma.project.labels.repair import doctor
 
     with Image.open(photos / "9.png") as image:
         image.resize((60, 50)).save(photos / "0-large.png")  # a later file that comes first in the folder
@@ -279,7 +277,7 @@ def test_near_duplicates_are_all_audit_or_none(photos, made):
 
 
 def test_the_audit_share_is_a_tenth_or_what_sixty_images_need():
-    from mma.project.begin import audit_share
+    from mma.project.project import audit_share
 
     assert audit_share(100_000) == 0.1
     assert audit_share(300) == 0.2
@@ -466,8 +464,6 @@ def test_many_files_are_looked_at_by_several_processes(photos, monkeypatch, made
 
 
 def test_a_process_that_looks_at_files_imports_little():
-    code = (
-        "import sys, mma.project.scan; print({'pydantic', 'sqlalchemy', 'torch', 'urllib.request'} & set(sys.modules))"
-    )
+    code = "import sys, mma.project.photos; print({'pydantic', 'sqlalchemy', 'torch', 'urllib.request'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

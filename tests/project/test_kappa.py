@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from mma.project.kappa import (
+from mma.project.quality.agreement import (
     cohen_kappa,
     find_disagreements,
     fleiss_kappa,

@@ -17,10 +17,10 @@ from safetensors.numpy import load
 
 import mma
 from mma.project import Answer, open_project
-from mma.project.heads import read_head
-from mma.project.live import LiveWorker
-from mma.project.model_report import latest_report, model_folder, read_report
-from mma.project.status import status
+from mma.project.models import latest_report, model_folder, read_report
+from mma.project.quality.status import status
+from mma.project.worker.live_model import read_head
+from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 
 
@@ -149,7 +149,7 @@ def test_near_duplicates_never_fill_a_batch(tmp_path):
         copy[shift, 0] = 255
         Image.fromarray(copy).save(tmp_path / "photos" / f"burst{shift}.png")
     from mma.project import create_project
-    from mma.project.begin import change_settings
+    from mma.project.project import change_settings
 
     project = create_project(tmp_path / "photos", tmp_path / "project", classes=shapes.KINDS, seed=0)
     project.index()
@@ -161,7 +161,7 @@ def test_near_duplicates_never_fill_a_batch(tmp_path):
     with project.store.reading() as connection:
         from sqlalchemy import select
 
-        from mma.project import schema
+        from mma.project.labels import tables as schema
 
         picks = list(connection.execute(select(schema.picks.c.image)).scalars())
     assert len({groups[image] for image in picks}) == len(picks)
@@ -220,7 +220,7 @@ def test_a_place_where_it_failed_twice_is_reported_and_labeling_goes_on(made, mo
     def break_down(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr("mma.project.live.live_round", break_down)
+    monkeypatch.setattr("mma.project.worker.worker.live_round", break_down)
     shapes.settle(worker)
     assert project.models()[-1].state == "failed"
     assert "no room" in project.models()[-1].message
@@ -294,7 +294,7 @@ def test_the_model_that_is_kept_says_what_the_trained_one_says(made):
     rows = np.arange(len(worker.pool))
     parts = [part.take(rows) for part in worker.pool.views.parts]
     found = head.probabilities(parts)
-    from mma.project.heads import fit
+    from mma.project.worker.live_model import fit
 
     fitted = fit(worker.pool, worker.training_set(), worker.config)
     assert np.abs(found - fitted.probabilities(worker.pool.views, rows)).max() < 0.01
@@ -303,7 +303,7 @@ def test_the_model_that_is_kept_says_what_the_trained_one_says(made):
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_path):
     project, kinds = made
-    command = [sys.executable, "-m", "mma.project.live", str(project.folder)]
+    command = [sys.executable, "-m", "mma.project.worker.worker", str(project.folder)]
     draw = np.random.default_rng(0)
     for _ in range(2):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -324,7 +324,7 @@ def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_pa
 
 
 def test_the_page_shows_one_bar_for_features_however_many_models_come_meanwhile(made):
-    from mma.project.notes import end_note, note_features
+    from mma.project.worker.worker import end_note, note_features
     from mma.web.views import read_news
 
     project, _ = made

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer
-from mma.project.mistakes import find_mistakes
+from mma.project.review import find_mistakes
 from tests.project import shapes
 
 NAMED = ("bars", "columns", "rings")

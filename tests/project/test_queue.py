@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from mma.project import Answer, Pick, create_project, open_project
-from mma.project import queue as queue_module
+from mma.project import questions as queue_module
 
 
 def ids(items):

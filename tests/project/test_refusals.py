@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import create_project
-from mma.project.live import LiveWorker
-from mma.project.owner import training
-from mma.project.pool import compute_features
+from mma.project.project import training
+from mma.project.worker.features import compute_features
+from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 
 
@@ -190,7 +190,7 @@ def test_an_image_of_a_few_pixels_is_listed_and_never_asked_about(photos, made):
 
 
 def test_an_image_of_a_few_pixels_that_was_indexed_before_stops_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("mma.project.scan.SMALLEST", 1)
+    monkeypatch.setattr("mma.project.photos.SMALLEST", 1)
     project, _ = shapes.shape_project(tmp_path, 12)
     Image.new("RGB", (2, 2)).save(project.root / "dot.png")
     project.index()
@@ -236,7 +236,7 @@ def test_a_file_that_the_system_refuses_is_a_sentence(made, photos, monkeypatch)
     def forbidden(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("mma.project.doctor.read_log", forbidden)
+    monkeypatch.setattr("mma.project.labels.repair.read_log", forbidden)
     said = refused("doctor", photos)
     assert f"{made.layout.log} cannot be used: Permission denied. Allow it" in said
 
@@ -248,7 +248,7 @@ def test_options_for_projects_are_refused_for_runs(tmp_path):
 
 
 def test_a_project_is_found_from_inside_its_images(made, photos, monkeypatch):
-    from mma.model.find import find_project
+    from mma.model.loader import find_project
 
     monkeypatch.chdir(photos)
     assert find_project(Path()) == made.folder

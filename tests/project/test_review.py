@@ -7,13 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from mma.project.review import (
-    FolderDoubt,
-    doubts_by_folder,
-    find_conflicts,
-    find_wrong_labels,
-    label_margins,
-)
+from mma.project.review import FolderDoubt, doubts_by_folder, find_conflicts, find_wrong_labels, label_margins
 
 
 def planted(count: int = 300, classes: int = 6, wrong: int = 15, seed: int = 0):

@@ -13,12 +13,21 @@ import pytest
 from PIL import Image
 
 from mma.project import create_project, open_project
-from mma.project.audit import Share
-from mma.project.cleaning import Cleaned
-from mma.project.hidden import TruePoint
-from mma.project.scripted import LabeledPhotos, ScriptedPerson
-from mma.project.simulate import Plan, SimulatedProject, check_plan, link_photos, read_labeled, simulate, split
-from mma.project.simulated import cleaning_lines, summarise, verdict
+from mma.project.quality.accuracy import Share
+from mma.project.simulate import (
+    Cleaned,
+    LabeledPhotos,
+    Plan,
+    ScriptedPerson,
+    SimulatedProject,
+    TruePoint,
+    check_plan,
+    link_photos,
+    read_labeled,
+    simulate,
+    split,
+)
+from mma.project.simulation_report import cleaning_lines, summarise, verdict
 from tests.project import shapes
 
 

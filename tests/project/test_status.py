@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer, open_project
-from mma.project.live import LiveWorker
-from mma.project.model_report import latest_report, model_folder
-from mma.project.report_page import page, write_page
-from mma.project.status import Goals, seconds_per_label, status
-from mma.project.words import check_words, forecast_words, status_lines
+from mma.project.models import latest_report, model_folder
+from mma.project.quality.show import check_words, forecast_words, page, status_lines, write_page
+from mma.project.quality.status import Goals, seconds_per_label, status
+from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 
 
@@ -86,7 +85,7 @@ def test_status_is_plain_json_and_loads_no_torch(labeled):
     again = json.loads(json.dumps(status(labeled).as_json()))
     assert again["report"]["quality"]["accuracy"]["of"] > 0
     code = (
-        "import sys; from mma.project import open_project; from mma.project.status import status; "
+        "import sys; from mma.project import open_project; from mma.project.quality.status import status; "
         f"status(open_project({str(labeled.folder)!r})); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mma.project.forecast import Gain
-from mma.project.stop import StopSituation, kappa, stop_card
+from mma.project.quality.forecast import Gain
+from mma.project.quality.status import StopSituation, kappa, stop_card
 
 ON = {"labels": 200, "left": 500}
 

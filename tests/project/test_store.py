@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from sqlalchemy import text
 
 from mma.project import Answer, create_project, open_project
-from mma.project import migrations as migrations_module
-from mma.project import schema as db
-from mma.project.second_copy import read_log
-from mma.project.snapshot import replay
+from mma.project.labels import copies as migrations_module
+from mma.project.labels import tables as db
+from mma.project.labels.copies import read_log
+from mma.project.labels.events import replay
 
 
 def pool(project):
@@ -374,7 +374,7 @@ def test_r10_a_migration_is_preceded_by_a_backup_and_keeps_every_label(project, 
 def test_a_clock_set_back_changes_nothing_but_the_written_times(project, label, monkeypatch):
     first, second = pool(project)[:2]
     label(project, first, 0)
-    monkeypatch.setattr("mma.project.events.now", lambda: "1999-01-01T00:00:00.000+00:00")
+    monkeypatch.setattr("mma.project.labels.events.now", lambda: "1999-01-01T00:00:00.000+00:00")
     label(project, first, 1)
     label(project, second, 0)
     assert project.labels().class_ids == (1, 0)
@@ -425,5 +425,5 @@ def test_a_restarted_server_is_connected_to_again(photos, postgres_url, label):
 
 
 def test_importing_a_project_does_not_load_torch():
-    code = "import sys, mma.project.begin, mma.project.doctor, mma.project.sheet; sys.exit('torch' in sys.modules)"
+    code = "import sys, mma.project.project, mma.project.labels.repair, mma.project.exchange.formats; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parent).returncode == 0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from mma.project import strangers
-from mma.project.strangers import describe_strangers, find_strangers, nearest_similarity
+from mma.project import review as strangers
+from mma.project.review import describe_strangers, find_strangers, nearest_similarity
 
 
 def blobs(counts: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

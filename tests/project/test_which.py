@@ -6,14 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from mma.project.audit import judge
-from mma.project.keep import Made, serving_of
-from mma.project.model_report import ModelReport, Serving
-from mma.project.picks import ChosenPicks
-from mma.project.predictions import DeepAnswers
+from mma.project.models import (
+    AuditAnswers,
+    DeepAnswers,
+    ModelReport,
+    Serving,
+    TrainingSet,
+    choose_model,
+    measured_answers,
+    percent_right,
+)
+from mma.project.quality.accuracy import judge
 from mma.project.records import Klass, Labels
-from mma.project.training_set import TrainingSet
-from mma.project.which import AuditAnswers, choose_model, measured_answers, percent_right
+from mma.project.worker.live_model import Made, serving_of
+from mma.project.worker.picks import ChosenPicks
 
 LABELS = np.arange(60) % 3
 

@@ -3,9 +3,8 @@ import pytest
 
 from mma.query import Candidates, Labeled, Query
 from mma.query.coverage import RADIUS, radius_of
-from mma.query.margins import in_turns, spread_gradients
-from mma.query.trust import left_out_accuracy, tempered
-from mma.query.typical import typicality, typiclust
+from mma.query.space import left_out_accuracy, tempered
+from mma.query.strategies import in_turns, spread_gradients, typicality, typiclust
 from mma.rng import rng
 
 

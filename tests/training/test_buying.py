@@ -7,11 +7,11 @@ import pytest
 
 from mma.config import change
 from mma.presets import preset
+from mma.run import Watch
+from mma.training.ask import DatasetLabels
 from mma.training.host import Host
 from mma.training.job import load_job
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
-from mma.training.watch import Watch
 
 ONE = Host(threads=1)
 DEAL = (

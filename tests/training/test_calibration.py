@@ -11,7 +11,7 @@ import torch
 from mma.data import FolderOptions, get_folder, load_data
 from mma.features import image_source
 from mma.rng import rng
-from mma.training.in_memory import fit_head
+from mma.training.head import fit_head
 from mma.views import FeatureViews
 
 SIGNS = Path(__file__).parents[2].parent / "shared" / "data" / "signs"

@@ -6,10 +6,10 @@ import pytest
 
 import mma
 from mma.run import Run
-from mma.training.fork import fork
+from mma.training.ask import DatasetLabels
+from mma.training.checkpoint import fork
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
 
 BUDGETS = "growth.budgets=[15,20,30]"
 

@@ -7,10 +7,10 @@ import pytest
 from mma.config import change, config_of
 from mma.presets import preset
 from mma.run import Run
-from mma.training.begin import new_run as begin
-from mma.training.given import choose_deep_preset, given_logs
 from mma.training.host import Host
 from mma.training.loop import train
+from mma.training.start import choose_deep_preset, given_logs
+from mma.training.start import new_run as begin
 
 ONE = Host(threads=1)
 

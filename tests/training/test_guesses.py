@@ -9,13 +9,13 @@ import torch
 from mma.config import Config, change
 from mma.presets import preset
 from mma.run import Run
-from mma.training.begin import new_run as begin
-from mma.training.fork import fork
-from mma.training.guesses import read_guesses
+from mma.training.batches import Stream
+from mma.training.checkpoint import fork
 from mma.training.host import Host
 from mma.training.inspect import open_run
 from mma.training.loop import train
-from mma.training.stream import Stream
+from mma.training.start import new_run as begin
+from mma.training.start import read_guesses
 
 ONE = Host(threads=1)
 SHORT = ["optim.batch=8", "growth.first=3", "growth.every=3", "growth.final=3", "log.every=3", "log.checkpoint=2"]

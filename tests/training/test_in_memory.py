@@ -12,7 +12,7 @@ from mma.features import ArrayImages
 from mma.nets import Head
 from mma.presets import preset
 from mma.rng import rng
-from mma.training.in_memory import fit_head
+from mma.training.head import fit_head
 from mma.views import FeatureViews
 
 CPU = torch.device("cpu")

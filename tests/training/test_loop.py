@@ -11,12 +11,11 @@ import torch
 from mma.algorithms import ALGORITHMS
 from mma.config import from_json
 from mma.nets import winograd
-from mma.run import Run
+from mma.run import Run, Watch
+from mma.training.ask import DECLINED, DatasetLabels
 from mma.training.checkpoint import Identity
 from mma.training.host import Host, check, describe
 from mma.training.loop import train
-from mma.training.oracle import DECLINED, DatasetLabels
-from mma.training.watch import Watch
 
 ONE = Host(threads=1)
 
@@ -310,7 +309,7 @@ def test_people_answer_through_a_file_and_give_the_run_that_the_data_sets_labels
 
 def test_equal_images_without_names_share_a_question(tmp_path):
     from mma.data import Images
-    from mma.training.oracle import QuestionFile
+    from mma.training.ask import QuestionFile
 
     images = Images(np.zeros((3, 2, 2, 1), np.uint8), np.full(3, -1), ("a", "b"))
     asking = QuestionFile(tmp_path / "questions.csv", images)
@@ -412,7 +411,7 @@ def test_a_start_set_that_misses_a_class_is_said(new_run, digits):
 
 
 def test_guesses_in_one_class_are_said():
-    from mma.training.record import warnings
+    from mma.training.loop import warnings
 
     guesses = np.array([0.95, 0.03, 0.02])
     assert "95% of the guesses are 'a'" in warnings(("a", "b", "c"), {0: 0, 1: 1, 2: 2}, guesses)[0]
@@ -676,7 +675,7 @@ def test_a_pool_of_fewer_images_uses_only_those(new_run, digits):
 
 
 def test_validation_images_leave_the_pool_and_are_tested_on(new_run, digits):
-    from mma.training.begin import split_pool
+    from mma.training.start import split_pool
 
     first, second = (new_run(f"v{seed}", "data.validation=300", f"seed={seed}") for seed in (1, 2))
     pools = [split_pool(from_json(run.config()), digits) for run in (first, second)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from mma.training import memory
+from mma.training import host as memory
 
 
 def test_every_setting_is_accepted_by_glibc():

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from mma.data import Images
-from mma.data.cache import open_saved
-from mma.data.save import save
+from mma.data.cache import open_saved, save
 from mma.nets import NETS, initialise
 from mma.query import Query
 from mma.rng import rng
-from mma.training import evaluate
+from mma.training import predict as evaluate
 from mma.views import PixelViews, pixel_views
 
 CPU = torch.device("cpu")

@@ -16,14 +16,13 @@ from mma.presets import PRESETS, preset
 from mma.query import Query
 from mma.rng import rng
 from mma.training import checkpoint
-from mma.training.evaluate import candidates, probabilities
+from mma.training.ask import DatasetLabels
 from mma.training.host import Host
 from mma.training.inspect import evaluate, suggest
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
-from mma.training.precision import computing, has_bfloat16, resolve
+from mma.training.predict import candidates, probabilities
 from mma.training.state import start
-from mma.training.step import training_step
+from mma.training.step import computing, has_bfloat16, resolve, training_step
 from mma.views import PixelViews, pixel_views
 
 CPU = torch.device("cpu")
@@ -34,7 +33,7 @@ BFLOAT16 = Optim(precision="bfloat16")
 @pytest.fixture
 def processor(monkeypatch):
     """Say what the processor has: processor("float32") is one without bfloat16."""
-    return lambda has: monkeypatch.setattr("mma.training.precision.native_precision", lambda: has)
+    return lambda has: monkeypatch.setattr("mma.training.step.native_precision", lambda: has)
 
 
 def go(run, data, *, until=None, inexact=False):

@@ -14,11 +14,11 @@ import torch
 
 from mma.run import Run
 from mma.training import checkpoint
+from mma.training.ask import DatasetLabels
+from mma.training.batches import Stream
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
-from mma.training.ranks import ALONE, Ranks, Team, check_share
-from mma.training.stream import Stream
+from mma.training.processes import ALONE, Ranks, Team, check_share
 from mma.views import PixelViews, pixel_views
 
 HERE = Path(__file__).parent

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from mma.config import Optim
-from mma.training.fork import shared_end
+from mma.training.ask import DatasetLabels
+from mma.training.batches import Stream
+from mma.training.checkpoint import shared_end
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
-from mma.training.schedule import at_step
-from mma.training.stream import Stream
+from mma.training.step import at_step
 from mma.views import PixelViews, pixel_views
 from mma.views.pixels import smaller
 

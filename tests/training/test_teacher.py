@@ -12,11 +12,11 @@ from mma.query import Query
 from mma.rng import rng
 from mma.run import Run
 from mma.training.ask import look
-from mma.training.evaluate import candidates, probabilities
 from mma.training.host import Host
 from mma.training.inspect import evaluate, suggest
 from mma.training.job import look_at
 from mma.training.loop import train
+from mma.training.predict import candidates, probabilities
 from mma.training.state import refresh, start
 
 ONE = Host(threads=1)
@@ -102,7 +102,7 @@ def test_a_refresh_forgets_moments_teacher_and_memory(tiny, digits, shrink):
 
 
 def test_a_class_name_with_escape_codes_is_shown_harmlessly():
-    from mma.training.record import warnings
+    from mma.training.loop import warnings
 
     name = "red\x1b[31m\nalert"
     (missing,) = warnings((name, "b"), {0: 1}, None)

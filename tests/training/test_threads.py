@@ -9,9 +9,9 @@ import torch
 
 from mma.config import Optim
 from mma.nets import NETS
+from mma.training.ask import DatasetLabels
 from mma.training.host import Host, cores, suitable_threads, training_threads
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_network_that_bfloat16_makes_small_takes_one_thread_in_it(precision, e
 
 @pytest.mark.parametrize("has", ["float32", "bfloat16"])
 def test_threads_follow_from_the_precision_that_auto_has_here(monkeypatch, has):
-    monkeypatch.setattr("mma.training.precision.native_precision", lambda: has)
+    monkeypatch.setattr("mma.training.step.native_precision", lambda: has)
     net, before, inside = NETS["fast"](filters=16).build((32, 32, 3), 10), torch.get_num_threads(), []
     with training_threads(net, torch.zeros(1, 3, 32, 32), Optim(batch=32, precision="auto")):
         inside.append(torch.get_num_threads())

@@ -10,9 +10,8 @@ from torch import nn
 from mma.config import Optim
 from mma.nets import NETS, initialise
 from mma.rng import rng
-from mma.training.flat import Flat
-from mma.training.state import State, assemble
-from mma.training.update import BETA1, orthogonal, update
+from mma.training.state import Flat, State, assemble
+from mma.training.step import BETA1, orthogonal, update
 
 MUON = Optim(rule="muon", kernel_lr=0.03)
 

@@ -17,14 +17,13 @@ import torch
 from mma.data import load_data
 from mma.extensions import use
 from mma.query import Query
-from mma.run import Run
-from mma.training.evaluate import accuracy, candidates
+from mma.run import Run, Watch
+from mma.training.ask import DatasetLabels
 from mma.training.host import Host
 from mma.training.job import look_at
 from mma.training.loop import train
-from mma.training.oracle import DatasetLabels
-from mma.training.ranks import ALONE, Elsewhere, Ranks, joined
-from mma.training.watch import Watch
+from mma.training.predict import accuracy, candidates
+from mma.training.processes import ALONE, Elsewhere, Ranks, joined
 
 DATA = load_data("digits")
 use(str(Path(__file__).with_name("own_nets.py")))

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mma.rng import rng
-from mma.views import distort as room
-from mma.views.distort import COLOURS, WARPS, distort, uncovered, warp
+from mma.views import pixels as room
+from mma.views.pixels import COLOURS, WARPS, distort, uncovered, warp
 
 
 def images(count: int = 24, channels: int = 3, side: int = 12) -> torch.Tensor:

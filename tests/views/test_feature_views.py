@@ -15,7 +15,7 @@ from mma.data import FolderOptions, get_folder
 from mma.features import BACKBONES
 from mma.rng import rng
 from mma.run import Run
-from mma.training.fork import fork
+from mma.training.checkpoint import fork
 from mma.training.host import Host
 from mma.views import FeatureViews
 from mma.views.features import draw_kept

@@ -8,8 +8,7 @@ import torch
 
 from mma.features import Features
 from mma.views import features as feature_views
-from mma.views.features import FeatureViews, VectorViews
-from mma.views.projection import find_projection, principal_directions, project
+from mma.views.features import FeatureViews, VectorViews, find_projection, principal_directions, project
 
 
 def stored(count=300, views=2, width=40, rank=6, seed=0) -> Features:
@@ -62,7 +61,7 @@ def test_all_numbers_stay_where_there_are_no_more_than_asked_for(width):
 def test_the_cores_do_not_change_a_bit(threads, monkeypatch):
     found = stored(count=2_500)
     expected = [projection(found.stored) for projection in [find_projection(found, 6)]]
-    monkeypatch.setattr("mma.views.projection.cores", lambda: threads)
+    monkeypatch.setattr("mma.views.features.cores", lambda: threads)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from mma.project import Project
-from mma.project import schema as db
+from mma.project.labels import tables as db
 from mma.web import security
 from mma.web.app import ROUTES
 from mma.web.security import new_keys

@@ -16,11 +16,12 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from mma.errors import UserError
-from mma.project import Answer, Pick, Project, create_project, events, second_copy
+from mma.project import Answer, Pick, Project, create_project
 from mma.project import project as project_module
-from mma.project.mirror import Mirror
-from mma.project.predictions import write_predictions
-from mma.project.second_copy import SecondCopy, read_log
+from mma.project.labels import copies as second_copy
+from mma.project.labels import events
+from mma.project.labels.copies import Mirror, SecondCopy, read_log
+from mma.project.models import write_predictions
 from mma.web import app as app_module
 from mma.web.app import ROUTES, make_app
 from mma.web.security import Guard

@@ -93,35 +93,35 @@ def prepare(
 
 def commands() -> typer.Typer:
     """Return the app with every command on it."""
-    from mma.cli import cost, data, demo, grid, inspect, model, people, report, review, start, train, work
+    from mma.cli import cost, data, grid, photos, train, use
 
     if not app.registered_commands:
         for function, name in (
-            (start.start, "start"),
-            (start.label, "label"),
-            (people.ask, "ask"),
-            (people.tell, "tell"),
-            (people.doctor, "doctor"),
-            (work.work, "work"),
-            (work.status, "status"),
-            (work.simulate, "simulate"),
-            (review.review, "review"),
-            (demo.demo, "demo"),
+            (photos.start, "start"),
+            (photos.label, "label"),
+            (photos.ask, "ask"),
+            (photos.tell, "tell"),
+            (photos.doctor, "doctor"),
+            (photos.work, "work"),
+            (photos.status, "status"),
+            (photos.simulate, "simulate"),
+            (photos.review, "review"),
+            (grid.demo, "demo"),
             (train.train, "train"),
             (train.fork, "fork"),
-            (inspect.show, "show"),
-            (inspect.flop, "flop"),
-            (inspect.evaluate, "eval"),
-            (inspect.query, "query"),
-            (model.predict, "predict"),
-            (model.export, "export"),
-            (inspect.runs, "runs"),
+            (use.show, "show"),
+            (use.flop, "flop"),
+            (use.evaluate, "eval"),
+            (use.query, "query"),
+            (use.predict, "predict"),
+            (use.export, "export"),
+            (use.runs, "runs"),
             (grid.grid, "grid"),
-            (report.report, "report"),
+            (grid.report, "report"),
             (cost.cost, "cost"),
         ):
             app.command(name)(function)
-        app.add_typer(people.app, name="labels", cls=Commands, help="Labels of a project, in and out.")
+        app.add_typer(photos.app, name="labels", cls=Commands, help="Labels of a project, in and out.")
         app.add_typer(data.app, name="data", cls=Commands, help="Get image data, and see what is there.")
     return app
 

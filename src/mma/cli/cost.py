@@ -71,7 +71,7 @@ def _table(source: str) -> CostTable:
     folder = Path(source)
     if not (folder / "grid.json").is_file() or (folder / "labeled-vs-unlabeled.csv").is_file():
         return open_table(source)
-    from mma.experiments.report.collect import collect
+    from mma.experiments.report.results import collect
 
     found = collect(folder)
     done = [(r.budget, r.total, r.accuracy) for r in found.runs if r.status == "done" and r.accuracy is not None]
@@ -184,7 +184,7 @@ def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Analysis) -> N
 
 
 def _no_mix(target: float, answer: Analysis) -> str:
-    from mma.cost.answer import SMOOTH
+    from mma.cost.advice import SMOOTH
 
     place = "" if answer.next is None else f" with {answer.next.labels:,} labels or more"
     smoothed = " after smoothing" if answer.rule == SMOOTH else ""

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from mma.interval import describe_accuracy
-from mma.text import printable
+from mma.cli.terminal import Progress, talk, warn
+from mma.growth import Round
+from mma.run import Run, Watch
+from mma.shares import describe_accuracy
+from mma.text import duration, printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet
     from mma.files import Row
-    from mma.run import Run
-    from mma.training.ranks import Ranks
+    from mma.training.processes import Ranks
+
 
 WAITING = 3  # exit code of a run that waits for labels
 
@@ -79,7 +85,6 @@ def train(
 
     Exit codes: 0 done, 3 waiting for labels, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
     """
-    from mma.cli.live import Live, SignalWatch, require_tensorboard
     from mma.config import config_of
     from mma.data import load_data
     from mma.extensions import command
@@ -112,7 +117,7 @@ def train(
 @contextmanager
 def team() -> Iterator[Ranks]:
     """Join the other processes of torchrun, if there are any. The first speaks; another says what it alone knows."""
-    from mma.training.ranks import Elsewhere, joined
+    from mma.training.processes import Elsewhere, joined
 
     with joined() as ranks:
         try:
@@ -132,7 +137,7 @@ def suitable_preset(target: str, labels_from: Path | None, settings: list[str]) 
         return target
     from mma.cli.terminal import talk
     from mma.run import Run
-    from mma.training.given import choose_deep_preset
+    from mma.training.start import choose_deep_preset
 
     chosen, why = choose_deep_preset(Run.open(labels_from))
     talk(f"{chosen}: {why}.")
@@ -181,8 +186,7 @@ def open_or_create(target: str, out: Path | None, settings: list[str], labels_fr
     from mma.config import change, config_of
     from mma.presets import preset
     from mma.run import Run
-    from mma.training.begin import new_run
-    from mma.training.given import with_labels_of
+    from mma.training.start import new_run, with_labels_of
 
     if run := existing_run(target, changed=bool(settings or out or labels_from)):
         return run
@@ -219,7 +223,7 @@ def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:
 
 def how_to_answer(run: Run) -> str:
     """Say where to write the labels that a run waits for."""
-    from mma.training.oracle import CANNOT_TELL, QUESTIONS
+    from mma.training.ask import CANNOT_TELL, QUESTIONS
 
     return f"Fill in the column label of {run.folder / QUESTIONS} ({CANNOT_TELL} where you cannot tell)."
 
@@ -253,7 +257,146 @@ def fork(
 ) -> None:
     """Make a run with another budget out of a run's stored states: what they share is not trained again."""
     from mma.run import Run
-    from mma.training.fork import fork as fork_run
+    from mma.training.checkpoint import fork as fork_run
 
     step = fork_run(Run.open(source), out, budget)
     print(printable(f"{out}: starts from step {step:,} of {source}. Train it with  mma train {quote(str(out))}"))
+
+
+# What a person sees while a run trains: a bar on a terminal, plain lines elsewhere. All on stderr.
+
+WARM_UP = 1  # steps before the clock starts: the first one allocates
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class SignalWatch(Watch):
+    """Stops a run, with its state stored, on Ctrl-C or SIGTERM."""
+
+    signal: int | None = None  # the one that asked to stop
+
+    def __enter__(self) -> Self:
+        self.handlers = {number: signal.signal(number, self.handle) for number in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Stop after this step the first time; at once the second time (as safe, but the last steps are lost)."""
+        if self.stop and number == signal.SIGTERM:
+            return  # a scheduler and torchrun may both send it
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop, self.signal = True, number
+        self.say("stopping after this step; once more to stop at once")
+
+
+class Live(SignalWatch):
+    """Shows progress, new numbers, each warning once, and an estimate of the time from measured steps."""
+
+    def __init__(self, run: Run, *, again: str, tensorboard: bool = False) -> None:
+        self.run, self.again = run, again
+        self.board = open_board(run) if tensorboard else None
+        self.progress = Progress()
+        self.clock_start: tuple[int, float] | None = None  # step and time
+        self.end, self.numbers, self.speed, self.has_estimate = 0, "", 0.0, False
+        self.warnings: set[str] = set()
+
+    def __enter__(self) -> Self:
+        self.progress.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        super().__exit__(kind, error, tb)
+        self.progress.__exit__(kind, error, tb)
+        self.estimate()  # a run stopped after a few steps still says what the whole would take
+        if self.board is not None:
+            self.board.close()
+
+    def begin(self, *, step: int, end: int, rounds: tuple[Round, ...]) -> None:
+        """Show where the run is."""
+        self.end, self.first_step = end, step
+        labels = f"{rounds[0].labels} -> {rounds[-1].labels}" if len(rounds) > 1 else f"{rounds[0].labels}"
+        self.say(f"{self.run.folder}: step {step:,} of {end:,}, {labels} labels, {len(rounds)} rounds")
+
+    def stepped(self, step: int, labels: int) -> None:
+        """Measure the speed and show the progress."""
+        now = time.monotonic()
+        if self.clock_start is None and step - self.first_step >= WARM_UP:
+            self.clock_start = (step, now)
+        if self.clock_start is None or step <= self.clock_start[0]:
+            return
+        steps, seconds = step - self.clock_start[0], now - self.clock_start[1]
+        self.speed = steps / seconds
+        if seconds > 5 or steps >= 20:
+            self.estimate()
+        self.progress.update(step, self.end, lambda: self.describe(step, labels))
+
+    def describe(self, step: int, labels: int) -> str:
+        """Return where the run is, in one line."""
+        pace = f"{self.speed:.1f} steps/s" if self.speed >= 1 else f"{1 / self.speed:.1f} s/step"
+        left = duration((self.end - step) / self.speed)
+        line = f"step {step:,}/{self.end:,}, {pace}, {left} left, {labels} labels"
+        return f"{line}, {self.numbers}" if self.numbers else line
+
+    def estimate(self) -> None:
+        """Say once, from measured steps, how long the whole takes."""
+        if self.has_estimate or not self.speed:
+            return
+        self.has_estimate = True
+        import torch
+
+        where = f"{torch.get_num_threads()} threads" if not torch.cuda.is_available() else "this device"
+        steps = self.end - self.first_step
+        self.say(
+            f"{1 / self.speed:.2g} s per step on {where}: the {steps:,} steps to go take about {duration(steps / self.speed)}, "
+            f"without evaluations and queries. Ctrl-C stops at any time; go on with {self.again}"
+        )
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        """Show the new numbers and warnings."""
+        losses = ", ".join(f"{name} {value:.3g}" for name, value in row["loss"].items())
+        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} % accuracy, "
+        self.numbers = accuracy + losses  # the losses last: on a narrow terminal they are cut off first
+        for warning in row["warnings"]:
+            self.warn(warning)
+        if self.board is not None:
+            write_row(self.board, row)
+
+    def say(self, message: str) -> None:
+        """Print a line above the bar."""
+        talk(message)
+
+    def warn(self, message: str) -> None:
+        """Print a warning, once for each kind."""
+        kind = message.split(":")[0].lstrip("0123456789% ")
+        if kind not in self.warnings:
+            self.warnings.add(kind)
+            warn(message)
+
+
+def require_tensorboard() -> Any:
+    """Return TensorBoard's writer class, or say how to install it."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError("--tensorboard needs TensorBoard: pip install 'mma-learn[tensorboard]'") from None
+    return SummaryWriter
+
+
+def open_board(run: Run) -> Any:
+    """Open TensorBoard's event file with the rows there are already."""
+    writer = require_tensorboard()(str(run.folder / "tensorboard"), purge_step=0)
+    for row in run.read("metrics"):
+        write_row(writer, row)
+    return writer
+
+
+def write_row(writer: Any, row: dict[str, Any]) -> None:
+    """Write one row of the metrics as TensorBoard scalars."""
+    scalars = {f"loss/{name}": value for name, value in row["loss"].items()} | {"labels": row["labels"]}
+    if row["accuracy"] is not None:
+        scalars["accuracy"] = row["accuracy"]
+    for name, value in scalars.items():
+        writer.add_scalar(name, value, row["step"])

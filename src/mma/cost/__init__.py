@@ -1,13 +1,22 @@
 """What is a label worth? Interpolation, exchange rates, advice and forecasts. numpy only; never imports torch."""
 
-from mma.cost.advice import Mix, Prices, cheapest
-from mma.cost.answer import Analysis, as_json, ask
-from mma.cost.columns import ALREADY, NEVER, first_reach, isotonic, totals_needed
-from mma.cost.exchange import Exchange, ImagesNeeded, Interval, Ratio, Status, default_targets, exchange
-from mma.cost.sources import open_table, paper_sources
-from mma.cost.step import Next, Step, next_step
+from mma.cost.advice import Analysis, Mix, Next, Prices, Step, as_json, ask, cheapest, next_step
+from mma.cost.exchange import (
+    ALREADY,
+    NEVER,
+    Exchange,
+    ImagesNeeded,
+    Interval,
+    Ratio,
+    Status,
+    default_targets,
+    exchange,
+    first_reach,
+    isotonic,
+    totals_needed,
+)
 from mma.cost.surface import Forecast, HeldOut, Surface, fit_surface, hold_out
-from mma.cost.table import CellMean, CostTable, table_from_cells, table_from_runs
+from mma.cost.table import CellMean, CostTable, open_table, paper_sources, table_from_cells, table_from_runs
 
 __all__ = [
     "ALREADY",

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mma.cost.advice import Mix, Prices, cheapest
-from mma.cost.columns import totals_needed
-from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange
-from mma.cost.sources import open_table
-from mma.cost.table import CostTable
+from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange, totals_needed
+from mma.cost.table import CostTable, open_table
 from mma.text import printable
 
 if TYPE_CHECKING:

@@ -1,18 +1,160 @@
-"""Fetch a published file: goes on where a broken download stopped, and keeps nothing that is not exactly the file."""
+"""The original files of published data sets: where they come from, how long they are, and what they must hash to."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
 import re
-from collections.abc import Iterator
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from mma.data.originals import READ, Original, find_difference
-from mma.data.progress import bar
 from mma.files import sync_file
+from mma.text import bar, printable
+
+READ = 1 << 20  # bytes read at a time
+MAX_MEMBERS = 1_000  # files in an archive
+MAX_RATIO = 100  # bytes out of an archive for each byte in it; real images do not even reach 2
+
+
+@dataclass(frozen=True)
+class Original:
+    """One official file. `digest` is ALGORITHM:HEX."""
+
+    name: str
+    size: int
+    digest: str
+    url: str = ""
+
+    @property
+    def algorithm(self) -> str:
+        """The hash function that `digest` is of."""
+        return self.digest.partition(":")[0]
+
+
+def find_difference(path: Path, original: Original) -> str:
+    """Say how a file differs from the official one, in length or in hash; "" when it does not."""
+    if path.stat().st_size != original.size:
+        return _size_difference(path.stat().st_size, original)
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.new(original.algorithm, usedforsecurity=False))
+    return _hash_difference(found.hexdigest(), original)
+
+
+def find_content_difference(content: bytes, original: Original) -> str:
+    """Say how the bytes read out of a file differ from the official ones, as `find_difference` does for the file."""
+    if len(content) != original.size:
+        return _size_difference(len(content), original)
+    found = hashlib.new(original.algorithm, content, usedforsecurity=False).hexdigest()
+    return _hash_difference(found, original)
+
+
+def _size_difference(size: int, original: Original) -> str:
+    return f"it has {size:,} bytes, the official one {original.size:,}"
+
+
+def _hash_difference(found: str, original: Original) -> str:
+    algorithm, expected = original.digest.split(":")
+    return "" if found == expected else f"its {algorithm} is {found}, the official one {expected}"
+
+
+def is_official(name: str, difference: str, *, accept: bool) -> bool:
+    """Tell whether a file is the official one; one that differs is an error unless `accept`."""
+    if difference and not accept:
+        raise ValueError(
+            f"{printable(name)} is not the official file: {difference}. Replace it with the official "
+            "one, or add --accept-hash-mismatch to use it as it is."
+        )
+    return not difference
+
+
+def refusal(name: str, why: str) -> ValueError:
+    """Make the error for a file that cannot be used whatever one accepts."""
+    return ValueError(
+        f"{printable(name)} {printable(why)}. Replace it with a whole copy of the official file and run the same command "
+        "again, or leave out --from to download it."
+    )
+
+
+def find(directory: Path, names: Iterable[str], *folders: str) -> Path | None:
+    """Look for a file under one of its names, in `directory` or one of the sub-folders it is usually unpacked into."""
+    places = (directory / folder / name for folder in ("", *folders) for name in names)
+    return next((place for place in places if place.is_file()), None)
+
+
+def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
+    """Read the files named in `limits` out of a .tar.gz, by base name and up to that many bytes each.
+
+    Nothing is unpacked to disk, and no archive can fill the memory.
+    """
+    found = dict[str, bytes]()
+    try:
+        with gzip.open(archive) as unzipped:
+            stream = _BoundedStream(unzipped, archive)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:
+                for count, member in enumerate(tar):
+                    if count >= MAX_MEMBERS:
+                        raise refusal(archive.name, f"holds more than {MAX_MEMBERS:,} files")
+                    name = member.name.rsplit("/", 1)[-1]
+                    if member.isreg() and name in limits:
+                        found[name] = _read_member(archive, tar, member, limits[name])
+            while stream.read(READ):  # to the end: a cut archive is found even if all the wanted files came before
+                pass
+    except EOFError as error:
+        raise refusal(archive.name, "is cut short: its end is missing") from error
+    except (tarfile.TarError, OSError, zlib.error) as error:
+        raise refusal(archive.name, f"cannot be read as a .tar.gz ({error})") from error
+    return found
+
+
+def _read_member(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, limit: int) -> bytes:
+    if member.size > limit:
+        raise refusal(archive.name, f"holds {member.name} with {member.size:,} bytes, more than {limit:,}")
+    content = tar.extractfile(member)
+    assert content is not None  # it is a regular file
+    return content.read()
+
+
+def unzip(path: Path, limit: int) -> bytes:
+    """Read a .gz file (or a plain one) of at most `limit` bytes of content."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content: bytes = file.read(limit + 1)
+    except EOFError as error:
+        raise refusal(path.name, "is cut short: its end is missing") from error
+    except (OSError, zlib.error) as error:
+        raise refusal(path.name, f"cannot be read ({error})") from error
+    if len(content) > limit:
+        raise refusal(path.name, f"holds more than {limit:,} bytes")
+    return content
+
+
+class _BoundedStream(io.RawIOBase):
+    """A stream that refuses to give more bytes than an honest archive of this size can hold."""
+
+    def __init__(self, stream: gzip.GzipFile, archive: Path) -> None:
+        self.stream, self.archive = stream, archive
+        self.left = READ + MAX_RATIO * archive.stat().st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self.stream.read(min(size, self.left + 1) if size >= 0 else self.left + 1)
+        self.left -= len(piece)
+        if self.left < 0:
+            raise refusal(self.archive.name, f"unpacks to more than {MAX_RATIO} times its size")
+        return piece
+
+
+# Fetch a published file: goes on where a broken download stopped, and keeps nothing that is not exactly the file.
 
 ATTEMPTS = 5
 TIMEOUT = 30  # seconds without a byte

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mma.data.download import Original, find, find_content_difference, is_official, refusal, unzip
 from mma.data.images import Images
-from mma.data.originals import Original, find, find_content_difference, is_official, refusal, unzip
 from mma.text import printable
 
 CLASSES = (

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from mma.data.cache import LONGEST, check_name
 from mma.data.images import CHUNK, UNKNOWN, BadFile, DataSet, Images, check_classes, no_images
-from mma.data.label_csv import DEFAULT, read_labels
 from mma.data.photos import decode_all, explain_bad_file
 from mma.data.subsets import first_of_each_class
+from mma.data.tables import DEFAULT, read_labels
 from mma.rng import rng
 from mma.shares import shares
 from mma.text import printable, quote_path

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mma.data.images import KEY_BYTES, BadFile
-from mma.data.progress import bar
 from mma.machine import cores
-from mma.text import printable
+from mma.text import bar, printable
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MAX_BYTES = 64 << 20

@@ -19,14 +19,13 @@ from mma.data.cache import (
     open_saved,
     place,
     read_meta,
+    save,
     saved_folders,
 )
-from mma.data.download import fetch
+from mma.data.download import Original, fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder
 from mma.data.hard import is_hard, make_hard, parse_hard
 from mma.data.images import DataSet, Images
-from mma.data.originals import Original
-from mma.data.save import save
 from mma.text import did_you_mean, printable
 
 FOLDER = "folder"

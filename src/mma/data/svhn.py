@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mma.data.download import Original, find, find_difference, is_official, refusal
 from mma.data.images import CHUNK, Images
-from mma.data.originals import Original, find, find_difference, is_official, refusal
 from mma.text import printable
 
 SITE = "http://ufldl.stanford.edu/housenumbers/"

@@ -45,9 +45,9 @@ def grid(
     other; its row has the status "failed" and a note.
     """
     from mma.experiments.engines import EngineOptions
-    from mma.experiments.engines.worker import TrainingOptions
     from mma.experiments.progress import GridProgress, PlainProgress
     from mma.experiments.run import find_or_open, train_missing, write_report
+    from mma.experiments.worker import TrainingOptions
     from mma.machine import cores
 
     new, folder = find_or_open(

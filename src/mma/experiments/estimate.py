@@ -13,17 +13,18 @@ import torch
 from mma.config import Config
 from mma.data import DataSet, Images
 from mma.data.sources import DataSetInfo
-from mma.experiments.design import GridCell
-from mma.experiments.engines.worker import TrainingOptions
-from mma.experiments.make import data_set
+from mma.experiments.grids import GridCell
+from mma.experiments.options import data_set
 from mma.experiments.plan import GridPlan, PlannedRun
+from mma.experiments.worker import TrainingOptions
+from mma.nets.flops import count_flop, forward_flop
 from mma.query import Query
 from mma.rng import rng
-from mma.training.evaluate import probabilities
+from mma.training.batches import Stream
 from mma.training.host import Host
+from mma.training.predict import probabilities
 from mma.training.state import start
 from mma.training.step import steps
-from mma.training.stream import Stream
 
 SMALL = 4  # images in the first, cheap step: if even that is slow, the whole batch is reckoned from it
 SLOW = 0.15  # seconds for that step from which on it stands for all
@@ -149,3 +150,43 @@ def costs(plan: GridPlan, options: TrainingOptions) -> tuple[dict[GridCell, RunC
     found = speeds(plan, options)
     data = data_set(plan.grid.base["data"]["name"])
     return {run.cell: cost(run, found[kind(run.config)], data) for run in plan.runs}, found
+
+
+# How much arithmetic a run asks for, counted on a few real operations and multiplied out.
+
+FEW = 4  # labeled images in a counted step
+
+
+@dataclass(frozen=True)
+class Flop:
+    """Floating-point operations of a run; those of evaluating and of looking for images to ask about stand apart."""
+
+    image: int  # one forward of one image of full size
+    step: float  # one training step, the mean over the run
+    training: float
+    evaluating: float
+    asking: float
+
+    @property
+    def total(self) -> float:
+        """Everything."""
+        return self.training + self.evaluating + self.asking
+
+
+def flop(config: Config) -> Flop:
+    """Count a run. Evaluations and queries in the steps made with small images are counted as if they were of full size."""
+    data, end = data_set(config.data.name), config.growth.steps
+    trial = Trial(config, torch.device("cpu"), 2 * FEW)
+    image = forward_flop(trial.state.teacher, trial.views.plain(np.zeros(1, np.int64)))
+    few, more = (step_flop(trial, batch) for batch in (FEW, 2 * FEW))
+    step = few + (more - few) * (config.optim.batch / FEW - 1)  # updates cost the same with every batch
+    queries = (len(config.growth.rounds()) - 1) * Query.parse(config.query).looks * (config.data.total or data.pool)
+    evaluations = config.log.evaluations(end) * (config.data.validation or data.test)
+    return Flop(image, step, step * end, float(image * evaluations), float(image * queries))
+
+
+def step_flop(trial: Trial, batch: int) -> float:
+    """Count one training step, the mean over a run whose first steps may be made with smaller images."""
+    share = trial.config.views.early_share
+    first, last = (count_flop(partial(trial.step, at, batch)) for at in (0, trial.config.growth.steps - 1))
+    return share * first + (1 - share) * last

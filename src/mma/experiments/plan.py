@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mma.config import Config, from_json
-from mma.experiments.design import Grid, GridCell, differences, refuse_changes
-from mma.experiments.make import config_of
+from mma.experiments.grids import Grid, GridCell, differences, refuse_changes
+from mma.experiments.options import config_of
 from mma.run import Run, Status
-from mma.training.fork import shared_end, shared_states
+from mma.training.checkpoint import shared_end, shared_states
 
 Role = Literal["alone", "trunk", "tail"]
 

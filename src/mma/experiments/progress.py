@@ -6,10 +6,13 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mma.experiments.plan import GridPlan
 from mma.run import Run
 from mma.text import duration, printable
+
+if TYPE_CHECKING:
+    from mma.experiments.plan import GridPlan
 
 INTERVAL = 30.0  # seconds between lines about runs under way
 

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mma.data import load_data
-from mma.experiments import folder as grids
-from mma.experiments import make
-from mma.experiments.axes import SettingValues, Values
+from mma.experiments import grids
+from mma.experiments import options as make
 from mma.experiments.catalogue import EXPERIMENTS
-from mma.experiments.design import Grid, GridCell
 from mma.experiments.engines import EngineOptions, create_engine, train_all
+from mma.experiments.grids import Grid, GridCell
+from mma.experiments.options import SettingValues, Values
 from mma.experiments.plan import GridPlan, plan
 from mma.experiments.progress import GridProgress
-from mma.experiments.report.collect import from_grid
-from mma.experiments.report.results import Results
+from mma.experiments.report.results import Results, from_grid
 from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost
 from mma.files import write_atomically
 

@@ -1,26 +1,108 @@
-"""Features of images: those on disk, and the missing ones computed once."""
+"""From images to float16 vectors. Every core decodes and computes a batch of its own.
+
+One torch thread per batch: threads that share a batch wait for each other, and spin while they wait.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from mma.data.cache import data_root
 from mma.data.photos import quiet_decoders
-from mma.features.backbone import Backbone
-from mma.features.compute import PLAIN, compute
-from mma.features.joined import Joined, join, unit
-from mma.features.sources import ImageSource, Rows
+from mma.extensions import VARIABLE, use_inherited
+from mma.features.backbone import Backbone, check_images
+from mma.features.inputs import ImageSource, Rows, StoredViews
 from mma.features.store import Appender, FeatureStore, as_strings
-from mma.features.table import parse_backbone
-from mma.features.views import StoredViews
+from mma.features.table import Joined, join, parse_backbone, unit
+from mma.machine import cores
 from mma.text import did_you_mean
+
+BATCH = 32  # images a network sees at a time
+AHEAD = 2  # batches that may wait to be written, beside those in work
+PLAIN = StoredViews()
+Network = tuple[Backbone, nn.Module]
+
+
+def compute_block(
+    source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
+) -> NDArray[np.float16]:
+    """Return the features of some images. It is what a worker computes on a cluster: the same bytes anywhere.
+
+    The bytes of an image do not depend on the images it is computed with.
+    """
+    with quiet_decoders():
+        parts = list(compute(source, backbone, rows, views, threads=threads))
+    return np.concatenate(parts) if parts else np.zeros((0, len(views), 0), np.float16)  # (N, views, D)
+
+
+def compute(
+    source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
+) -> Iterator[NDArray[np.float16]]:
+    """Yield the features of some images, a batch at a time, in order. `threads` defaults to the cores we may use."""
+    parts = backbone.parts if isinstance(backbone, Joined) else (backbone,)
+    networks = [(part, part.load()) for part in parts]
+    workers, before = threads or cores(), torch.get_num_threads()
+
+    def work(batch: Rows) -> NDArray[np.float16]:
+        found = [embed(network, source, batch, views) for network in networks]
+        return join(found) if isinstance(backbone, Joined) else found[0]
+
+    # The number of threads belongs to the thread that sets it, so the caller keeps its own.
+    pool = ThreadPoolExecutor(workers, "features", torch.set_num_threads, (1,))
+    waiting: deque[Future[NDArray[np.float16]]] = deque()
+    try:
+        for start in range(0, len(rows), BATCH):
+            waiting.append(pool.submit(work, rows[start : start + BATCH]))
+            if len(waiting) >= workers + AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(before)  # threads that start later begin with the number set last
+
+
+@torch.inference_mode()
+def embed(network: Network, source: ImageSource, batch: Rows, views: StoredViews) -> NDArray[np.float16]:
+    """Decode one batch and return the features of all its views. (B, views, D)"""
+    backbone, module = network
+    # A network may round differently for a batch of another size. Filled up, every batch has the same.
+    filled = np.resize(np.arange(len(batch)), BATCH)
+    images = torch.from_numpy(source.decode(batch, backbone.side)[filled])
+    check_images(images, backbone.side)
+    made = views.make(images, source.keys[batch][filled])
+    vectors = torch.stack([check_vectors(module(view), backbone) for view in made], 1)
+    return vectors[: len(batch)].to(torch.float16).numpy()
+
+
+def check_vectors(vectors: Tensor, backbone: Backbone) -> Tensor:
+    """Refuse what is not one vector per image, or does not fit into float16."""
+    if vectors.ndim != 2 or len(vectors) != BATCH:
+        raise ValueError(
+            f"the backbone {backbone.label()} returns shape {tuple(vectors.shape)} for {BATCH} images, and must return one "
+            f"vector for each: ({BATCH}, D)."
+        )
+    if not bool((vectors.abs() <= torch.finfo(torch.float16).max).all()):  # also False for NaN
+        raise ValueError(
+            f"the backbone {backbone.label()} returns numbers that are not finite or beyond 65504. Its weights may be damaged."
+        )
+    return vectors
+
+
+# Features of images: those on disk, and the missing ones computed once.
 
 BLOCK = 1_024  # rows written at a time, and what a task on a cluster computes
 CHUNK = 16_384  # rows read at a time when many are walked
@@ -177,8 +259,6 @@ def _blocks(
     if engine not in get_args(Engine):
         raise ValueError(f"there is no engine '{engine}'.{did_you_mean(engine, get_args(Engine))} Choose local or ray.")
     if engine == "ray":
-        from mma.features.on_ray import compute_on_ray
-
         return compute_on_ray(source, backbone, [missing[s : s + BLOCK] for s in range(0, len(missing), BLOCK)], views)
     return compute(source, backbone, missing, views, threads=threads)
 
@@ -188,3 +268,69 @@ def _joined_blocks(parts: list[Features], missing: Rows) -> Iterator[NDArray[np.
     for start in range(0, len(missing), BLOCK):
         rows = missing[start : start + BLOCK]
         yield join([np.asarray(part.stored[part.rows[rows]]) for part in parts])
+
+
+# Blocks of features computed on a Ray cluster. Ray is imported on use.
+# A task brings its images (or the names of its photos, on a folder that all nodes share) and returns its vectors. One process
+# writes them, in order, so the file is the same byte for byte. A task that loses its worker is begun again elsewhere.
+
+RETRIES = 3
+BLOCKS_AHEAD = 2  # blocks in flight for each core: enough to keep all busy, few enough to fit into memory
+
+
+def compute_on_ray(
+    source: ImageSource, backbone: Backbone, blocks: Sequence[Rows], views: StoredViews
+) -> Iterator[NDArray[np.float16]]:
+    """Yield the features of each block, in order.
+
+    Uses the cluster this process has joined, or joins the one at $RAY_ADDRESS, or starts one here.
+    """
+    ray = _connect()
+    used = {"env_vars": {VARIABLE: os.environ[VARIABLE]}} if os.environ.get(VARIABLE) else None
+    # `retry_exceptions=False`: only a death is tried again; an error in an image would come again.
+    task = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False, runtime_env=used)(run_block)
+    limit = BLOCKS_AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    waiting: deque[Any] = deque()
+    try:
+        for rows in blocks:
+            waiting.append(task.remote(source.take(rows), backbone.model_dump_json(), type(backbone), views))
+            if len(waiting) >= limit:
+                yield _result(ray, waiting.popleft())
+        while waiting:
+            yield _result(ray, waiting.popleft())
+    finally:
+        for reference in waiting:
+            ray.cancel(reference)
+
+
+def run_block(source: ImageSource, settings: str, kind: type[Backbone], views: StoredViews) -> NDArray[np.float16]:
+    """Compute one block on some node, with one thread."""
+    use_inherited()
+    backbone = kind.model_validate_json(settings)
+    return compute_block(source, backbone, np.arange(len(source)), views, threads=1)
+
+
+def _result(ray: Any, reference: Any) -> NDArray[np.float16]:
+    try:
+        found: NDArray[np.float16] = ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.as_instanceof_cause()
+        raise (ValueError(str(error.cause)) if isinstance(error.cause, ValueError) else cause) from None
+    except ray.exceptions.RayError as error:
+        raise ValueError(
+            f"Ray gave up on a block of features after {RETRIES} retries: {str(error).strip().splitlines()[0]}. What was "
+            "computed is stored; run the same command again."
+        ) from error
+    return found
+
+
+def _connect() -> Any:
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError:
+        raise ValueError("--engine ray needs Ray: pip install 'mma-learn[ray]'") from None
+    if not ray.is_initialized():
+        address = os.environ.get("RAY_ADDRESS")
+        options = {"address": address} if address else {"address": "local", "include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level="error", **options)
+    return ray

@@ -11,8 +11,17 @@ from pydantic import Field
 from torch import nn
 
 from mma.features.backbone import Embedder, NetworkBackbone
-from mma.features.mobile import ConvNorm, Inverted, MobileNetwork, load_state
-from mma.features.weights import LITE0, LITE1, LITE2, WeightsFile, load_weights
+from mma.features.pretrained import (
+    LITE0,
+    LITE1,
+    LITE2,
+    ConvNorm,
+    Inverted,
+    MobileNetwork,
+    WeightsFile,
+    load_state,
+    load_weights,
+)
 
 EPS = 1e-3
 STEM, LAST = 32, 1280  # channels; the Lite variants do not widen these

@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from mma.features.backbone import Embedder, NetworkBackbone
-from mma.features.mobile import ConvNorm, Inverted, MobileNetwork, load_state
-from mma.features.weights import MOBILENETV2, load_weights
+from mma.features.pretrained import MOBILENETV2, ConvNorm, Inverted, MobileNetwork, load_state, load_weights
 
 EPS = 1e-5
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of ImageNet, in units of 0..255

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.features.backbone import Backbone
-from mma.features.compute import compute_block
-from mma.features.extract import Centring
-from mma.features.sources import ImageSource
+from mma.features.extract import Centring, compute_block
+from mma.features.inputs import ImageSource
 from mma.rng import rng
 
 FOLDS = 5

@@ -1,11 +1,10 @@
 """A trained model to use: load it, predict with it, export it."""
 
 from mma.model.description import About, FeatureInput, ModelAccuracy, ModelFile, PixelInput
-from mma.model.exports import Exported, export
-from mma.model.find import load
-from mma.model.from_run import measured, model_of_run
+from mma.model.exporter import Exported, export
+from mma.model.loader import load, measured, model_of_run
 from mma.model.model import Model, Predictions, new_model
-from mma.model.output import Summary, predict_folder
+from mma.model.predictions import Summary, predict_folder
 
 __all__ = [
     "About",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mma.model.description import DESCRIPTION, About, AverageFile, Member
 from mma.model.model import Model
-from mma.model.photo import Opener
+from mma.model.predictors import Opener
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def average(
     names: Sequence[str],
 ) -> Model:
     """Put models together; `names` are the folders that they are kept in."""
-    from mma.model.folder import model_files
+    from mma.model.loader import model_files
 
     for model, places in zip(models, columns, strict=True):
         if len(places) != len(model.classes) or not all(-1 <= place < len(classes) for place in places):
@@ -75,7 +75,7 @@ def average(
 
 def average_files(model: Model) -> dict[str, bytes]:
     """Return the files of an averaged model: its own model.json, and a folder for each of those it averages."""
-    from mma.model.folder import model_files
+    from mma.model.loader import model_files
 
     file, predictor = model.file, model.predictor
     assert isinstance(file, AverageFile)
@@ -88,7 +88,7 @@ def average_files(model: Model) -> dict[str, bytes]:
 
 def load_average(folder: Path, file: AverageFile) -> Model:
     """Read the models that are averaged, each after its model.json was compared with its sha256."""
-    from mma.model.folder import load_model
+    from mma.model.loader import load_model
 
     models = []
     for member in file.members:

@@ -17,10 +17,8 @@ from PIL import Image
 from mma.data.images import BadFile
 from mma.data.photos import explain_bad_file, quiet_decoders
 from mma.machine import cores
-from mma.model.backbones import find_backbones
 from mma.model.description import About, AverageFile, ModelFile, OnnxFile
-from mma.model.engines import FeaturePredictor, PixelPredictor, Predictor
-from mma.model.photo import Given, opener
+from mma.model.predictors import FeaturePredictor, Given, PixelPredictor, Predictor, find_backbones, opener
 
 AHEAD = 2  # batches that may wait to be used, beside those in work
 
@@ -119,7 +117,7 @@ class Model:
 
     def save(self, folder: Path | str) -> Path:
         """Write model.json and model.safetensors into a folder, whole or not at all; return the folder."""
-        from mma.model.folder import save_model
+        from mma.model.loader import save_model
 
         return save_model(self, Path(folder))
 

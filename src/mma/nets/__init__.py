@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from mma.nets.fast import Fast, FastNet
 from mma.nets.head import Head, HeadNet
-from mma.nets.init import initialise
+from mma.nets.layers import initialise
 from mma.nets.network import GroupedNetwork, Net, Network, Shape, without_embeddings
-from mma.nets.small import Small, SmallNet
+from mma.nets.small import Fast, FastNet, Small, SmallNet
 from mma.nets.tuned import Tuned, TunedLite0, TunedLite1, TunedLite2, TunedMobileNetV2, TunedNet
 from mma.nets.wrn import SameConv2d, WideResNet, Wrn
 

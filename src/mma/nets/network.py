@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor, nn
 
-from mma.nets.init import initialise
-from mma.nets.norm import in_groups
+from mma.nets.layers import in_groups, initialise
 from mma.settings import Settings
 
 Shape = Sequence[int]  # height, width, channels of one image; or the lengths of the parts of one feature vector

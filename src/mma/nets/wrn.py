@@ -10,9 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mma.nets import winograd
-from mma.nets.dense import Dense, mean_over_maps
+from mma.nets.layers import Dense, GroupedBatchNorm2d, mean_over_maps
 from mma.nets.network import GroupedNetwork, Net, Shape
-from mma.nets.norm import GroupedBatchNorm2d
 
 STEM_FILTERS = 16  # Original: the first convolution has 16 filters whatever the width of the stages.
 # Original: batch normalisation divides by sqrt(variance + 1e-3), TensorFlow's default and not PyTorch's 1e-5.

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mma.project.begin import create_project as create_project
-    from mma.project.begin import find_project as find_project
-    from mma.project.begin import open_project as open_project
-    from mma.project.begin import relink as relink
-    from mma.project.exchange.take_in import TakeIn as TakeIn
-    from mma.project.index import IndexReport as IndexReport
+    from mma.project.exchange.import_labels import TakeIn as TakeIn
+    from mma.project.photos import IndexReport as IndexReport
     from mma.project.project import Project as Project
+    from mma.project.project import create_project as create_project
+    from mma.project.project import find_project as find_project
+    from mma.project.project import open_project as open_project
+    from mma.project.project import relink as relink
     from mma.project.records import Answer as Answer
     from mma.project.records import Counts as Counts
     from mma.project.records import Event as Event
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 RECORDS = ("Answer", "Counts", "Event", "Item", "Klass", "Labels", "ModelRow", "Pick", "ProjectImage")
 PLACES = {
     **dict.fromkeys(RECORDS, "records"),
-    **dict.fromkeys(("create_project", "find_project", "open_project", "relink"), "begin"),
-    "IndexReport": "index",
+    **dict.fromkeys(("create_project", "find_project", "open_project", "relink"), "project"),
+    "IndexReport": "photos",
     "Project": "project",
-    "TakeIn": "exchange.take_in",
+    "TakeIn": "exchange.import_labels",
 }
 
 

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, delete, exists, insert, or_, select
 
-from mma.project import schema as db
-from mma.project.classes import merge_roots, read_classes
-from mma.project.events import LEASE
-from mma.project.predictions import ANSWERS, FILE, DeepAnswers, read_predictions
-from mma.project.queue import is_live
+from mma.project.labels import tables as db
+from mma.project.labels.events import LEASE, merge_roots, read_classes
+from mma.project.models import ANSWERS, FILE, DeepAnswers, read_predictions
+from mma.project.questions import is_live
 from mma.project.records import ProjectImage
 
 LOOKED_AT = 20_000  # images among which look-alikes are sought

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from mma.files import Row
-from mma.interval import describe_accuracy
-from mma.project.forecast import LEAST, AccuracyPoint, Curve, Gain
-from mma.project.status import MORE
-from mma.project.words import forecast_words
+from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve, Gain
+from mma.project.quality.show import forecast_words
+from mma.project.quality.status import MORE
 from mma.run import Run
+from mma.shares import describe_accuracy
 from mma.training.inspect import evaluate
 
 

@@ -9,26 +9,31 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
+from uuid import UUID
 
 import numpy as np
 import torch
 
+from mma.config import Config
 from mma.data.photos import FORMATS, quiet_decoders
 from mma.files import explain_write_errors, sync_folder, write_atomically
 from mma.machine import cores
-from mma.project import create_project
-from mma.project.audit import Share
-from mma.project.cleaning import Cleaned, clean
-from mma.project.hidden import HiddenPhotos, TruePoint
-from mma.project.live import LiveWorker
-from mma.project.model_report import ModelReport, latest_report
-from mma.project.pool import usable_key
+from mma.project import Answer, create_project
+from mma.project.models import ModelReport, TrainingSet, latest_report, model_folder, read_report
 from mma.project.project import Project, silent
-from mma.project.scripted import LabeledPhotos, ScriptedPerson
+from mma.project.quality.accuracy import Share
+from mma.project.records import ProjectImage
+from mma.project.review import find_wrong_labels, label_margins, out_of_sample
+from mma.project.worker.features import Parts, Pool, photo_files, usable_key
+from mma.project.worker.live_model import read_head
+from mma.project.worker.round import live_config
+from mma.project.worker.worker import LiveWorker
 from mma.rng import rng
 from mma.text import printable
 
@@ -221,7 +226,7 @@ def summary(
     """Measure every model on the hidden photos, and read what the project says of itself."""
     points = hidden.curve(project.folder)
     report = latest_report(project.folder)
-    from mma.project.status import status
+    from mma.project.quality.status import status
 
     now = status(project)
     quality = report.quality if report else None
@@ -234,8 +239,8 @@ def summary(
 
 def audit_so_far(worker: LiveWorker, report: ModelReport) -> Share | None:
     """Return the audit's interval where it is no verdict yet."""
-    from mma.project.audit import share
-    from mma.project.measure import audit_groups, audit_probs
+    from mma.project.quality.accuracy import share
+    from mma.project.worker.round import audit_groups, audit_probs
 
     training, pool = worker.training_set(), worker.pool
     if not training.audit or pool is None:
@@ -263,3 +268,170 @@ def describe_cleaning(found: Cleaned) -> str:
         f"{found.found} of {found.wrong} wrong labels among {found.suspects} suspects ({found.found_by_margin} by margin), "
         f"accuracy {found.before:.1f} -> {found.after:.1f} % (all right: {found.ceiling:.1f})"
     )
+
+
+# A scripted person at a project: labeled photos, and answers that are right but for a share of them.
+
+PERSON = "person"
+SECONDS = 3.0  # that the scripted person takes for a label
+
+
+@dataclass(frozen=True)
+class LabeledPhotos:
+    """Photos by content, and the class of each: a sub-folder for every class."""
+
+    root: Path
+    paths: dict[str, Path]  # sha256 -> file
+    classes: dict[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """The classes, sorted."""
+        return sorted(set(self.classes.values()))
+
+
+class ScriptedPerson:
+    """Answers with the true class, and sometimes with another one: always the same answer for the same photo."""
+
+    def __init__(self, project: Project, photos: LabeledPhotos, noise: float, seed: int) -> None:
+        self.project, self.photos, self.noise, self.seed = project, photos, noise, seed
+        self.ids = {each.name: each.id for each in project.classes()}
+        self.wrong = 0
+
+    def label_next(self) -> None:
+        """Answer one question."""
+        item = self.project.next(PERSON, 1)[0]
+        self.project.answer(self._label(item.image, self.answer_to(item.image), "label"))
+
+    def look_again(self, image: str) -> None:
+        """Look at a label in the review: keep it if it is right, else correct it."""
+        self.project.answer(self._label(image, self.ids[self.photos.classes[image]], "review"))
+
+    def _label(self, image: str, class_id: int, source: Literal["label", "review"]) -> Answer:
+        draw = rng(self.seed, "answer", image, "id" if source == "label" else source).bytes(16)
+        return Answer(
+            id=UUID(bytes=draw, version=4),
+            images=[image],
+            kind="label",
+            class_id=class_id,
+            by=PERSON,
+            seconds=SECONDS,
+            source=source,
+        )
+
+    def answer_to(self, image: str) -> int:
+        """Return the class that this person says."""
+        draw = rng(self.seed, "answer", image)
+        true = self.photos.classes[image]
+        if draw.uniform() >= self.noise:
+            return self.ids[true]
+        self.wrong += 1
+        others = [name for name in self.photos.names if name != true]
+        return self.ids[others[int(draw.integers(len(others)))]]
+
+
+# Photos that simulated projects never see: on these the true accuracy of their models is measured.
+
+
+@dataclass(frozen=True)
+class TruePoint:
+    """The true accuracy, in percent, of the model with so many answers, audit ones included."""
+
+    answers: int
+    accuracy: float
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenPhotos:
+    """Labeled photos outside a project, with the features that its models look at."""
+
+    photos: LabeledPhotos
+    keys: Sequence[str]
+    pool: Pool
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Their vectors, of each joined backbone."""
+        names = {key: self.photos.paths[key].relative_to(self.photos.root).as_posix() for key in self.keys}
+        images = [ProjectImage(key, names[key], 0, 0, key, False) for key in self.keys]
+        views = self.pool.views.of_source(photo_files(self.photos.root, images))
+        return [part.take(np.arange(len(images))) for part in views.parts]
+
+    def accuracy(self, model: Path) -> TruePoint:
+        """Measure one live model."""
+        report = read_report(model)
+        truth = np.array([report.classes.index(self.photos.classes[key]) for key in self.keys])
+        said = read_head(model).probabilities(self.parts).argmax(1)
+        return TruePoint(report.labels + report.audit, 100 * float((said == truth).mean()))
+
+    def curve(self, project: Path) -> tuple[TruePoint, ...]:
+        """Measure every model of a project."""
+        return tuple(self.accuracy(file.parent) for file in sorted((project / "models").glob("*/model.json")))
+
+
+# What does the review bring? A scripted person looks at the labels that seem wrong, and the next model learns from it.
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """Wrong labels that were found, and the true accuracy in percent before and after they were corrected."""
+
+    labels: int  # trained with
+    wrong: int  # of these
+    suspects: int  # labels that the review names
+    found: int  # wrong ones among them
+    found_by_margin: int  # wrong ones among as many labels with the lowest margin
+    before: float
+    after: float  # suspects corrected
+    ceiling: float  # every wrong label corrected
+
+
+def clean(
+    project: Project, person: ScriptedPerson, hidden: HiddenPhotos, training: TrainingSet, train: Callable[[], None]
+) -> Cleaned:
+    """Look at the suspects, train; look at all other labels, train again. `train` lets the worker make a model."""
+
+    def accuracy() -> float:
+        report = latest_report(project.folder, "live")
+        assert report is not None
+        return hidden.accuracy(model_folder(project.folder, report.number)).accuracy
+
+    wrong = wrong_labels(person, training)
+    suspects, by_margin = look_for_wrong_labels(hidden.pool, training, live_config(project))
+    before = accuracy()
+    after = _corrected(person, suspects, train, accuracy)
+    ceiling = _corrected(person, wrong - set(suspects), train, accuracy)
+    return Cleaned(
+        len(training.train),
+        len(wrong),
+        len(suspects),
+        len(wrong & set(suspects)),
+        len(wrong & set(by_margin)),
+        before,
+        after,
+        ceiling,
+    )
+
+
+def _corrected(
+    person: ScriptedPerson, images: Collection[str], train: Callable[[], None], accuracy: Callable[[], float]
+) -> float:
+    for image in sorted(images):
+        person.look_again(image)
+    train()
+    return accuracy()
+
+
+def wrong_labels(person: ScriptedPerson, training: TrainingSet) -> set[str]:
+    """Return the images that train with a wrong label."""
+    right = {name: place for place, name in enumerate(training.names)}
+    return {image for image, label in training.train.items() if label != right[person.photos.classes[image]]}
+
+
+def look_for_wrong_labels(pool: Pool, training: TrainingSet, config: Config) -> tuple[list[str], list[str]]:
+    """Return the images whose label the review doubts, and as many whose label has the lowest margin."""
+    images = [image for image in training.train if image in pool.row]
+    labels, probs = out_of_sample(pool, training, images, config)
+    suspects = [images[found.row] for found in find_wrong_labels(labels, probs)]
+    lowest = np.argsort(label_margins(labels, probs), kind="stable")[: len(suspects)]
+    return suspects, [images[row] for row in lowest]

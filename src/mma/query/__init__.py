@@ -1,10 +1,9 @@
 """Which images to ask about: uncertainty x diversification, coverage, or both; on plain arrays. Never imports torch."""
 
-from mma.query.candidates import Candidates, Labeled
+from mma.query.candidates import Candidates, Labeled, Picks
 from mma.query.diversity import DIVERSITY, Diversity, mean_cosine_similarity
-from mma.query.picks import Picks
+from mma.query.query import AUG_VIEWS, Query, Selection, names
 from mma.query.strategies import STRATEGIES, Strategy
-from mma.query.strategy import AUG_VIEWS, Query, Selection, names
 from mma.query.uncertainty import UNCERTAINTY, diff2, entropy, max_
 
 __all__ = [

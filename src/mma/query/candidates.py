@@ -131,3 +131,15 @@ def _matrix(values: Floats, name: str, n: int, whose: str = "candidates'") -> Fl
             f"must be ({n}, {wide}): one row per image, in the order of the index."
         )
     return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
+# What a strategy returns.
+
+
+@dataclass(frozen=True, eq=False)
+class Picks:
+    """Rows of the candidates, the most wanted first, with what each is worth and why they were picked."""
+
+    rows: Ints  # (n,) each once
+    scores: Floats  # (n,) finite, never rising
+    why: str = ""  # one sentence

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from mma.query.candidates import Candidates, Floats, Ints, Labeled
-from mma.query.picks import Picks
-from mma.query.space import Space, draw_rows, space_of
-from mma.query.trust import left_out_accuracy, tempered
+from mma.query.candidates import Candidates, Floats, Ints, Labeled, Picks
+from mma.query.space import Space, draw_rows, left_out_accuracy, space_of, tempered
 from mma.query.uncertainty import diff2
 
 TARGETS = 20_000  # images to cover

@@ -1,25 +1,192 @@
-"""Whole strategies: queries that are not an uncertainty and a way to pick, but one thing.
-
-A new one is one function and one entry in STRATEGIES, here or from your own code. `Query.parse` and the contract suite find it
-at once:
-
-    STRATEGIES["first"] = Strategy(lambda candidates, labeled, n, rng: Picks(np.arange(n), np.zeros(n)))
-    Query.parse("first")
-"""
+"""Uncertain images that differ from each other: Cluster-Margin and BADGE."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.random import Generator
 
-from mma.query.auto import auto
-from mma.query.candidates import Candidates, Labeled
-from mma.query.coverage import herding, uncertain_herding
-from mma.query.margins import badge, cluster_margin
-from mma.query.picks import Picks
-from mma.query.typical import typiclust
+from mma.query.candidates import Candidates, Floats, Ints, Labeled, Picks
+from mma.query.coverage import cover, cover_uncertain, field_of, herding, left_out, uncertain_herding
+from mma.query.diversity import clusters, most_uncertain
+from mma.query.space import draw_rows, left_out_accuracy, space_of
+from mma.query.uncertainty import diff2
+
+WIDER = 10  # Paper (Cluster-Margin): ten times as many uncertain images as are asked for
+LINKED = 6_000  # images that are linked to clusters at most: their distances take 144 MB
+DRAWN = 40_000  # images that BADGE draws from
+
+
+def cluster_margin(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
+    """Pick from clusters of the most uncertain images, one of each in turn, small clusters first (arXiv:2107.14263).
+
+    Cost: the margins of all images, and average linkage of at most 10 n (6,000) of them.
+    """
+    # Paper: links the whole pool once. Differs: only the uncertain images, anew each time: a pool of any size will do.
+    assert candidates.probs is not None
+    assert candidates.features is not None
+    scores = diff2(candidates.probs).astype(np.float64)
+    rows = most_uncertain(scores, candidates.features, min(max(min(WIDER * n, LINKED), n), len(scores)), rng)
+    groups = linked(space_of(candidates.features[rows], rng)(candidates.features[rows]), n)
+    picked = rows[in_turns(groups, n)]
+    picked = picked[np.argsort(-scores[picked], kind="stable")]
+    why = f"margin: the most uncertain of {groups.max() + 1} clusters of the {len(rows):,} most uncertain images"
+    return Picks(picked, scores[picked], why)
+
+
+def linked(points: Floats, count: int) -> Ints:
+    """Return the cluster of each row, from average linkage cut into at most `count` clusters."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    if len(points) < 2 or len(points) > LINKED:
+        return np.arange(len(points))  # more are asked for than can be linked: each is on its own
+    tree = linkage(points.astype(np.float64), "average")
+    return np.asarray(fcluster(tree, count, "maxclust"), np.int64) - 1
+
+
+def in_turns(groups: Ints, n: int) -> Ints:
+    """Return n rows: the first of each cluster, the smallest cluster first, then the second of each, and so on."""
+    sizes = np.bincount(groups)
+    grouped = np.argsort(groups, kind="stable")
+    place = np.empty_like(grouped)
+    place[grouped] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.lexsort((groups, sizes[groups], place))[:n]
+
+
+def badge(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
+    """Pick images whose gradients would be large and different, by k-means++ on them (BADGE, arXiv:1906.03671).
+
+    A gradient is (p - one_hot(guess)) x embedding. Distances follow from the two factors, so that the (N, classes * D) array is
+    never made. Cost: n passes over at most 40,000 images of (classes + D) numbers.
+    """
+    assert candidates.probs is not None
+    assert candidates.features is not None
+    rows = draw_rows(len(candidates), max(DRAWN, n), rng)
+    errors = candidates.probs[rows].astype(np.float32)
+    errors[np.arange(len(rows)), errors.argmax(axis=1)] -= 1
+    points = space_of(candidates.features[rows[:DRAWN]], rng)(candidates.features[rows])
+    sizes = np.einsum("nc,nc->n", errors, errors) * np.einsum("nd,nd->n", points, points)
+    picked = spread_gradients(errors, points, sizes, n, rng)
+    norms = np.sqrt(sizes[picked].astype(np.float64))
+    order = np.argsort(-norms, kind="stable")
+    why = f"gradients that are large and differ, drawn from {len(rows):,} images; the mean length is {norms.mean():.3g}"
+    return Picks(rows[picked][order], norms[order], why)
+
+
+def spread_gradients(errors: Floats, points: Floats, sizes: Floats, n: int, rng: Generator) -> Ints:
+    """Draw n different rows, the longest gradient first, then each in proportion to its squared distance to those drawn."""
+    nearest = sizes.astype(np.float64).copy()
+    picked = [int(np.argmax(nearest))]
+    taken = np.zeros(len(sizes), bool)
+    while True:
+        last = picked[-1]
+        taken[last] = True
+        if len(picked) == n:
+            return np.array(picked, np.int64)
+        products = (errors @ errors[last]) * (points @ points[last])
+        np.minimum(nearest, np.maximum(sizes + sizes[last] - 2 * products, 0), out=nearest)
+        nearest[taken] = 0
+        picked.append(draw_one(nearest, taken, rng))
+
+
+def draw_one(weights: Floats, taken: np.ndarray, rng: Generator) -> int:
+    """Draw a row in proportion to its weight; where all weights are zero, the first row that is not taken."""
+    total = np.cumsum(weights)
+    if total[-1] <= 1e-12:
+        return int(np.argmin(taken))
+    row = min(int(np.searchsorted(total, rng.random() * total[-1], side="right")), len(weights) - 1)
+    return row if not taken[row] else int(np.argmin(taken))
+
+
+# Typical images of clusters that no label covers.
+
+SAMPLE = 20_000  # images that are clustered
+MOST_CLUSTERS = 500  # Paper: at most 500
+FEWEST = 5  # Paper: clusters with fewer images are left aside
+NEIGHBOURS = 20  # Paper: typicality is measured on the 20 nearest neighbours
+CROWD = 1_000  # images of one cluster that are compared with each other
+
+
+def typiclust(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
+    """Pick the most typical image of each of the largest clusters without a label (TypiClust, arXiv:2202.02794).
+
+    There are as many clusters as images labeled and asked for. Where more are asked for than there are clusters, those with the
+    fewest labels come next. Cost: k-means of at most 20,000 images, and distances within clusters.
+    """
+    assert candidates.features is not None
+    rows = draw_rows(len(candidates), max(SAMPLE, n), rng)
+    space = space_of(candidates.features[rows[:SAMPLE]], rng)
+    known = space(labeled.features_like(candidates.features))
+    points = np.concatenate([space(candidates.features[rows]), known])
+    groups = clusters(points, min(len(known) + n, MOST_CLUSTERS), rng)
+    free, labels = groups[: len(rows)], np.bincount(groups[len(rows) :], minlength=groups.max() + 1)
+    picked, sizes = take_in_turns(points[: len(rows)], free, labels, n)
+    chosen = np.unique(free[picked])
+    why = f"typical images of {len(chosen)} clusters, of which {int((labels[chosen] == 0).sum())} had no label"
+    return Picks(rows[picked], sizes, why)
+
+
+def take_in_turns(points: Floats, groups: Ints, labels: Ints, n: int) -> tuple[Ints, Floats]:
+    """Go through the clusters, those with fewest labels first, then the largest, and take the most typical image left."""
+    members = [np.flatnonzero(groups == group) for group in range(len(labels))]
+    queues = [list(member[np.argsort(-typicality(points[member]), kind="stable")]) for member in members]
+    sizes, counts = np.array([len(member) for member in members]), labels.copy()
+    picked: list[int] = []
+    while len(picked) < n:
+        open_ = np.array([len(queue) > 0 for queue in queues])
+        small = sizes < FEWEST
+        order = np.lexsort((-sizes, counts, small, ~open_))
+        group = int(order[0])
+        picked.append(int(queues[group].pop(0)))
+        counts[group] += 1
+    ranks = np.arange(n, 0, -1) / n
+    return np.array(picked, np.int64), ranks
+
+
+def typicality(points: Floats) -> Floats:
+    """Return the inverse of the mean distance to the nearest neighbours, (N,); in a crowd, to those of a part of it."""
+    if len(points) < 2:
+        return np.ones(len(points), np.float32)
+    others = points[:CROWD]
+    squares = np.maximum(2 - 2 * (points @ others.T), 0)
+    nearest = np.partition(squares, min(NEIGHBOURS, len(others) - 1), axis=1)[:, : NEIGHBOURS + 1]  # itself included
+    typical: Floats = 1 / (np.sqrt(nearest).mean(axis=1) + 1e-6)
+    return typical
+
+
+# Cover first, then ask where the model is unsure: when to change is read from the data, not from a number of labels.
+
+# Share of left-out labels that must be predicted right before the model's doubts count. Chosen on images held out of the pool
+# (digits, signs, Fashion-MNIST, CIFAR-10): from 0.4 on doubts always gained.
+YOUNG = 1 / 3
+
+
+def auto(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
+    """Cover the pool while the model is young, then cover what it is unsure about. Copies of an image never fill a batch.
+
+    Young means that labels which are left out are predicted wrong. Cost: that of uherding.
+    """
+    field = field_of(candidates, labeled, n, rng)
+    if candidates.probs is None:
+        picks = cover(field, n)
+        return Picks(picks.rows, picks.scores, f"auto covers the pool, because there is no model yet; {picks.why}")
+    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, field.target_points, rng)
+    if accuracy < YOUNG:
+        picks, doubt = cover(field, n), f"{left_out(accuracy)}, less than {YOUNG:.0%}"
+        why = f"auto covers the pool, because the model cannot be trusted yet: {doubt}; {picks.why}"
+    else:
+        picks = cover_uncertain(field, candidates.probs[field.targets], accuracy, n)
+        why = f"auto asks where the model is unsure, because it can be trusted: {picks.why}"
+    return Picks(picks.rows, picks.scores, why)
+
+
+# Whole strategies: queries that are not an uncertainty and a way to pick, but one thing.
+# A new one is one function and one entry in STRATEGIES, here or from your own code. `Query.parse` and the contract
+# suite find it at once:
+# STRATEGIES["first"] = Strategy(lambda candidates, labeled, n, rng: Picks(np.arange(n), np.zeros(n)))
+# Query.parse("first")
 
 Pick = Callable[[Candidates, Labeled, int, Generator], Picks]  # n >= 1 and at most the number of candidates
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from mma.data import Images, start_set
-from mma.files import Row
-from mma.growth import Round
+from mma.cost import Prices, buyer
+from mma.cost.buyer import Bought, Measurement, Situation, Terms
+from mma.data import DataSet, Images, start_set
+from mma.data.tables import read_labels
+from mma.files import Row, write_atomically
+from mma.growth import Buyer, Round, Split
 from mma.query import Candidates, Labeled, Query, Selection
 from mma.rng import rng
 from mma.run import HELD_OUT
-from mma.training.buying import buy, labels_bought
-from mma.training.evaluate import batches, candidates, embeddings
 from mma.training.job import Job
-from mma.training.oracle import DECLINED, Oracle, Selective
+from mma.training.predict import batches, candidates, embeddings, probabilities
 
 COVERED = 40_000  # images that a start set on features is chosen from; they fit into memory, however long the vectors
 
@@ -193,3 +198,164 @@ def look(job: Job, free: np.ndarray, query: Query, round: int) -> tuple[Candidat
     return found, Labeled() if features is None else Labeled(
         features, np.fromiter(asked.values(), np.int64, len(asked))
     )
+
+
+# Who answers: the data set's own labels, or people, who answer late and in part.
+
+QUESTIONS = "questions.csv"  # in a run folder: what people are asked
+CANNOT_TELL = "?"  # written as a label, it declines
+DECLINED = -1  # somebody looked and could not tell: the image stays unlabeled and is not asked about again
+
+
+class Oracle(Protocol):
+    """Anyone who can be asked for labels."""
+
+    def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
+        """Return index -> label for those that can be answered now. Fewer than asked = people are still working."""
+        ...
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """An oracle that knows beforehand what it will never be able to answer."""
+
+    def answerable(self, indices: np.ndarray) -> np.ndarray:
+        """Return those of the images that it makes sense to ask about: the same ones in every process."""
+        ...
+
+
+class DatasetLabels:
+    """Answers from the data set's own labels: for experiments. Asked only about images whose label is known, if any is.
+
+    Where images without a label are `strangers`, of no class, it is asked about them too, and cannot tell.
+    """
+
+    def __init__(self, images: Images, *, strangers: bool = False) -> None:
+        self.labels: np.ndarray = images.labels
+        self.strangers = strangers
+
+    def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
+        """Return the labels that are known."""
+        return {int(i): int(self.labels[i]) for i in indices if self.labels[i] >= 0 or self.strangers}
+
+    def answerable(self, indices: np.ndarray) -> np.ndarray:
+        """Return the images with a known label, and strangers."""
+        if self.strangers:
+            return indices
+        known: np.ndarray = indices[self.labels[indices] >= 0]
+        return known
+
+
+class QuestionFile:
+    """Asks people through a CSV file with the columns file_name and label, of which they fill in the second.
+
+    Images without a file are named by their key. A label of ? says that one cannot tell.
+    """
+
+    def __init__(self, path: Path, images: Images) -> None:
+        self.path, self.images = path, images
+
+    def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
+        """Return the answers that are filled in. The file lists what is asked now, with the labels it has so far."""
+        names = {index: self.name(index) for index in indices}
+        labels = self.read()
+        table = io.StringIO()
+        rows = csv.writer(table, lineterminator="\n")
+        rows.writerow(["file_name", "label"])
+        rows.writerows(
+            [name, labels.get(name, "")] for name in dict.fromkeys(names.values())
+        )  # equal images share a row
+        write_atomically(self.path, table.getvalue())
+        return {index: self.number(labels[name]) for index, name in names.items() if labels.get(name)}
+
+    def read(self) -> dict[str, str]:
+        """Read what people filled in so far."""
+        if not self.path.exists():
+            return {}
+        known = self.images.names or [self.name(index) for index in range(len(self.images))]
+        return read_labels(self.path, known, (*self.images.classes, CANNOT_TELL))
+
+    def name(self, index: int) -> str:
+        """Return how an image is called in the file."""
+        return self.images.names[index] if self.images.names else self.images.key(index)
+
+    def number(self, label: str) -> int:
+        """Return the number of a class, or that somebody could not tell."""
+        return DECLINED if label == CANNOT_TELL else self.images.classes.index(label)
+
+
+def oracle_for(data: DataSet, folder: Path) -> Oracle:
+    """Return who answers when nobody says: the data set's own labels, or people where it has none."""
+    if (data.train.labels >= 0).any():
+        return DatasetLabels(data.train, strangers=data.strangers)
+    return QuestionFile(folder / QUESTIONS, data.train)
+
+
+# Rounds that are paid for: what the money buys is decided once, written down with its reasons, and kept.
+
+
+def buy(job: Job, round: Round) -> None:
+    """Decide what the round's money buys, unless that was decided already: what was paid for once does not change."""
+    if any(row["round"] == round.index for row in job.run.read("purchases")):
+        return
+    job.run.append("purchases", lambda: [purchase(job, round)])
+    job.watch.say(describe(job.run.purchases()[-1]))
+
+
+def purchase(job: Job, round: Round) -> Row:
+    """Return the row that says what is bought, what there was before, and why."""
+    terms, earlier = terms_of(job), [buyer.from_row(row) for row in job.run.read("purchases")]
+    labels = terms.start + labels_bought(job, round)
+    images = len(job.pool_at(round.index))
+    missing = terms.classes - len(classes_labeled(job))
+    now = Situation(round.index, job.state.step, labels, images, measure(job), missing)
+    chosen = buyer.decide(terms, earlier, now, rng(job.config.seed, "buyer", round.index))
+    return buyer.as_row(terms, earlier, Bought(now, chosen))
+
+
+def terms_of(job: Job) -> Terms:
+    """Return the settings of the policy and the limits of the run."""
+    growth, policy = job.config.growth, job.config.growth.spending
+    assert policy is not None
+    return Terms(
+        Prices(policy.label_price, policy.image_price),
+        policy.money,
+        policy.purchases,
+        start=growth.start,
+        budget=growth.budget,
+        pool=len(job.pool),
+        classes=len(job.data.train.classes),
+        share=policy.share if isinstance(policy, Split) else None,
+        held_out_labels=policy.measured_by,
+        value_per_point=policy.value_per_point if isinstance(policy, Buyer) else 0.0,
+    )
+
+
+def classes_labeled(job: Job) -> set[int]:
+    """Return the classes that there is a label of to train with."""
+    held = job.run.held_out()
+    return {label for index, label in job.run.answers().items() if label >= 0 and index not in held}
+
+
+def measure(job: Job) -> Measurement | None:
+    """Return the teacher's error on the held-out labels; None when there are none."""
+    held = job.run.held_out()
+    known = {i: y for i, y in job.run.answers().items() if i in held and y >= 0}
+    if not known:
+        return None
+    job.state.teacher.eval()
+    views = job.views.at(job.state.step - 1)  # of the size it was trained with
+    with job.computing():
+        found = probabilities(job.state.teacher, views, np.array(list(known)))
+    return buyer.measure(found, np.array(list(known.values())))
+
+
+def labels_bought(job: Job, round: Round) -> int:
+    """Return the labels bought to train with, up to and with a round."""
+    return sum(row["labels"] for row in job.run.purchases(round.index))
+
+
+def describe(row: Row) -> str:
+    """Write a purchase in one line."""
+    bought = f"{row['labels']:,} labels, {row['images']:,} images for {row['paid']:g}"
+    return f"step {row['step']:,}: bought {bought}; {row['left']:g} left. {row['why']}"

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from mma.interval import exact_interval
 from mma.query import Query
 from mma.rng import rng
 from mma.run import Run
+from mma.shares import exact_interval
 from mma.training.ask import free_images, look
-from mma.training.evaluate import correct, percent_correct, probabilities
 from mma.training.job import Job, look_at
+from mma.training.predict import correct, percent_correct, probabilities
 
 
 def open_run(run: Run | Path | str) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,17 +14,29 @@ from torch import Tensor
 from mma.config import Config, config_of
 from mma.data import DataSet, load_data, nested_order
 from mma.growth import Round
-from mma.run import Run
+from mma.run import Run, Watch
 from mma.training import checkpoint, host
-from mma.training.begin import check_data, split_pool
-from mma.training.guesses import guesses_digest, read_guesses
 from mma.training.host import Host
-from mma.training.logs import check_logs
-from mma.training.precision import computing, resolve
-from mma.training.ranks import ALONE, Ranks, check_share
+from mma.training.processes import ALONE, Ranks, check_share
+from mma.training.start import check_data, guesses_digest, read_guesses, split_pool
 from mma.training.state import State, start
-from mma.training.watch import Clock, Watch
+from mma.training.step import computing, resolve
 from mma.views import Views
+
+
+class Clock:
+    """Tells when a state should be stored although none is scheduled: a kill should cost minutes, not hours."""
+
+    def __init__(self, seconds: float = 300.0) -> None:
+        self.seconds, self.last = seconds, time.monotonic()
+
+    def due(self) -> bool:
+        """Return whether it is time."""
+        return time.monotonic() - self.last > self.seconds
+
+    def reset(self) -> None:
+        """Begin to count again."""
+        self.last = time.monotonic()
 
 
 @dataclass
@@ -168,3 +181,42 @@ def load_job(
     views = views or config.views.open(data, device, config.growth.steps, watch.say)
     state = start(config, views.shape, len(data.train.classes), device)
     return Job(run, config, data, pool, views, views.of(data.test), state, identity, watch, ranks, guesses)
+
+
+# Whether the logs of a run hold everything that led to its stored state. If not, going on would be another run.
+
+
+def check_logs(run: Run, config: Config, step: int) -> None:
+    """Refuse logs that are older than the state: those of a folder that was copied while it was trained, say."""
+    begun = {round.index for round in config.growth.rounds() if round.begin < step}
+    asked = {row["round"] for row in run.read("queries")}
+    bought = {row["round"] for row in run.read("purchases")} if config.growth.spending else begun
+    answered = {row["index"] for row in run.read("labels")}
+    unanswered = [
+        i for row in run.read("queries") if row["round"] in begun for i in row["indices"] if i not in answered
+    ]
+    recorded = {row["step"] for row in run.read("metrics")}
+    last = config.growth.steps
+    due = {*range(config.log.every, step + 1, config.log.every), *([last] if step >= last else [])}
+    if config.growth.spending:  # a round that bought no label has no query
+        asked |= begun - {0}
+        bought |= {0}
+    for log, gap in (
+        ("queries", sorted(begun - asked)),
+        ("purchases", sorted(begun - bought)),
+        ("labels", unanswered),
+        ("metrics", sorted(due - recorded)),
+    ):
+        if gap:
+            raise ValueError(explain_gap(run, log, gap[0], step))
+
+
+def explain_gap(run: Run, log: str, first: int, step: int) -> str:
+    """Say what is missing and how to go on."""
+    what = {"queries": "round", "purchases": "round", "labels": "image", "metrics": "step"}[log]
+    state = run.checkpoint_path(step)
+    return (
+        f"{run.path(log)} has no row for {what} {first}, which led to the stored state of step {step}. The log is older than "
+        f"the state: perhaps the folder was copied while it was trained. Copy it again, or go back to an earlier state with  "
+        f"rm {state} && mma train {run.folder}"
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,18 +13,18 @@ from mma.config import config_of
 from mma.data import DataSet, load_data
 from mma.growth import Round
 from mma.nets import HeadNet
-from mma.run import Run
-from mma.training.ask import grow, labels_to_train
-from mma.training.calibrate import calibrate, fix_start
+from mma.run import Run, Watch
+from mma.text import printable
+from mma.training.ask import Oracle, grow, labels_to_train, oracle_for
+from mma.training.batches import Stream
+from mma.training.checkpoint import diverged
+from mma.training.head import calibrate, fix_start
 from mma.training.host import Host
 from mma.training.job import Job, resume
-from mma.training.oracle import Oracle, oracle_for
-from mma.training.ranks import ALONE, Ranks
-from mma.training.record import record, warnings
+from mma.training.predict import accuracy
+from mma.training.processes import ALONE, Ranks
 from mma.training.state import refresh, start_from_labels
 from mma.training.step import steps
-from mma.training.stream import Stream
-from mma.training.watch import Watch
 from mma.views import Views
 
 
@@ -95,3 +97,56 @@ def fit(job: Job, round: Round, until: int | None) -> None:
         job.watch.stepped(state.step, len(answers))
     if state.step > round.begin:
         job.store()  # before the next query, so that the query can be replayed
+
+
+# What is written down at an evaluation, and what it warns of.
+
+COLLAPSE = 0.9  # share of all guesses in one class that no real data set of several classes has
+
+
+def record(job: Job, round: Round, answers: dict[int, int]) -> None:
+    """Evaluate the teacher and add one row to the metrics; clock values go to a file of their own."""
+    job.check_replicas()
+    means = job.state.means()
+    if not all(np.isfinite(value).all() for value in means.values()):
+        raise ValueError(diverged(job.run, job.state.step))
+    guesses = means.pop("guesses", None)
+    job.state.teacher.eval()
+    test = job.test.at(job.state.step - 1)  # of the size it was trained with
+    with job.computing():
+        percent = accuracy(job.state.teacher, test, job.data.test.labels, job.ranks)
+    row: dict[str, Any] = {
+        "step": job.state.step,
+        "round": round.index,
+        "labels": len(answers),
+        "accuracy": percent,
+        "loss": {name.removeprefix("loss/"): shortest(value) for name, value in means.items()},
+        "guesses": None if guesses is None else [shortest(share) for share in guesses],
+        "warnings": warnings(job.data.train.classes, answers, guesses),
+    }
+    job.run.append("metrics", [row])
+    job.run.append("timings", [{"step": job.state.step, "time": time.time()}])
+    job.watch.evaluated(row)
+
+
+def shortest(value: Any) -> float:
+    """Return a float32 as the shortest decimal that gives it back."""
+    return float(str(np.float32(value)))
+
+
+def warnings(classes: tuple[str, ...], answers: dict[int, int], guesses: np.ndarray | None) -> list[str]:
+    """Return warnings to show: missing classes, collapsed guesses."""
+    counts = np.bincount(list(answers.values()), minlength=len(classes))
+    found = []
+    if missing := [name for name, count in zip(classes, counts, strict=True) if count == 0]:
+        found.append(
+            f"no label yet for {len(missing)} of {len(classes)} classes: {', '.join(printable(name) for name in missing[:10])}"
+        )
+    if guesses is not None and len(classes) > 1:
+        top = int(guesses.argmax())
+        if guesses[top] > COLLAPSE and counts[top] < COLLAPSE * counts.sum():
+            found.append(
+                f"{guesses[top]:.0%} of the guesses are '{printable(classes[top])}': they may have collapsed. Try a smaller "
+                "algorithm.weight, a longer algorithm.ramp or a larger growth.start"
+            )
+    return found

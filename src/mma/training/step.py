@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mma.algorithms import Algorithm, Batch, Losses
 from mma.config import Config, Optim
+from mma.features.backbone import Precision, native_precision
 from mma.growth import Round
 from mma.rng import rng
-from mma.training.precision import computing
-from mma.training.ranks import ALONE, Ranks
-from mma.training.schedule import at_step
+from mma.training.batches import Stream
+from mma.training.processes import ALONE, Ranks
 from mma.training.state import State
-from mma.training.stream import Stream
-from mma.training.update import decay, update
 
 
 def steps(
@@ -77,3 +79,118 @@ def training_step(
     state.step += 1
     state.add(losses)
     return losses
+
+
+# How a gradient moves the weights: by Adam, or by Muon where they are kernels of convolutions.
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults
+NEWTON_SCHULZ_STEPS = 5
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Muon's own: a x + b x^3 + c x^5, which rises fast near zero
+
+
+@torch.no_grad()
+def update(state: State, optim: Optim, updates: int) -> None:
+    """Move the weights by the gradient, the `updates`-th time since they were drawn."""
+    gradient = state.weights.gradient
+    assert gradient is not None
+    state.moment1.lerp_(gradient, 1.0 - BETA1)
+    begin = muon(state, gradient, optim.kernel_lr) if optim.rule == "muon" else 0
+    adam(state, gradient, optim.lr, updates, begin)
+
+
+def adam(state: State, gradient: Tensor, lr: float, updates: int, begin: int) -> None:
+    """Move the weights from `begin` on."""
+    # Original: Adam in TensorFlow's form, whose epsilon stands beside the uncorrected sqrt(v).
+    gradient, square = gradient[begin:], state.moment2[begin:]
+    square.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
+    corrected = lr * math.sqrt(1.0 - BETA2**updates) / (1.0 - BETA1**updates)
+    moment = state.moment1[begin:] if state.rates is None else state.moment1[begin:] * state.rates[begin:]
+    state.weights.vector[begin:].addcdiv_(moment, square.sqrt().add_(EPSILON), value=-corrected)
+
+
+def muon(state: State, gradient: Tensor, lr: float) -> int:
+    """Move the kernels of convolutions, each by `lr` times the norm of a freshly drawn one; return where the rest begins.
+
+    Every direction in a kernel's gradient moves it alike, however strong it is, so the weak ones are learned as early.
+    """
+    layout = state.weights
+    ahead = state.moment1.lerp(gradient, 1.0 - BETA1)  # Nesterov's momentum
+    rates = repeat(None) if state.rates is None else layout.convolution_kernels(state.rates)
+    kernels = layout.convolution_kernels(layout.vector)
+    for kernel, direction, rate in zip(kernels, layout.convolution_kernels(ahead), rates, strict=False):
+        rows = direction.flatten(1)  # (outputs, height x width x inputs)
+        turned = orthogonal(rows).view_as(kernel)
+        turned = turned if rate is None else turned * rate
+        initial_norm = math.sqrt(2 * kernel.shape[-1])  # see nets/layers.py
+        kernel.sub_(turned, alpha=lr * initial_norm / math.sqrt(min(rows.shape)))
+    return layout.convolutions
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Return the matrix with its singular values brought close to 1 (0.7 to 1.2; vanishing ones stay small).
+
+    A Newton-Schulz iteration. It runs on the small square matrix of products: polynomials of it commute, so the wide matrix
+    is multiplied only before and after.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
+        return orthogonal(matrix.T).T
+    rows = matrix / (matrix.norm() + EPSILON)  # no singular value is above 1
+    gram, factor = rows @ rows.T, torch.eye(len(rows), device=rows.device)  # (n, n)
+    a, b, c = NEWTON_SCHULZ
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        polynomial = torch.addmm(b * gram, gram, gram, alpha=c)
+        polynomial.diagonal().add_(a)
+        factor, gram = polynomial @ factor, polynomial @ gram @ polynomial
+    result: Tensor = factor @ rows
+    return result
+
+
+@torch.no_grad()
+def decay(state: State, amount: float) -> None:
+    """Shrink the kernels (not biases, not BN), apart from the gradient."""
+    kernels = state.weights.kernels
+    kept = 1.0 - amount if state.rates is None else 1.0 - amount * state.rates[:kernels]
+    state.weights.vector[:kernels].mul_(kept)
+
+
+# How the learning rate rises and falls over a run.
+
+
+def at_step(optim: Optim, step: int, age: int, end: int) -> Optim:
+    """Return the settings of one step: `age` steps since the weights were drawn, `end` steps in the whole run."""
+    if optim.decay == "constant" and age >= optim.warmup:
+        return optim
+    falling = 1.0 - step / end if optim.decay == "linear" else 1.0
+    share = min((age + 1) / (optim.warmup + 1), 1.0) * falling
+    return optim.model_copy(update={"lr": optim.lr * share, "kernel_lr": optim.kernel_lr * share})
+
+
+# In which precision a run computes. Weights, their average, the optimizer, statistics and losses are float32 in both.
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether the device multiplies bfloat16 natively. Elsewhere it is emulated, and slower than float32."""
+    if device.type == "cuda":
+        native: bool = torch.cuda.is_bf16_supported(including_emulation=False)
+        return native
+    return native_precision() == "bfloat16"
+
+
+def resolve(optim: Optim, device: torch.device) -> Precision:
+    """Return the precision to compute in: `auto` is bfloat16 where the device has it, else float32."""
+    if optim.precision != "auto":
+        return optim.precision
+    return "bfloat16" if has_bfloat16(device) else "float32"
+
+
+def computing(optim: Optim, device: torch.device) -> AbstractContextManager[object]:
+    """Compute in the precision of a run: in bfloat16 networks multiply in it, and everything that they train stays float32."""
+    half = resolve(optim, device) == "bfloat16"
+    # No cache: a kernel that was cast for a guess has no gradient, and the forward to train would find it there.
+    return torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False)
+
+
+def describe_precision(optim: Optim, device: torch.device) -> str:
+    """Return the precision for host.json. Emulated bfloat16 rounds elsewhere than a processor's own, so it is another one."""
+    precision = resolve(optim, device)
+    return precision if precision == "float32" or has_bfloat16(device) else f"{precision}, emulated"

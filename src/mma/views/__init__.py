@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mma.views.features import FeatureViews, VectorViews
+from mma.views.features import FeatureViews, RowViews, VectorViews
 from mma.views.pixels import Pixels, PixelViews, pixel_views
-from mma.views.rows import RowViews
 from mma.views.views import ALL, Views, ViewSettings
 
 __all__ = [

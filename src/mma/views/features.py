@@ -1,15 +1,21 @@
-"""Views of stored features: a few views of each image, computed once by a frozen backbone."""
+"""Stored vectors made ready for a head: centred, of length one, and brought to a few hundred numbers.
+
+Everything here is computed with one torch thread per block of fixed size, so that it does not depend on the cores there are.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
@@ -24,9 +30,86 @@ from mma.features import (
     image_source,
     parse_backbone,
 )
-from mma.features.sources import make_again
-from mma.views.projection import Projection, find_projection, project
+from mma.features.inputs import make_again
+from mma.machine import cores
+from mma.rng import rng
 from mma.views.views import ALL, Say, ViewSettings, keep_quiet
+
+SAMPLE = 1_024  # images whose principal directions are kept
+BLOCK = 1_024  # images made ready at a time
+FAINTEST = 1e-6  # share of the largest variance below which a direction is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """What is done with the stored vectors of one backbone. Frozen: a function of the pool."""
+
+    mean: Tensor  # (D,) of the pool
+    basis: Tensor | None  # (D, d) orthonormal columns; None keeps all numbers
+
+    @property
+    def width(self) -> int:
+        """How many numbers are left."""
+        return len(self.mean) if self.basis is None else self.basis.shape[1]
+
+    def __call__(self, stored: np.ndarray) -> Tensor:
+        """Return vectors of length one, projected."""  # (..., D) float16 -> (..., d) float16
+        x = F.normalize(torch.from_numpy(stored).float().sub_(self.mean), dim=-1)
+        return (x if self.basis is None else x @ self.basis).half()
+
+
+def find_projection(stored: Features, width: int) -> Projection:
+    """Return the projection on the `width` principal directions of a sample of the pool; 0 keeps all numbers."""
+    mean = torch.from_numpy(stored.centring().mean)
+    if not 0 < width < stored.width:
+        return Projection(mean, None)
+    rows = np.sort(rng(0, "directions").permutation(len(stored))[:SAMPLE])
+    with one_thread():
+        sample = F.normalize(torch.from_numpy(stored.take(rows)).float().sub_(mean)).double()
+        return Projection(mean, principal_directions(sample, width).float())
+
+
+def principal_directions(sample: Tensor, width: int) -> Tensor:
+    """Return the strongest directions of a sample, turned at random among themselves.
+
+    Turned, so that each number carries as much as any other, and leaving some out at random disturbs all images alike.
+    """  # (N, D) -> (D, d)
+    variance, left = torch.linalg.eigh(sample @ sample.T)  # ascending
+    kept = variance[-width:] > FAINTEST * variance[-1]
+    kept[-1] = True  # also where all images are the same one
+    basis = F.normalize(sample.T @ left[:, -width:][:, kept], dim=0)
+    turn: Tensor = torch.linalg.qr(torch.from_numpy(rng(0, "turn").standard_normal((basis.shape[1],) * 2))).Q
+    return basis @ turn
+
+
+@torch.inference_mode(False)  # whoever scores images first must not make them unfit for training
+def project(parts: tuple[Features, ...], projections: tuple[Projection, ...]) -> Tensor:
+    """Return all views of all images, ready; every core works on blocks of its own."""  # (N, views, d) float16
+    count, views = len(parts[0]), parts[0].views
+    ready = torch.empty(count, views, sum(projection.width for projection in projections), dtype=torch.float16)
+
+    def make(start: int) -> None:
+        rows = np.arange(start, min(start + BLOCK, count))
+        pieces = [projection(part.stored[part.rows[rows]]) for part, projection in zip(parts, projections, strict=True)]
+        torch.cat(pieces, 2, out=ready[start : start + BLOCK])
+
+    with one_thread(), ThreadPoolExecutor(cores(), "projection", torch.set_num_threads, (1,)) as pool:
+        list(pool.map(make, range(0, count, BLOCK)))
+    return ready
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread, here and in threads that start meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Views of stored features: a few views of each image, computed once by a frozen backbone.
 
 PATIENCE = 4.0  # seconds between two reports
 READY = 2_000_000_000  # bytes of vectors that are kept in memory
@@ -188,3 +271,52 @@ def draw_kept(shape: tuple[int, ...], dropout: float, rng: np.random.Generator) 
     threshold = round(256 * dropout)
     kept = np.frombuffer(rng.bytes(int(np.prod(shape))), np.uint8).reshape(shape) >= threshold
     return kept.astype(np.float32) * np.float32(256 / (256 - threshold))
+
+
+# Views of plain rows of numbers, as a head takes them: a weak view leaves some numbers out.
+
+
+@dataclass(frozen=True)
+class RowViews:
+    """Rows that are ready: each about as long as one, like feature vectors."""
+
+    rows: Tensor  # (N, D) float32
+    dropout: float  # share of the numbers that a weak view leaves out
+    strong_dropout: float
+    names: Sequence[str] = ("rows",)
+    chunk: int = SCORED
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.rows.device
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """One part of all columns."""
+        return (self.rows.shape[1],)
+
+    def plain(self, index: np.ndarray) -> Tensor:
+        """Return the rows themselves."""  # (B, D)
+        return self.rows[torch.from_numpy(index)]
+
+    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return each row with some numbers left out."""  # (B, D)
+        kept = draw_kept((len(index), self.rows.shape[1]), self.dropout, rng)
+        return self.plain(index[mine]) * torch.from_numpy(kept[mine]).to(self.device)
+
+    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+        """Return each row with more numbers left out."""  # (B, D)
+        return self.distort(self.weak(index, rng), rng)[mine]
+
+    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+        """Leave more numbers out."""
+        return inputs * torch.from_numpy(draw_kept(tuple(inputs.shape), self.strong_dropout, rng)).to(inputs)
+
+    def of(self, images: object) -> RowViews:
+        """Rows are no images."""
+        raise TypeError("rows have no views of images")
+
+    def at(self, step: int) -> RowViews:
+        """Return the same views: they do not change."""
+        return self

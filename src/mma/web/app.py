@@ -22,8 +22,8 @@ from starlette.routing import Route
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.machine import cores
 from mma.project import Answer, Project
-from mma.project.deep_process import ask_for_deep
 from mma.project.records import Key, Person
+from mma.project.worker.supervise import ask_for_deep
 from mma.web.images import SIZES, Pictures
 from mma.web.security import refuse
 from mma.web.views import (

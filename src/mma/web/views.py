@@ -16,14 +16,14 @@ from typing import Any
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
-from mma.data.label_csv import DEFAULT, read_labels
+from mma.data.tables import DEFAULT, read_labels
 from mma.errors import TemporarilyUnavailable
 from mma.project import ModelRow, Project
-from mma.project.listing import list_images
+from mma.project.photos import list_images
+from mma.project.quality.agreement import looks_words
+from mma.project.quality.show import check_words, forecast_words, money_words, target_words
+from mma.project.quality.status import ProjectStatus, status
 from mma.project.records import LabeledImage
-from mma.project.second_looks import looks_words
-from mma.project.status import ProjectStatus, status
-from mma.project.words import check_words, forecast_words, money_words, target_words
 
 Json = dict[str, Any]
 

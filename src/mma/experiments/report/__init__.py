@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def report(folder: str | Path, out: str | Path | None = None) -> Results:
     """Return the results of a grid folder or of an exported report; with `out`, write the whole report there."""
-    from mma.experiments.report.collect import collect
+    from mma.experiments.report.results import collect
 
     found = collect(Path(folder))
     if out is not None:

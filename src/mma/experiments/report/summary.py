@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mma.experiments.report import savings
+from mma.experiments.report import statistics as savings
 from mma.experiments.report import statistics as st
-from mma.experiments.report.numbers import interval_text, plus_minus
 from mma.experiments.report.results import Results
-from mma.experiments.report.tables import align, escape
+from mma.experiments.report.tables import align, escape, interval_text, plus_minus
 
 
 class Section(NamedTuple):

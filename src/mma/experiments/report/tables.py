@@ -1,4 +1,4 @@
-"""Tables in the paper's layout: methods by budgets, or totals by budgets. One table, four ways to write it."""
+"""How numbers are written in every table of a report."""
 
 from __future__ import annotations
 
@@ -7,16 +7,41 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mma import paper
-from mma.experiments.report.numbers import plus_minus
-from mma.experiments.report.results import Results
-from mma.experiments.report.rows import Result
-from mma.experiments.report.statistics import differences, reference_of, spread
+from mma.experiments.report.results import Result, Results
+from mma.experiments.report.statistics import differences, interval, pair_by_seed, reference_of, spread
+
+
+def plus_minus(mean: float, std: float, sign: str = " ± ") -> str:
+    """Write a mean with its standard deviation; without one (NaN), the mean alone."""
+    return f"{mean:.2f}" + ("" if math.isnan(std) else f"{sign}{std:.2f}")
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """Write the mean and standard deviation of some accuracies."""
+    return plus_minus(float(np.mean(values)), spread(values))
+
+
+def interval_text(low: float, high: float) -> str:
+    """Write an interval of differences; `-` when it is open."""
+    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else "-"
+
+
+def difference_text(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    """Write a paired difference with its 95 % interval."""
+    values = pair_by_seed(ours, theirs)
+    if not len(values):
+        return "-"
+    text = f"{values.mean():+.2f}"
+    return f"{text} ({interval_text(*interval(values))})" if len(values) > 1 else text
+
+
+# Tables in the paper's layout: methods by budgets, or totals by budgets. One table, four ways to write it.
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,236 @@
+"""`mma predict` and `mma export`: use a trained model, and hand it on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mma.cli.terminal import print_table, talk
+from mma.cli.train import Json, Settings
+from mma.shares import describe_accuracy
+from mma.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mma.config import Config
+    from mma.files import Row
+    from mma.model.exporter import Exported
+    from mma.model.predictions import Summary
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A run, a project, a model folder or an .onnx file.")],
+    images: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of images, or one image.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write: NAME.csv, NAME.jsonl or NAME.parquet.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="How many classes to write for each image.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Classify every image of a folder with calibrated confidence. The same command goes on where it stopped."""
+    from mma.cli.terminal import Progress
+    from mma.model import load
+    from mma.model.predictions import check_input, check_output, predict_folder
+
+    check_output(out)  # before a model is loaded
+    check_input(images)
+    loaded = load(model)
+    with Progress() as bar:
+        found = predict_folder(
+            loaded,
+            images,
+            out,
+            top=top,
+            progress=lambda done, of: bar.update(done, of, lambda: f"{done:,} of {of:,} images"),
+        )
+    print(json.dumps(asdict(found), default=str) if as_json else printable(describe_predictions(found)))
+
+
+def describe_predictions(found: Summary) -> str:
+    """Say what was written, and which files could not be read."""
+    text = f"{found.out}: {found.files - found.bad:,} images classified"
+    if found.resumed:
+        text += f" ({found.resumed:,} of them before)"
+    if not found.bad:
+        return f"{text}."
+    first = ", ".join(f"{each.file} ({each.reason})" for each in found.first_bad)
+    more = f" and {found.bad - len(found.first_bad):,} more" if found.bad > len(found.first_bad) else ""
+    return f"{text}; {found.bad:,} files could not be read, see the column problem: {first}{more}"
+
+
+def export(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A project, a run or a model folder. Default: the project here.")
+    ] = Path("."),
+    to: Annotated[
+        str | None, typer.Option("--to", help="Some of onnx,safetensors,labels. Default: all that there is.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A new folder. Default: in the project, or SOURCE-export in this folder."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a model for others: ONNX compared with the model, safetensors, labels, a model card, checksums."""
+    from mma.model.exporter import export as write
+
+    kinds = None if to is None else [kind.strip() for kind in to.split(",") if kind.strip()]
+    found = write(source, out, kinds)
+    print(json.dumps(asdict(found), default=str) if as_json else printable(describe_export(found)))
+
+
+def describe_export(found: Exported) -> str:
+    """Say what was exported and how well it agrees."""
+    text = f"{found.folder}: exported {', '.join(found.files)}."
+    if found.agreement is None:
+        return text
+    same = found.agreement
+    return f"{text} model.onnx agrees with the model to {same.largest:.0e} on {same.images} real images of {same.sizes} sizes."
+
+
+# `mma show`, `eval`, `query`, `runs`: look at presets and runs. Nothing is changed.
+
+RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+# What `Run.summary` says of a run.
+SUMMARY = (
+    *("run", "preset", "algorithm", "query", "seed", "labels"),
+    *("step", "steps", "status", "busy", "accuracy", "median_accuracy", "median_of"),
+)
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset or a run folder.")], settings: Settings = None
+) -> None:
+    """Print a preset's (or a run's) whole config as JSON."""
+    print(config_of(name, settings or []).model_dump_json(indent=2))
+
+
+def config_of(name: str, settings: list[str]) -> Config:
+    """Return the config of a preset or a run, with some settings changed."""
+    from mma.config import change
+    from mma.config import config_of as read
+    from mma.presets import PRESETS, preset
+    from mma.run import Run
+
+    is_run = name not in PRESETS and Path(name).exists()
+    config = read(Run.open(Path(name))) if is_run else preset(name)
+    return change(config, settings)
+
+
+def flop(
+    name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset or a run folder.")],
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Count the floating-point operations of a preset or a run: one image, one step, the whole."""
+    from dataclasses import asdict
+
+    from mma.experiments.estimate import flop as count
+
+    found = count(config_of(name, settings or []))
+    if as_json:
+        print(json.dumps({**asdict(found), "total": found.total}))
+        return
+    lines = {
+        "forward of one image": found.image,
+        "training step": found.step,
+        "all training steps": found.training,
+        "evaluations": found.evaluating,
+        "queries": found.asking,
+        "the whole run": found.total,
+    }
+    for what, count_ in lines.items():
+        print(f"{count_:9.2e} FLOP  {what}")
+
+
+def evaluate(folder: RunFolder, as_json: Json = False) -> None:
+    """Test a run's latest model: accuracy in all and per class."""
+    from mma.training.inspect import evaluate as test
+
+    found = test(folder)
+    if as_json:
+        print(json.dumps(found))
+        return
+    at = f"step {found['step']:,}, {found['images']:,} test images"
+    print(printable(f"{folder}: {describe_accuracy(found['accuracy'], found['images'])} ({at})"))
+    for name, value in found["per_class"].items():
+        print(f"  {value:6.2f} %  {printable(name)}")
+
+
+def query(
+    folder: RunFolder,
+    n: Annotated[int, typer.Option("--n", min=1, help="How many images.")] = 10,
+    strategy: Annotated[str | None, typer.Option("--strategy", help="Default: the run's own.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print which unlabeled images the run's latest model would ask about, their scores, and why it is these."""
+    from mma.run import Run
+    from mma.training.inspect import suggest_with_reason
+
+    run = Run.open(folder)
+    picks, why = suggest_with_reason(run, n, strategy)
+    if as_json:
+        about = {"run": str(folder), "step": run.checkpoint_steps()[-1], "strategy": strategy or run.config()["query"]}
+        print(json.dumps({**about, "why": why, "picks": picks}))
+        return
+    if why:
+        talk(why)
+    named = "name" in picks[0]
+    print("index\tscore" + ("\tname" if named else ""))
+    for pick in picks:
+        print(f"{pick['index']}\t{pick['score']:.6g}" + (f"\t{printable(pick['name'])}" if named else ""))
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look for runs.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs below a folder, with their status."""
+    found = (
+        [path.parent for path in sorted(folder.rglob("config.json")) if may_be_a_run(path)] if folder.is_dir() else []
+    )
+    if not found:
+        raise ValueError(f"no runs below {folder}. Start one with  mma train digits")
+    rows = [summary_of(place) for place in found]
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        show_runs(rows)
+
+
+def may_be_a_run(path: Path) -> bool:
+    """Tell whether a config.json could be a run's, as a damaged one could: other programs have files of that name too."""
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return path.is_file()
+    return isinstance(config, dict) and isinstance(config.get("format"), int)
+
+
+def summary_of(place: Path) -> Row:
+    """Return what the table shows of one run; of one that cannot be read, that it is there, and say why on stderr."""
+    from mma.run import Run
+
+    try:
+        return Run.open(place).summary()
+    except Exception as error:  # whatever is wrong with one run, the others are listed
+        why = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
+        talk(f"unreadable: {place}: {' '.join(why.split())}")
+        return {**dict.fromkeys(SUMMARY), "run": str(place), "status": "unreadable", "busy": False}
+
+
+def show_runs(rows: Sequence[Row]) -> None:
+    """Print one line per run."""
+
+    def cells(row: Row) -> list[str]:
+        known = [row["algorithm"], row["query"], row["seed"], row["labels"]]
+        far = "-" if row["step"] is None else f"{row['step']:,}/{row['steps']:,}"
+        status = row["status"] + (" (running)" if row["busy"] else "")
+        accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.2f}"
+        return [row["run"], *("-" if value is None else str(value) for value in known), far, status, accuracy]
+
+    headings = ("run", "algorithm", "query", "seed", "labels", "step", "status", "accuracy, %")
+    print_table(headings, [cells(row) for row in rows], right={"seed", "labels", "step", "accuracy, %"})

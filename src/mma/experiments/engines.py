@@ -1,0 +1,331 @@
+"""Train many run folders to their end. An engine starts tasks and reports which ended; this file decides what may start."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from mma.experiments.plan import RunTask
+from mma.experiments.worker import GRACE, StopWithParent, TrainingOptions, failure_of
+from mma.extensions import VARIABLE, use_inherited
+from mma.run import Run, Watch
+
+Ended = tuple[Path, str | None]  # the run's folder, and why it failed
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where runs are trained. `local` looks at `workers`, `ray` at the rest; `training` is for both."""
+
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    workers: int = 1
+    address: str | None = None  # of a Ray cluster; None = start one on this machine
+    cpus: float = 1.0  # per task
+    gpus: float = 0.0  # per task
+    retries: int = 10  # times a task whose worker or node died is begun again
+
+
+class Engine(Protocol):
+    """Something that trains runs: processes here, or a cluster."""
+
+    def has_room(self) -> bool:
+        """Return whether another task may be started now."""
+        ...
+
+    def start(self, task: RunTask) -> None:
+        """Begin a task."""
+        ...
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Wait at most so long for tasks to end, and return those that did."""
+        ...
+
+    def close(self) -> None:
+        """Stop everything at the next step; what is stored stays."""
+        ...
+
+
+def train_all(
+    tasks: Iterable[RunTask],
+    engine: Engine,
+    on_tick: Callable[[set[Path]], None] = lambda running: None,
+    on_end: Callable[[Path, str | None], None] = lambda folder, why: None,
+) -> None:
+    """Run all tasks. A run that fails stops no other.
+
+    `on_tick` is called about twice a second with the running folders, `on_end` with each folder that ended and why it failed.
+    """
+    waiting, running = list(tasks), set[Path]()
+    try:
+        while waiting or running:
+            unfinished = running | {task.folder for task in waiting}
+            for task in [task for task in waiting if is_ready(task, unfinished)]:
+                if engine.has_room():
+                    engine.start(task)
+                    waiting.remove(task)
+                    running.add(task.folder)
+            for folder, why in engine.wait(0.5):
+                running.discard(folder)
+                on_end(folder, why)
+            on_tick(running)
+    finally:
+        engine.close()
+
+
+def is_ready(task: RunTask, unfinished: set[Path]) -> bool:
+    """Tell whether a task can start: its trunk has stored the state it starts from, or will store no more."""
+    if task.trunk is None or task.trunk not in unfinished or (task.folder / "config.json").exists():
+        return True
+    return Run(task.trunk).checkpoint_path(task.state).exists()
+
+
+def local(options: EngineOptions) -> Engine:
+    """Return an engine of processes on this machine."""
+
+    return Local(options.workers, options.training)
+
+
+def ray(options: EngineOptions) -> Engine:
+    """Return an engine of tasks on a Ray cluster."""
+
+    return OnRay(options)
+
+
+def check_engine(name: str) -> None:
+    """Refuse an engine that does not exist."""
+    if name not in ENGINES:
+        raise ValueError(f"no engine '{name}'. There are: {', '.join(ENGINES)}.")
+
+
+def create_engine(name: str, options: EngineOptions) -> Engine:
+    """Return the engine called `name`."""
+    check_engine(name)
+    return ENGINES[name](options)
+
+
+ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"local": local, "ray": ray}
+
+
+# Processes on this machine, one thread each. A process that dies takes only its own run with it.
+
+
+@dataclass
+class Worker:
+    """A process that waits for tasks at the other end of a pipe."""
+
+    process: SpawnProcess
+    pipe: Connection
+    task: Path | None = None  # the folder of the run it trains
+
+
+class Local:
+    """W worker processes that live as long as the engine: importing torch costs seconds, a small run not much more."""
+
+    def __init__(self, workers: int, options: TrainingOptions) -> None:
+        self.size, self.options = workers, options
+        self.context = multiprocessing.get_context("spawn")
+        self.workers: list[Worker] = []
+
+    def has_room(self) -> bool:
+        """Return whether a worker is idle or may be started."""
+        self.workers = [worker for worker in self.workers if worker.task is not None or worker.process.is_alive()]
+        return len(self.workers) < self.size or any(worker.task is None for worker in self.workers)
+
+    def start(self, task: RunTask) -> None:
+        """Hand the task to an idle worker, or to a new one."""
+        idle = [worker for worker in self.workers if worker.task is None]
+        worker = idle[0] if idle else self.add_worker()
+        worker.task = task.folder
+        with suppress(OSError):  # it may die this moment; `wait` finds that out
+            worker.pipe.send(task)
+
+    def add_worker(self) -> Worker:
+        """Start another process."""
+        here, there = self.context.Pipe()
+        process = self.context.Process(target=work, args=(there, self.options), daemon=True)
+        with hidden_main():
+            process.start()
+        there.close()
+        self.workers.append(Worker(process, here))
+        return self.workers[-1]
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Collect answers; a closed pipe is a dead worker."""
+        busy = {worker.pipe: worker for worker in self.workers if worker.task is not None}
+        if not busy:
+            time.sleep(seconds)
+        return [
+            self.read_answer(busy[pipe])
+            for pipe in connection.wait(list(busy), seconds)
+            if isinstance(pipe, Connection)
+        ]
+
+    def read_answer(self, worker: Worker) -> Ended:
+        """Return how a worker's task ended."""
+        assert worker.task is not None
+        folder, worker.task = worker.task, None
+        try:
+            return folder, worker.pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            self.workers.remove(worker)
+            return folder, describe_exit(worker.process.exitcode)
+
+    def close(self) -> None:
+        """Ask the workers to store their states and end; those that do not in time are killed, which is as safe."""
+        for worker in self.workers:
+            worker.pipe.close()
+            worker.process.terminate()
+        deadline = time.monotonic() + GRACE
+        for worker in self.workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            worker.process.kill()
+        self.workers = []
+
+
+@contextmanager
+def hidden_main() -> Iterator[None]:
+    """Keep new processes from importing the caller's script again, so that it needs no `if __name__ == "__main__"`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def describe_exit(code: int | None) -> str:
+    """Say how a process ended."""
+    if code is not None and code < 0:
+        hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+        return f"its process was ended by {signal.Signals(-code).name}{hint}"
+    return f"its process ended with code {code}"
+
+
+def work(pipe: Connection, options: TrainingOptions) -> None:
+    """Run the tasks that come through the pipe until it closes."""
+    watch = StopWithParent()
+
+    def request_stop(*_: object) -> None:
+        watch.stop_requested = True
+
+    use_inherited()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, request_stop)
+    while not watch.stop:
+        try:
+            if not pipe.poll(0.5):
+                continue
+            pipe.send(failure_of(pipe.recv(), options, watch))
+        except (EOFError, OSError):
+            return
+
+
+# One Ray task per run folder, on a folder that all nodes share. Ray is imported on use.
+# A task that loses its worker or its node is begun again elsewhere by Ray, finds the run folder as it was left, and goes on
+# from the latest stored state. The lock of the dead process is gone with it.
+
+CONFLICT = 'Another cluster may run here: choose it with --ray-address, or "auto".'
+
+
+class OnRay:
+    """Hands every task that is ready to the cluster; Ray queues them until a node has room."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.ray = import_ray()
+        self.options = options
+        self.connect()
+        resources = {"num_cpus": options.cpus, "num_gpus": options.gpus}
+        # `retry_exceptions=False`: only a death is tried again; an error of the run itself would come again.
+        # Nodes import what this process was told to use.
+        used = {"env_vars": {VARIABLE: os.environ[VARIABLE]}} if os.environ.get(VARIABLE) else None
+        self.remote = self.ray.remote(
+            max_retries=options.retries, retry_exceptions=False, runtime_env=used, **resources
+        )(run_task)
+        self.tasks: dict[Any, Path] = {}
+
+    def connect(self) -> None:
+        """Join the cluster at the address, or start one on this machine."""
+        address = self.options.address
+        cores = {} if address else {"num_cpus": max(self.options.workers, 1), "include_dashboard": False}
+        try:
+            self.ray.init(address=address or "local", log_to_driver=False, logging_level="error", **cores)
+        except (ConnectionError, RuntimeError, OSError, ValueError) as error:
+            where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
+            raise ValueError(f"cannot reach {where}: {error}. {CONFLICT}") from None
+
+    def has_room(self) -> bool:
+        """Return True: the queue is Ray's."""
+        return True
+
+    def start(self, task: RunTask) -> None:
+        """Queue a task. Nodes may have other working directories, so its paths become absolute."""
+        far = replace(
+            task,
+            folder=task.folder.resolve(),
+            sources=tuple(source.resolve() for source in task.sources),
+            trunk=None if task.trunk is None else task.trunk.resolve(),
+        )
+        self.tasks[self.remote.remote(far, self.options.training)] = task.folder
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Collect the tasks that ended."""
+        if not self.tasks:
+            return []
+        done, _ = self.ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=seconds)
+        return [(self.tasks.pop(reference), self.failure(reference)) for reference in done]
+
+    def failure(self, reference: Any) -> str | None:
+        """Return why a task failed, or None."""
+        try:
+            found: str | None = self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            return f"Ray gave up on it after {self.options.retries} retries: {first}"
+        return found
+
+    def close(self) -> None:
+        """Cancel what waits, give what runs the time to store its state, and leave the cluster; it goes on for others."""
+        left = list(self.tasks)
+        for reference in left:
+            self.ray.cancel(reference, force=False, recursive=True)
+        if left:
+            self.ray.wait(left, num_returns=len(left), timeout=GRACE)
+        self.tasks = {}
+        self.ray.shutdown()
+
+
+def run_task(task: RunTask, options: TrainingOptions) -> str | None:
+    """Run one task on some node. What is wrong with the run comes back as a sentence; a death raises."""
+    watch = Watch()  # not one that looks at its parent: a node that dies has its tasks begun again, not ended
+
+    def request_stop(*_: object) -> None:
+        watch.stop = True
+
+    use_inherited()
+    before = signal.signal(signal.SIGINT, request_stop)  # which is how Ray cancels a task that runs
+    try:
+        return failure_of(task, options, watch)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def import_ray() -> Any:
+    """Import Ray, or say how to get it."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise ValueError("--engine ray needs Ray: pip install 'mma-learn[ray]'") from None

@@ -1,0 +1,232 @@
+"""What a grid is: methods by totals, budgets and seeds. It says which runs there are and where each of them lies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from mma.experiments.methods import Method
+from mma.files import explain_write_errors, write_atomically
+from mma.files import locked as lock_file
+from mma.settings import Settings
+from mma.text import printable
+
+FORMAT = 2
+
+
+@dataclass(frozen=True, order=True)
+class GridCell:
+    """The place of one run in the grid."""
+
+    method: str
+    total: int | None  # images in the pool; None = what the base config says
+    budget: int
+    seed: int
+
+    @property
+    def family(self) -> tuple[str, int | None, int]:
+        """Cells of one family differ only in budget."""
+        return self.method, self.total, self.seed
+
+    @property
+    def place(self) -> Path:
+        """The run's folder, relative to the grid's."""
+        total = "" if self.total is None else f"total{self.total}-"
+        return Path("runs") / slug(self.method) / f"{total}budget{self.budget}-seed{self.seed}"
+
+    def __str__(self) -> str:
+        total = "" if self.total is None else f"{self.total:,} images, "
+        return f"{self.method}, {total}{self.budget:,} labels, seed {self.seed}"
+
+
+class Request(Settings):
+    """What one command asked for: every combination of these."""
+
+    methods: tuple[str, ...]
+    totals: tuple[int | None, ...]
+    budgets: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+
+class Grid(Settings):
+    """The content of grid.json. `base` and `methods` are frozen when the grid begins; requests are added."""
+
+    format: int = FORMAT
+    experiment: str
+    scale: str
+    paper: str | None = None
+    pool: int = Field(gt=0)  # images of the whole data set, for cells without a total of their own
+    base: dict[str, Any]
+    methods: dict[str, Method]
+    only: dict[int, tuple[str, ...]] = Field(default_factory=dict)  # budgets that only some methods have
+    requests: tuple[Request, ...]
+
+    def cells(self, request: Request | None = None) -> list[GridCell]:
+        """Return the cells of one request, or of all, in the order of the tables."""
+        requests = self.requests if request is None else (request,)
+        found = {cell for one in requests for cell in self._product(one)}
+        order = {name: number for number, name in enumerate(self.methods)}
+        return sorted(found, key=lambda cell: (order[cell.method], cell.total or 0, cell.budget, cell.seed))
+
+    def _product(self, request: Request) -> Iterator[GridCell]:
+        for method in request.methods:
+            for total in request.totals:
+                for budget in request.budgets:
+                    if self._has(method, total, budget):
+                        yield from (GridCell(method, total, budget, seed) for seed in request.seeds)
+
+    def _has(self, method: str, total: int | None, budget: int) -> bool:
+        size = total or self.base["data"]["total"] or self.pool
+        fits = {"always": budget <= size, "unlabeled": budget < size, "labeled": budget == size}
+        return fits[self.methods[method].where] and method in self.only.get(budget, self.methods)
+
+    def total_of(self, cell: GridCell) -> int:
+        """Return how many images a method can use: a supervised one only its labeled images."""
+        if self.methods[cell.method].supervised:
+            return cell.budget
+        return int(cell.total or self.base["data"]["total"] or self.pool)
+
+
+def slug(name: str) -> str:
+    """Turn a method's name into a folder's; different names never share one."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in ".-=") else "-" for c in name).strip("-.")
+    return plain if plain == name else f"{plain[:60]}-{blake2b(name.encode(), digest_size=3).hexdigest()}"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Name the settings that differ. `growth.budgets` may: it only says which states are kept."""
+    found: list[str] = []
+    for key in sorted({*old, *new} - {"format"}):
+        path, a, b = f"{prefix}{key}", old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{path}.")
+        elif a != b and path != "growth.budgets":
+            found.append(f"{path} was {json.dumps(a)} and is {json.dumps(b)}")
+    return found
+
+
+def refuse_changes(where: Path, changes: list[str]) -> None:
+    """Refuse settings that differ from those a grid or a run began with: the runs would not be comparable."""
+    if changes:
+        raise ValueError(
+            f"{where} was begun with other settings: {'; '.join(changes[:3])}. Its runs would not be comparable with new "
+            "ones. Choose another --out, or leave the settings as they were."
+        )
+
+
+# A grid's folder: grid.json, one run folder per cell, why runs failed, and the lock. It only ever grows.
+
+FILE = "grid.json"
+FAILURES = "failures.json"
+COMMANDS = "commands.txt"
+
+
+def read(folder: Path) -> Grid:
+    """Open a grid, or say why the folder is none."""
+    path = folder / FILE
+    if not path.is_file():
+        raise ValueError(
+            f"{printable(str(folder))} is not a grid (it has no {FILE}). Start one with  mma grid EXPERIMENT --out DIR"
+        )
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        found = data.get("format") if isinstance(data, dict) else None
+        if isinstance(found, int) and found != FORMAT:
+            raise ValueError(
+                f"{folder} has grid format {found}; this mma reads format {FORMAT}. Use the version that made it, "
+                "or start again in another --out."
+            )
+        return Grid.model_validate_json(path.read_bytes())
+    except (json.JSONDecodeError, UnicodeDecodeError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{path} is damaged ({reason}). Restore it from a copy.") from None
+
+
+def write(folder: Path, grid: Grid) -> None:
+    """Store grid.json atomically."""
+    with explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / FILE, grid.model_dump_json(indent=1) + "\n")
+
+
+def merge(old: Grid, new: Grid, folder: Path) -> Grid:
+    """Return the grid in `folder` with a new request added. What has begun never changes."""
+    if (old.experiment, old.scale) != (new.experiment, new.scale):
+        raise ValueError(
+            f"{folder} holds the grid {old.experiment} at scale {old.scale}, not {new.experiment} at {new.scale}. "
+            "Choose another --out."
+        )
+    common = [name for name in new.methods if name in old.methods]
+    changed = [f"method {name}" for name in common if new.methods[name] != old.methods[name]]
+    refuse_changes(folder, differences(old.base, new.base) + changed)
+    requests = tuple(dict.fromkeys((*old.requests, *new.requests)))
+    methods, only = {**old.methods, **new.methods}, {**old.only, **new.only}
+    return old.model_copy(update={"methods": methods, "only": only, "requests": requests})
+
+
+def adopt(folder: Path, new: Grid) -> Grid:
+    """Make the grid in `folder`, or add the new request to the one that is there. The caller holds the lock."""
+    if (folder / FILE).exists():
+        grid = merge(read(folder), new, folder)
+    elif folder.exists() and {path.name for path in folder.iterdir()} - {"lock", f".{FILE}.tmp"}:
+        raise ValueError(f"{printable(str(folder))} is not empty and not a grid. Choose another --out.")
+    else:
+        grid = new
+    write(folder, grid)
+    return grid
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the grid for this process. The lock dies with the process, so it is never stale."""
+    with explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "lock").touch()  # says why when we may not write here
+    with lock_file(folder / "lock", f"{folder} is in use by another mma grid. Wait for it, or stop it."):
+        yield
+
+
+def explain_errors(folder: Path) -> AbstractContextManager[None]:
+    """Return a context that turns a failed write into a sentence."""
+    return explain_write_errors(folder, f"mma grid {folder}")
+
+
+def read_failures(folder: Path) -> dict[str, str]:
+    """Return why runs failed, by their place in the grid."""
+    path = folder / FAILURES
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}). Delete it: it only says why runs failed.") from None
+    return {str(place): str(why) for place, why in found.items()} if isinstance(found, dict) else {}
+
+
+def write_failures(folder: Path, failures: Mapping[str, str]) -> None:
+    """Store why runs failed; without failures there is no file."""
+    path = folder / FAILURES
+    if failures:
+        write_atomically(path, json.dumps(dict(sorted(failures.items())), indent=1) + "\n")
+    else:
+        path.unlink(missing_ok=True)
+
+
+def read_commands(folder: Path) -> list[str]:
+    """Return the commands that worked on a grid."""
+    path = folder / COMMANDS
+    return path.read_text("utf-8").splitlines() if path.is_file() else []
+
+
+def add_command(folder: Path, command: str) -> None:
+    """Note a command that works on a grid, each once, in order."""
+    known = read_commands(folder)
+    if command not in known:
+        write_atomically(folder / COMMANDS, "".join(f"{line}\n" for line in [*known, command]))

@@ -1,0 +1,449 @@
+"""The look of every figure: one colour, marker and line per method, wherever the method appears."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from hashlib import blake2b
+from textwrap import fill
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from mma.experiments.report.results import Results, mean_accuracies
+from mma.experiments.report.statistics import Difference, differences, interval, reference_of
+from mma.query import DIVERSITY, Query
+
+P = ParamSpec("P")
+T = TypeVar("T")
+WIDTH = 6.4  # inches: with letters of 11 points it can be read on a phone
+PALE, INK = "#c4c4c4", "#333333"
+HOUSE_STYLE: dict[Any, Any] = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": "#555555",
+    "figure.titlesize": 12.5,
+    "figure.titleweight": "bold",
+    "grid.color": "#e6e6e6",
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 6,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "mma",  # element ids, and so bytes, that do not change
+}
+NO_DATES: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn."""
+
+    colour: str
+    marker: str = "o"
+    line: str = "-"
+    hollow: bool = False
+
+    def marks(self) -> dict[str, Any]:
+        """Return matplotlib's names for colour and marker."""
+        face = "white" if self.hollow else self.colour
+        return {"color": self.colour, "marker": self.marker, "markerfacecolor": face, "markeredgecolor": self.colour}
+
+
+NAMED = {
+    "Supervised": Style("#6b6b6b", "X"),
+    "MeanTeacher": Style("#8c6d31", "v"),
+    "VAT": Style("#b5651d", "<"),
+    "PiModel": Style("#a08a5b", ">"),
+    "PseudoLabel": Style("#c49c94", "p"),
+    "MixMatch": Style("#0072b2", "s"),
+    "random": Style("#e69f00", "o"),
+    "random growth": Style("#e69f00", "o"),
+    "MMA": Style("#c0172b", "D"),
+    "herding": Style("#2a9d5c", "^"),
+    "typiclust": Style("#7b4173", "v"),
+    "uherding": Style("#1b3a6b", "P"),
+    "auto": Style("#111111", "*"),
+    "cluster-margin": Style("#a6761d", "h"),
+    "badge": Style("#d6619f", "p"),
+    "coverage, then diff2.aug-kmeans": Style("#009e9e", "<"),
+    "labels only": Style("#0072b2", "s"),
+    "images only": Style("#2a9d5c", "^"),
+    "half and half": Style("#e69f00", "o"),
+    "buyer": Style("#c0172b", "D"),
+    "fast": Style("#c0172b", "D"),
+    "fast in bfloat16": Style("#e69f00", "P"),
+    "fast without strong labels": Style("#d6619f", "h", "--", hollow=True),
+    "fast with 16 filters": Style("#7b4173", "*", "--"),
+    "fast by Adam": Style("#8a8a00", "X"),
+    "WRN-28-2 MixMatch": Style("#0072b2", "s"),
+}
+SHADES = {  # of an uncertainty measure, by how images are picked: a query's colour says what it measures
+    "diff2": ("#c0172b", "#e8665a", "#f0a58f"),
+    "max": ("#5e3c99", "#8e6cc0", "#b9a2db"),
+    "entropy": ("#00695c", "#2f9e8a", "#80c7b8"),
+}
+PICK_MARKERS = ("D", "^", "P", "h")
+# For methods without a place above: none of these is the colour of a named method.
+COLOURS = ("#4db6e2", "#d6619f", "#a6761d", "#8a8a00", "#7b4173", "#3f7d20", "#1b3a6b", "#ff8c69")
+MARKERS = ("o", "s", "^", "v", "D", "P", "X", "p", "h", "<", ">", "*")
+LINES = ("-", "--", "-.")
+SALT = b"mma3"  # with it, no two methods of one experiment share colour and marker
+
+
+def style(method: str) -> Style:
+    """Return the style of a method: by its name, by what its query measures, or drawn from the name."""
+    if method in NAMED:
+        return NAMED[method]
+    try:
+        return query_style(Query.parse(method))
+    except ValueError:
+        return hashed_style(method)
+
+
+def query_style(query: Query) -> Style:
+    """Return a query's style: colour by measure, shade and marker by how it picks, hollow and dashed without .aug."""
+    pick = list(DIVERSITY).index(query.diversity)
+    shades = SHADES.get(query.uncertainty or "", (hashed_style(str(query)).colour,))
+    marker = PICK_MARKERS[pick % len(PICK_MARKERS)]
+    return Style(shades[pick % len(shades)], marker, "-" if query.aug else "--", hollow=not query.aug)
+
+
+def hashed_style(name: str) -> Style:
+    """Return a style that depends on the name alone, so that it is the same in every figure."""
+    number = int.from_bytes(blake2b(name.encode(), digest_size=8, salt=SALT).digest(), "big")
+    number, colour = divmod(number, len(COLOURS))
+    line, marker = divmod(number, len(MARKERS))
+    return Style(COLOURS[colour], MARKERS[marker], LINES[line % len(LINES)])
+
+
+def graded_styles(names: Sequence[str]) -> dict[str, Style]:
+    """Return styles for names that have an order: colours from dark to light."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    last = max(len(names) - 1, 1)
+    return {name: Style(to_hex(colormaps["viridis"](0.92 * k / last)), MARKERS[k % 12]) for k, name in enumerate(names)}
+
+
+def in_house_style(draw: Callable[P, T]) -> Callable[P, T]:
+    """Draw with the house style, whatever matplotlib was set to; without a display."""
+
+    @wraps(draw)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        import matplotlib as mpl
+
+        with mpl.rc_context(HOUSE_STYLE):
+            return draw(*args, **kwargs)
+
+    return wrapped
+
+
+def new_figure(title: str, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+    """Return an empty figure with its title, and its axes in reading order."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=150)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    figure.suptitle(fill(title, 60), x=0.01, ha="left", color=INK)
+    return figure, axes
+
+
+def subtitle(axes: Any, text: str, letters: int = 76) -> None:
+    """Write what the marks are above the plot, in lines that fit."""
+    axes.set_title(fill(text, letters))
+
+
+def legend_below(figure: Any, axes: Any) -> None:
+    """Put the legend under the plot, where it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    longest = max(map(len, labels), default=0)
+    columns = 3 if longest < 20 else 2 if longest < 34 else 1
+    figure.set_figheight(figure.get_figheight() + 0.22 * -(-len(labels) // columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+@in_house_style
+def render(figure: Any, kind: str) -> bytes:
+    """Return a figure as png, svg or pdf, the same bytes every time and whatever was rendered before."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once: every format looks alike
+    data = io.BytesIO()
+    figure.savefig(data, format=kind, metadata=NO_DATES[kind])
+    return data.getvalue()
+
+
+# Plots made from results alone. Whiskers are the statistics' own: 95 % intervals of the t distribution.
+
+FEW = 7  # methods drawn in colour; the others are pale behind these
+NO_BREAK = "\u00a0"
+FIRST = ("Supervised", "MixMatch", "random")  # always in colour
+Curve = dict[int, list[float]]  # labels or steps -> accuracies over seeds
+
+
+def highlights(methods: Sequence[str], means: Mapping[str, float]) -> dict[str, Style]:
+    """Return the styles of the methods to draw in colour: the references and the best of the others."""
+    best = sorted((m for m in methods if m not in FIRST), key=lambda m: -means.get(m, 0.0))
+    first = [m for m in FIRST if m in methods]
+    chosen = {*first, *best[: FEW - len(first)]}
+    return {method: style(method) for method in methods if method in chosen}
+
+
+def seeds_text(counts: Iterable[int]) -> str:
+    """Say how many seeds there are: n = 5 seeds, or n = 3 to 5 seeds. No line is broken inside."""
+    counts = sorted(set(counts))
+    text = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+    return f"{text} {'seed' if counts[-1] == 1 else 'seeds'}".replace(" ", NO_BREAK)
+
+
+@in_house_style
+def accuracy_over_labels(found: Results) -> Any | None:
+    """Draw mean accuracy over labels (log x) with intervals. With one budget: while growing."""
+    growing = len(found.budgets) < 2
+    curves = growing_curves(found) if growing else budget_curves(found)
+    if not curves or not any(len(curve) > 1 for curve in curves.values()):
+        return None
+    styles = graded_styles(list(curves)) if found.by_total else highlights(list(curves), mean_accuracies(found))
+    figure, (axes,) = new_figure(f"{found.title}: accuracy over labels", 4.6)
+    draw_curves(axes, curves, styles)
+    log_ticks(axes, sorted({labels for curve in curves.values() for labels in curve}))
+    seeds = seeds_text(len(values) for curve in curves.values() for values in curve.values())
+    where = "At the end of each round" if growing else "At the end of each run"
+    means = [float(np.mean(values)) for name in styles for values in curves[name].values()]
+    axes.set(xlabel="labels", ylabel="accuracy, %", ylim=view(means))
+    subtitle(axes, f"{where}: mean and 95 % interval (t), {seeds}")
+    legend_below(figure, axes)
+    return figure
+
+
+def draw_curves(axes: Any, curves: Mapping[str, Curve], styles: Mapping[str, Style]) -> None:
+    """Draw the pale curves first, then the others side by side, so that whiskers do not hide each other."""
+    for name, curve in curves.items():
+        if name not in styles:
+            x = sorted(curve)
+            axes.plot(x, [np.mean(curve[labels]) for labels in x], ".-", color=PALE, linewidth=0.8, markersize=4)
+    for number, (name, look) in enumerate(styles.items()):
+        offset = (number - (len(styles) - 1) / 2) / max(len(styles), 1)
+        draw_curve(axes, name, curves[name], look, 1 + 0.05 * offset)
+    name_others(axes, len(curves) - len(styles))
+
+
+def name_others(axes: Any, count: int) -> None:
+    """Name the pale lines in the legend, if there are any."""
+    if count:
+        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{count} other{'s' if count > 1 else ''}")
+
+
+def draw_curve(axes: Any, name: str, curve: Curve, look: Style, shift: float) -> None:
+    """Draw one method's means with whiskers; x is multiplied by `shift`, so that methods stand side by side."""
+    x = sorted(curve)
+    means = [float(np.mean(curve[at])) for at in x]
+    axes.errorbar(
+        [shift * at for at in x], means, yerr=whiskers([curve[at] for at in x]),
+        linestyle=look.line, label=name, elinewidth=1.0, capsize=2.5, **look.marks(),
+    )  # fmt: skip
+
+
+def whiskers(groups: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return how far each group's 95 % interval reaches below and above its mean, (2, n); 0 where one value has none.
+
+    No accuracy is below 0 or above 100 %, whatever the interval of two seeds says.
+    """
+    reach = np.zeros((2, len(groups)))
+    for place, group in enumerate(groups):
+        mean, (low, high) = float(np.mean(group)), interval(np.array(group))
+        if math.isfinite(low):
+            reach[:, place] = mean - max(low, 0.0), min(high, 100.0) - mean
+    return np.maximum(reach, 0.0)
+
+
+def view(values: Iterable[float]) -> tuple[float, float]:
+    """Return limits that show all values and some room around them; the interval of two seeds may reach out of the picture."""
+    values = list(values)
+    low, high = min(values), max(values)
+    room = max(0.35 * (high - low), 1.0)
+    return max(0.0, low - room), min(100.5, high + room)
+
+
+def log_ticks(axes: Any, values: Sequence[int]) -> None:
+    """Set a logarithmic axis with ticks at the values, leaving out those whose numbers would overlap."""
+    axes.set_xscale("log")
+    span = math.log(values[-1] / values[0]) or 1.0
+    ticks: list[int] = []
+    for value in values:
+        if not ticks or math.log(value / ticks[-1]) / span > 0.1:
+            ticks.append(value)
+    axes.set_xticks(ticks, minor=False)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.minorticks_off()
+
+
+def budget_curves(found: Results) -> dict[str, Curve]:
+    """Return accuracy by budget; totals are curves of their own where there are several."""
+    curves: dict[str, Curve] = {}
+    for run in found.runs:
+        if run.status == "done" and run.accuracy is not None:
+            curves.setdefault(found.line(run.method, run.total), {}).setdefault(run.budget, []).append(run.accuracy)
+    return curves
+
+
+def growing_curves(found: Results) -> dict[str, Curve]:
+    """Return accuracy at the end of each round, by labels; a method that does not grow is a point."""
+    curves: dict[str, Curve] = {}
+    for row in found.rounds:
+        curves.setdefault(found.line(row.method, row.total), {}).setdefault(row.labels, []).append(row.accuracy)
+    return curves
+
+
+def comparable_budget(found: Results) -> int:
+    """Return the largest budget that several methods have curves for; 0 without curves."""
+    shared = [b for b in found.budgets if len({p.method for p in found.curves if p.budget == b}) > 1]
+    return max(shared or [p.budget for p in found.curves], default=0)
+
+
+@in_house_style
+def learning_curves(found: Results, title: str = "") -> Any | None:
+    """Draw mean accuracy over steps; intervals stand where a round ends."""
+    budget = comparable_budget(found)
+    points = [p for p in found.curves if p.budget == budget]
+    if not points or found.by_total:
+        return None
+    methods = list(dict.fromkeys(p.method for p in points))
+    styles = highlights(methods, mean_accuracies(found, budget))
+    figure, (axes,) = new_figure(title or f"{found.title}: {budget:,} labels", 4.6)
+    for step in found.description.label_steps:
+        axes.axvline(step, color="#999999", linewidth=0.8, linestyle=":")
+    for method in sorted(methods, key=lambda m: m in styles):  # pale ones first, behind
+        line = [p for p in points if p.method == method]
+        draw_steps(axes, method, [p.step for p in line], [p.mean for p in line], styles.get(method))
+    counts, ends = draw_round_ends(axes, found, budget, styles)
+    name_others(axes, len(methods) - len(styles))
+    note = "; dotted: labels are added" if found.description.label_steps else ""
+    axes.set(
+        xlabel="step",
+        ylabel="accuracy, %",
+        ylim=limits([p.mean for p in points if p.method in styles], ends, axes.dataLim.y1),
+    )
+    subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)}{note}")
+    legend_below(figure, axes)
+    return figure
+
+
+def draw_steps(axes: Any, method: str, steps: Sequence[int], means: Sequence[float], look: Style | None) -> None:
+    """Draw one method's learning curve, pale without a style."""
+    if look is None:
+        axes.plot(steps, means, color=PALE, linewidth=0.8)
+    else:
+        axes.plot(steps, means, color=look.colour, linestyle=look.line)
+        axes.plot([], [], linestyle=look.line, label=method, **look.marks())
+
+
+def draw_round_ends(
+    axes: Any, found: Results, budget: int, styles: Mapping[str, Style]
+) -> tuple[list[int], list[float]]:
+    """Draw mean and interval at the end of each round, side by side; return the numbers of seeds and the means."""
+    counts, ends, width = [], [], max((row.step for row in found.rounds), default=0) / 150
+    for number, (method, look) in enumerate(styles.items()):
+        groups: Curve = {}
+        for row in found.rounds:
+            if (row.method, row.budget) == (method, budget):
+                groups.setdefault(row.step, []).append(row.accuracy)
+        steps = sorted(groups)
+        means = [float(np.mean(groups[step])) for step in steps]
+        x = [step + width * (number - len(styles) / 2) for step in steps]
+        bars = whiskers([groups[step] for step in steps])
+        axes.errorbar(x, means, yerr=bars, linestyle="none", elinewidth=1.0, capsize=2.5, **look.marks())
+        counts += [len(groups[step]) for step in steps]
+        ends += means
+    return counts, ends
+
+
+def limits(means: Sequence[float], ends: Sequence[float], top: float) -> tuple[float, float]:
+    """Return limits that show the end of every round, but not the first evaluations, which would squeeze all others."""
+    low, high = min([float(np.percentile(means, 8)), *ends]), max(means)
+    margin = 0.12 * (high - low) + 1.0
+    return max(0.0, low - margin), min(100.5, max(high, top) + 0.1 * margin)
+
+
+@in_house_style
+def accuracy_by_seed(found: Results) -> Any | None:
+    """Draw every run's result, and each method's mean with its interval, at the largest comparable budget."""
+    budget = comparable_budget(found)
+    groups = {m: list(reached.values()) for m in found.methods if (reached := found.accuracies(m, budget))}
+    if not groups or found.by_total:
+        return None
+    figure, (axes,) = new_figure(f"{found.title}: {budget:,} labels", 1.5 + 0.28 * len(groups))
+    for row, (method, values) in enumerate(groups.items()):
+        look = style(method)
+        axes.plot(values, [row - 0.18] * len(values), ".", color=look.colour, alpha=0.45, markersize=7)
+        mean, reach = float(np.mean(values)), whiskers([values])
+        axes.errorbar(mean, row + 0.12, xerr=reach, elinewidth=1.6, capsize=3, linestyle="none", **look.marks())
+    name_rows(axes, list(groups))
+    seeds = seeds_text(len(values) for values in groups.values())
+    axes.set(xlabel="accuracy, %", xlim=view(value for values in groups.values() for value in values))
+    subtitle(axes, f"Each seed; mean and 95 % interval (t), {seeds}", 46)
+    return figure
+
+
+@in_house_style
+def paired_differences(found: Results) -> Any | None:
+    """Draw every method's paired difference to the reference with its interval: what the verdicts are about."""
+    reference = reference_of(found)
+    rows = [] if reference is None or found.by_total else differences(found, reference)
+    if not rows or len({row.budget for row in rows}) > 6:
+        return None
+    figure, (axes,) = new_figure(f"{found.title}: difference to {reference}", 1.6 + 0.28 * len(rows))
+    axes.axvline(0, color=INK, linewidth=1.0)
+    for number, row in enumerate(rows):
+        draw_difference(axes, number, row)
+    several = len({row.budget for row in rows}) > 1
+    name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
+    shown = "filled: shown by the corrected test" if any(is_shown(row) for row in rows) else "no difference is shown"
+    axes.set(xlabel=f"points of accuracy above {reference}", xlim=view_of_differences(rows))
+    subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)}; {shown}", 46)
+    return figure
+
+
+def view_of_differences(rows: Sequence[Difference]) -> tuple[float, float]:
+    """Return limits that show zero, all means and all intervals, but for those of two seeds, which reach out of the picture."""
+    ends = [end for row in rows if row.n > 2 for end in (row.low, row.high)]
+    shown = [0.0, *(row.mean for row in rows), *ends]
+    room = max(0.05 * (max(shown) - min(shown)), 0.5)
+    return max(min(shown) - room, -100.0), min(max(shown) + room, 100.0)
+
+
+def draw_difference(axes: Any, number: int, row: Difference) -> None:
+    """Draw one difference; filled when the corrected test shows it."""
+    half = (row.high - row.low) / 2 if math.isfinite(row.low) else 0.0
+    look = style(row.method)
+    marks = {**look.marks(), "markerfacecolor": look.colour if is_shown(row) else "white"}
+    axes.errorbar(row.mean, number, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **marks)
+
+
+def is_shown(row: Difference) -> bool:
+    """Tell whether the corrected test shows a difference."""
+    return row.verdict in ("better", "worse")
+
+
+def name_rows(axes: Any, names: Sequence[str]) -> None:
+    """Name the rows of a plot, the first on top."""
+    longest = max(map(len, names))
+    axes.set_yticks(range(len(names)), [fill(name, 28) for name in names], fontsize=11 if longest <= 28 else 9)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)

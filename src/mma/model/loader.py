@@ -1,0 +1,380 @@
+"""`mma.load`: a model from wherever it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as format_safetensors
+from torch import Tensor, nn
+
+from mma.files import create_atomically, explain_write_errors, write_atomically
+from mma.model.average import average_files, load_average, parts_of
+from mma.model.description import (
+    DESCRIPTION,
+    TENSORS,
+    About,
+    AverageFile,
+    FeatureInput,
+    ModelAccuracy,
+    ModelFile,
+    PixelInput,
+    ServingFile,
+    read_description,
+)
+from mma.model.model import Model, new_model
+from mma.model.predictors import FeaturePredictor, PixelPredictor, describe_backbones
+from mma.run import Run
+from mma.shares import exact_interval
+from mma.text import printable, quote_path
+from mma.training.inspect import open_run
+from mma.training.job import Job
+from mma.training.predict import accuracy, probabilities
+from mma.views import Pixels, VectorViews
+
+CONFIG, PROJECT, MODELS = "config.json", "mma.toml", "models"
+SERVING = "serving.json"  # in models/: which of them is the best now
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model is kept: a run, a model folder or an .onnx file; and the project it belongs to, if it does."""
+
+    place: Path
+    project: Path | None = None
+    serving: ServingFile | None = None  # what the project says of the model it hands out
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the place is a run folder."""
+        return not (self.place / DESCRIPTION).is_file() and (self.place / CONFIG).is_file()
+
+
+def load(path: Run | Path | str) -> Model:
+    """Load a model: from a run, a project, a folder with model.json, or an exported .onnx file."""
+    origin = find_model(path)
+    if origin.place.is_file():
+        from mma.model.onnx import load_onnx
+
+        return load_onnx(origin.place)
+    if origin.is_run:
+        return model_of_run(origin.place)
+    if origin.serving is not None:
+        return load_serving(origin.place, origin.serving)
+
+    return load_model(origin.place)
+
+
+def load_serving(place: Path, serving: ServingFile) -> Model:
+    """Load what a project hands out: one of its models, or two averaged, with the accuracy that it measured."""
+    from mma.model.average import average
+
+    places = [place.with_name(f"{member.number:03d}") for member in serving.members] or [place]
+    models = [load_model(each) for each in places]  # the first one is the newest, and has all classes
+    known = {"accuracy": serving.accuracy, "per_class": serving.per_class} if serving.accuracy else {}
+    about = models[0].about.model_copy(update=known)
+    if not serving.members:
+        return models[0].described(about)
+    columns = [member.columns for member in serving.members]
+    return average(models, columns, models[0].classes, about, [f"member-{member.number}" for member in serving.members])
+
+
+def find_model(path: Run | Path | str) -> Origin:
+    """Return where the model of a run, a project, a folder or a file is kept, or say that there is none."""
+    place = (path.folder if isinstance(path, Run) else Path(path)).expanduser()
+    if not place.exists():
+        raise ValueError(
+            f"there is no {printable(str(place))}. Give a run, a project, a model folder or an .onnx file."
+        )
+    if place.is_file():
+        return _find_file(place)
+    if (place / DESCRIPTION).is_file() or (place / CONFIG).is_file():
+        return Origin(place)
+    if (project := find_project(place)) is not None:
+        return project_origin(project)
+    if len(files := sorted(place.glob("*.onnx"))) == 1:
+        return Origin(files[0])
+    raise ValueError(
+        f"{printable(str(place))} holds no model: it is no run ({CONFIG}), no project ({PROJECT}), no model ({DESCRIPTION}) "
+        "and no export (one .onnx file). Train one with  mma train photos --data DIR"
+    )
+
+
+def _find_file(path: Path) -> Origin:
+    if path.name == DESCRIPTION:
+        return Origin(path.parent)
+    if path.suffix.lower() != ".onnx":
+        raise ValueError(f"{printable(str(path))} is no model. Give a folder with {DESCRIPTION}, or an .onnx file.")
+    return Origin(path)
+
+
+def find_project(place: Path) -> Path | None:
+    """Return the project folder: this one, or the one that lies beside a folder of images."""
+    here = Path(os.path.abspath(place))
+    beside = here.with_name(f"{here.name}.mma") if here.name else here
+    return next((folder for folder in (place, beside) if (folder / PROJECT).is_file()), None)
+
+
+def project_origin(project: Path) -> Origin:
+    """Return where the model is that a project hands out; before that is known, its newest whole one."""
+    folders = {
+        int(path.parent.name): path.parent
+        for path in (project / MODELS).glob(f"*/{DESCRIPTION}")
+        if path.parent.name.isdigit()
+    }
+    if not folders:
+        raise ValueError(
+            f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
+            f"mma start {quote_path(project)}"
+        )
+    serving = read_serving(project / MODELS / SERVING)
+    if serving is None or serving.number not in folders:
+        return Origin(folders[max(folders)], project)
+    if any(member.number not in folders for member in serving.members):
+        serving = None  # one of two is gone, so that what was measured is not what is left
+    return Origin(folders[serving.number if serving else max(folders)], project, serving)
+
+
+def read_serving(path: Path) -> ServingFile | None:
+    """Read which model serves; None where nothing readable says so."""
+    try:
+        return ServingFile.model_validate_json(path.read_bytes()) if path.is_file() else None
+    except ValidationError:
+        return None
+
+
+# A model on disk: model.json and model.safetensors. Read after its hash, names and shapes were checked.
+
+CENTRE, BASIS, NETWORK = "centre/", "basis/", "network/"
+REMEDY = "Restore it from a copy, or export the model again."
+
+
+def save_model(model: Model, folder: Path) -> Path:
+    """Write a model into a new folder, or over the model that is there."""
+    odd = next((name for name in files_at(folder) if Path(name).name not in (DESCRIPTION, TENSORS)), None)
+    if odd is not None:
+        raise ValueError(
+            f"{printable(str(folder))} holds something else than a model: {printable(odd)}. Choose another folder."
+        )
+
+    def write(place: Path) -> None:
+        for name, data in model_files(model).items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place / name, data)
+
+    with explain_write_errors(folder, "the same command"):
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        create_atomically(folder.absolute(), write)
+    return folder
+
+
+def files_at(place: Path) -> Iterator[str]:
+    """Yield what would be lost if a folder were replaced: everything below it but folders; "." for a file."""
+    if place.exists() and not place.is_dir():
+        yield "."
+    yield from (each.relative_to(place).as_posix() for each in place.rglob("*") if not each.is_dir())
+
+
+def model_files(model: Model) -> dict[str, bytes]:
+    """Return the files of a model: the same bytes for the same model."""
+    if isinstance(model.file, AverageFile):
+        return average_files(model)
+    data = format_safetensors(tensors_of(model))
+    assert isinstance(model.file, ModelFile)
+    file = model.file.model_copy(update={"sha256": hashlib.sha256(data).hexdigest()})
+    return {DESCRIPTION: (file.model_dump_json(indent=2) + "\n").encode(), TENSORS: data}
+
+
+def tensors_of(model: Model) -> dict[str, Tensor]:
+    """Name every tensor of a model."""
+    predictor = model.predictor
+    if not isinstance(predictor, PixelPredictor | FeaturePredictor):
+        raise ValueError("an ONNX model is one file already: copy it.")
+    state = {f"{NETWORK}{name}": value for name, value in predictor.network.state_dict().items()}
+    named = dict(state)
+    if isinstance(predictor, FeaturePredictor):
+        named |= {f"{CENTRE}{number}": centre for number, centre in enumerate(predictor.centres)}
+        named |= {f"{BASIS}{number}": basis for number, basis in enumerate(predictor.bases) if basis is not None}
+    return {name: value.detach().cpu().contiguous().clone() for name, value in sorted(named.items())}
+
+
+def load_model(folder: Path) -> Model:
+    """Read a model, or say what is wrong with it."""
+    file = read_description(folder)
+    if isinstance(file, AverageFile):
+        return load_average(folder, file)
+    tensors = read_tensors(folder / TENSORS, file)
+    network = build_network(folder / DESCRIPTION, file)
+    expected = expected_tensors(file, network)
+    check_tensors(folder / TENSORS, expected, tensors)
+    network.load_state_dict({name: tensors[f"{NETWORK}{name}"] for name in network.state_dict()})
+    parts = range(len(file.input.parts) if file.input.kind == "features" else 0)
+    centres = [tensors[f"{CENTRE}{number}"].numpy() for number in parts]
+    bases = [tensors[name].numpy() if (name := f"{BASIS}{number}") in tensors else None for number in parts]
+    return new_model(file, network, centres, bases)
+
+
+def build_network(path: Path, file: ModelFile) -> nn.Module:
+    """Build the network that model.json describes, or say that there can be none."""
+    sees = "features" if file.input.kind == "features" else "images"
+    if file.net.takes != sees:
+        raise ValueError(f"{path} was changed: the network {file.net.name} sees {file.net.takes}, not {sees}. {REMEDY}")
+    try:
+        return file.net.build(file.input.shape, len(file.classes))
+    except (MemoryError, RuntimeError) as error:  # torch's own errors, such as a size that no memory has
+        why = str(error).splitlines()[0]
+        raise ValueError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error
+
+
+def expected_tensors(file: ModelFile, network: nn.Module) -> dict[str, Tensor]:
+    """Return tensors with the names, types and shapes that a model's file must have."""
+    named = {f"{NETWORK}{name}": value for name, value in network.state_dict().items()}
+    if file.input.kind == "features":
+        for number, part in enumerate(file.input.parts):
+            named[f"{CENTRE}{number}"] = torch.zeros(part.width)
+            if part.kept is not None:
+                named[f"{BASIS}{number}"] = torch.zeros(part.width, part.kept)
+    return named
+
+
+def read_tensors(path: Path, file: ModelFile) -> dict[str, Tensor]:
+    """Read the tensors after comparing the file's sha256 with the one in model.json."""
+    if not path.is_file():
+        raise ValueError(f"{path} is missing, so the model is not whole. Restore it from a copy.")
+    data = path.read_bytes()
+    if (found := hashlib.sha256(data).hexdigest()) != file.sha256:
+        raise ValueError(
+            f"{path} is damaged or was changed: its sha256 is {found}, and {DESCRIPTION} says {file.sha256 or 'none'}. "
+            f"{REMEDY}"
+        )
+    try:
+        return dict(parse_safetensors(data))
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file ({error}). Restore it from a copy.") from error
+
+
+def check_tensors(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are missing, too many, of another shape or type, or not finite."""
+    if odd := sorted(set(expected) ^ set(found)):
+        which = "lacks" if odd[0] in expected else "has too much:"
+        raise ValueError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}. {REMEDY}")
+    for name, wanted in expected.items():
+        have = found[name]
+        if have.shape != wanted.shape or have.dtype != wanted.dtype:
+            raise ValueError(
+                f"{path} does not fit the network that {DESCRIPTION} describes: {name} is {_kind(have)}, and must be "
+                f"{_kind(wanted)}. {REMEDY}"
+            )
+        if have.is_floating_point() and not bool(np.isfinite(have.numpy()).all()):
+            raise ValueError(f"{path} holds numbers that are not finite, in {name}. Restore it from a copy.")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def model_digest(model: Model) -> str:
+    """Name a model by a hash of everything that decides what it answers."""
+    if isinstance(model.file, AverageFile):
+        parts = [*(model_digest(part) for part in parts_of(model)), *(str(each.columns) for each in model.file.members)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    if not isinstance(model.predictor, PixelPredictor | FeaturePredictor):
+        return str(getattr(model.predictor, "sha256", ""))
+    assert isinstance(model.file, ModelFile)
+    plain = model.file.model_copy(update={"about": About(), "sha256": ""})
+    digest = hashlib.sha256(plain.model_dump_json().encode())
+    digest.update(format_safetensors(tensors_of(model)))
+    return digest.hexdigest()
+
+
+# The model that a run hands out: the teacher of its latest stored state.
+
+
+def model_of_run(run: Run | Path | str, *, tested: bool = False) -> Model:
+    """Return the latest model of a run. The run's data must be there: features are centred on its pool.
+
+    With `tested`, it is tested class by class as well.
+    """
+    job = open_run(run)
+    views = job.views.at(job.state.step - 1)  # of the size it was trained with
+    about = about_run(job)
+    if tested:
+        about = about.model_copy(update={"per_class": per_class_of_run(job)})
+    file = ModelFile(classes=job.data.train.classes, input=input_of(views), net=job.config.net, about=about)
+    network = job.config.net.build(views.shape, len(file.classes))
+    network.load_state_dict(job.state.teacher.state_dict())
+    projections = views.projections if isinstance(views, VectorViews) else ()
+    centres = [each.mean.cpu().numpy() for each in projections]
+    return new_model(
+        file, network, centres, [None if each.basis is None else each.basis.numpy() for each in projections]
+    )
+
+
+def input_of(views: object) -> PixelInput | FeatureInput:
+    """Describe what the network of a run is shown."""
+    if isinstance(views, VectorViews):
+        whole = describe_backbones(views.settings.backbone, [len(each.mean) for each in views.projections])
+        kept = [None if each.basis is None else each.width for each in views.projections]
+        parts = [part.model_copy(update={"kept": k}) for part, k in zip(whole.parts, kept, strict=True)]
+        return FeatureInput(parts=tuple(parts), rounded=True)
+    if isinstance(views, Pixels):
+        height, width, channels = views.shape
+        if channels in (1, 3):
+            return PixelInput(height=height, width=width, channels=channels, average_to=views.side)  # type: ignore[arg-type]
+    raise ValueError("this run's network sees something else than images, so it cannot be used on them.")
+
+
+def about_run(job: Job) -> About:
+    """Say where a run's model comes from, and how good it is on the run's test images."""
+    names, answers = job.data.train.classes, [label for label in job.run.answers().values() if label >= 0]
+    counts = np.bincount(np.array(answers, np.int64), minlength=len(names)).tolist()
+    return About(
+        source=job.run.folder.resolve().name,
+        step=job.state.step,
+        labels=dict(zip(names, counts, strict=True)),
+        by={"the data set": len(answers)} if job.data.train.labels.max(initial=-1) >= 0 else {"people": len(answers)},
+        images=len(job.pool),
+        data=job.data.train.digest(),
+        accuracy=accuracy_of_run(job),
+    )
+
+
+def accuracy_of_run(job: Job) -> ModelAccuracy | None:
+    """Return the accuracy that the run reports, with its interval; None without a test set."""
+    images, rows = int((job.data.test.labels >= 0).sum()), job.run.read("metrics")
+    if not images:
+        return None
+    if rows and rows[-1]["step"] == job.state.step:
+        percent = rows[-1]["accuracy"]
+    else:  # a state that was stored between two evaluations
+        percent = accuracy(job.state.teacher, job.test.at(job.state.step - 1), job.data.test.labels)
+    return measured(round(percent * images / 100), images, f"{images:,} test images of {job.data.name}")
+
+
+def per_class_of_run(job: Job) -> dict[str, ModelAccuracy]:
+    """Return how many of the test images of each class are recognised."""
+    labels, found = job.data.test.labels, {}
+    known = np.flatnonzero(labels >= 0)
+    if not len(known):
+        return {}
+    said = probabilities(job.state.teacher, job.test.at(job.state.step - 1), known).argmax(1)
+    for number, name in enumerate(job.data.test.classes):
+        mine = labels[known] == number
+        if mine.any():
+            found[name] = measured(int((said[mine] == number).sum()), int(mine.sum()), f"test images of {name}")
+    return found
+
+
+def measured(right: int, images: int, on: str) -> ModelAccuracy:
+    """Return an accuracy with its exact interval."""
+    low, high = exact_interval(right, images)
+    percent, low, high = (round(100 * share, 6) for share in (right / images, low, high))
+    return ModelAccuracy(percent=percent, low=low, high=high, images=images, measured_on=on)

@@ -1,0 +1,382 @@
+"""Scaling images as training does, to the last bit, in operations that an ONNX file can hold.
+
+Pillow (Lanczos, for networks on pixels) and torch (bicubic, for backbones) scale bytes alike: first along the rows, then along
+the columns; the weights of each new pixel add up to one and are rounded to whole numbers, and so is the result of each pass. A
+pass is then a product with a matrix that follows from the two sizes. Products and sums of such whole numbers are exact in
+float64, so nothing depends on who multiplies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import json
+import math
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from mma.data.photos import unscaled_photo
+from mma.features import Backbone
+from mma.features.inputs import decoded_side
+from mma.features.onnx import Onnx
+from mma.model.average import AveragedPredictor
+from mma.model.description import OnnxFile, check_format
+from mma.model.model import Model
+from mma.model.predictors import FeaturePredictor, Opener, Pixel, PixelPredictor
+from mma.nets import winograd
+from mma.settings import explain
+from mma.views.pixels import smaller
+
+Filter = Literal["lanczos", "bicubic"]
+LONG, SHORT = (
+    22,
+    15,
+)  # bits of a weight: those of Pillow; those that torch has room for, as many as the largest weight fits
+
+
+class Resize(nn.Module):
+    """Scale images of any size to one size."""
+
+    def __init__(self, size: tuple[int, int], filter: Filter) -> None:
+        super().__init__()
+        self.size, self.filter = size, filter
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return whole numbers from 0 to 255."""  # (B, C, H, W) -> (B, C, height, width), float64
+        height, width = self.size
+        columns, column_unit = weights(images.shape[3], width, self.filter)
+        images = round_off(images.double() @ columns.T, column_unit)
+        rows, row_unit = weights(images.shape[2], height, self.filter)
+        return round_off(rows @ images, row_unit)
+
+
+def round_off(sums: Tensor, unit: Tensor) -> Tensor:
+    """Divide by what the weights add up to, round, and stay within a byte."""
+    return torch.floor((sums + unit / 2) / unit).clamp(0, 255)
+
+
+def weights(old: int, new: int, filter: Filter) -> tuple[Tensor, Tensor]:
+    """Return the weight of each old pixel in each new one, as whole numbers, and what stands for one."""  # (new, old), ()
+    shape, reach = FILTERS[filter]
+    place = torch.arange(old, dtype=torch.float64)[None]
+    scale = (place[:, -1:] + 1.0) / new  # old / new, as a matrix: a number alone would become float32
+    wide = scale.clamp(min=1.0)  # where images shrink, the filter grows: this is the antialiasing
+    centre = (torch.arange(new, dtype=torch.float64)[:, None] + 0.5) * scale
+    begin, end = (torch.floor(centre + side * reach * wide + 0.5) for side in (-1, 1))
+    inside = (place >= begin) & (place < end)
+    value = torch.where(inside, shape((place - centre + 0.5) * (torch.ones_like(wide) / wide)), 0.0)
+    value = value / value.sum(1, keepdim=True)
+    unit = torch.tensor(2.0**LONG, dtype=torch.float64) if filter == "lanczos" else fitting_unit(value.max())
+    exact = value * unit
+    return torch.where(exact < 0, torch.ceil(exact - 0.5), torch.floor(exact + 0.5)), unit
+
+
+def fitting_unit(largest: Tensor) -> Tensor:
+    """Return the power of two, at most 2 ** 22, that keeps the largest weight below 2 ** 15."""
+    tried = torch.tensor([2.0**bits for bits in range(1, LONG + 1)], dtype=torch.float64)
+    return torch.where(torch.floor(largest * tried + 0.5) < 2.0**SHORT, tried, 1.0).max()
+
+
+def lanczos(x: Tensor) -> Tensor:
+    """A sinc in the window of a three times wider one."""
+    inside = (x >= -3.0) & (x < 3.0)
+    return torch.where(inside, sinc(x) * sinc(x / 3.0), 0.0)
+
+
+def sinc(x: Tensor) -> Tensor:
+    """Return sin(pi x) / (pi x)."""
+    x = x * math.pi
+    return torch.where(x == 0.0, 1.0, torch.sin(x) / torch.where(x == 0.0, 1.0, x))
+
+
+def bicubic(x: Tensor) -> Tensor:
+    """Keys' cubic with a = -1/2."""
+    x, a = x.abs(), -0.5
+    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return torch.where(x < 1.0, near, torch.where(x < 2.0, far, 0.0))
+
+
+FILTERS: dict[Filter, tuple[Callable[[Tensor], Tensor], float]] = {"lanczos": (lanczos, 3.0), "bicubic": (bicubic, 2.0)}
+
+
+# A whole model as one network: uint8 images of any size in, probabilities out. What an ONNX file is made from.
+# It computes in float32, whatever precision the backbones were run with in training, and rounds where training rounds: scaled
+# images to bytes, vectors to float16.
+
+OPSET = 18
+TRACED = (2, 37, 53, 3)  # images that the graph is traced with; any others can be used
+GREY = (19_595, 38_470, 7_471)  # of 65,536: how Pillow makes grey of red, green and blue
+
+
+class PixelGraph(nn.Module):
+    """A network that sees pixels."""
+
+    def __init__(self, predictor: PixelPredictor) -> None:
+        super().__init__()
+        self.input, self.network, self.temperature = predictor.input, predictor.network, predictor.temperature
+        self.resize = Resize((predictor.input.height, predictor.input.width), "lanczos")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the probabilities."""  # (B, H, W, 3) uint8 -> (B, classes)
+        x = images.permute(0, 3, 1, 2)
+        x = self.resize(to_grey(x) if self.input.channels == 1 else x)
+        x = smaller(x.float() * (1.0 / 127.5) - 1.0, self.input.average_to)
+        probabilities: Tensor = (self.network(x) / self.temperature).softmax(1)
+        return probabilities
+
+
+class FeatureGraph(nn.Module):
+    """A head on backbones; those that it does not look at are left out."""
+
+    def __init__(self, predictor: FeaturePredictor) -> None:
+        super().__init__()
+        self.network, self.temperature, self.predictor = predictor.network, predictor.temperature, predictor
+        self.embedders = nn.ModuleList([each for each in predictor.embedders if each is not None])
+        self.used = [each is not None for each in predictor.embedders]
+        sides = [part.side for part, used in zip(predictor.backbones, self.used, strict=True) if used]
+        self.resizes = nn.ModuleList([Resize((side, side), "bicubic") for side in sides])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the probabilities."""  # (B, H, W, 3) uint8 -> (B, classes)
+        x = images.permute(0, 3, 1, 2)
+        found = [
+            embedder(resize(x).float().permute(0, 2, 3, 1))
+            for embedder, resize in zip(self.embedders, self.resizes, strict=True)
+        ]
+        blank = found[0][:, :1] * 0.0  # as many rows as there are images
+        pieces = []
+        for part, used in enumerate(self.used):
+            ready = self.predictor.ready(part, found.pop(0)) if used else None
+            pieces.append(blank.expand(-1, self.predictor.input.shape[part]) if ready is None else ready)
+        probabilities: Tensor = (self.network(torch.cat(pieces, 1)) / self.temperature).softmax(1)
+        return probabilities
+
+
+class AverageGraph(nn.Module):
+    """The mean of several models."""
+
+    def __init__(self, predictor: AveragedPredictor) -> None:
+        super().__init__()
+        self.graphs = nn.ModuleList([graph_of(model) for model in predictor.models])
+        self.tables = [torch.from_numpy(table) for table in predictor.tables()]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the probabilities."""  # (B, H, W, 3) uint8 -> (B, classes)
+        found = [graph(images) @ table for graph, table in zip(self.graphs, self.tables, strict=True)]
+        total = torch.stack(found).sum(0)
+        probabilities: Tensor = total / total.sum(1, keepdim=True)
+        return probabilities
+
+
+def to_grey(x: Tensor) -> Tensor:
+    """Weigh the channels as Pillow does."""  # (B, 3, H, W) uint8 -> (B, 1, H, W) float64
+    shares = torch.tensor(GREY, dtype=torch.float64).view(1, 3, 1, 1)
+    return torch.floor(((x.double() * shares).sum(1, keepdim=True) + 32_768.0) / 65_536.0)
+
+
+def in_float32(model: Model) -> Model:
+    """Return the same model with backbones that compute in float32: what an ONNX file is compared with."""
+    predictor = model.predictor
+    if isinstance(predictor, AveragedPredictor):
+        return Model(model.file, replace(predictor, models=tuple(map(in_float32, predictor.models))))
+    if not isinstance(predictor, FeaturePredictor):
+        return model
+    return Model(model.file, replace(predictor, backbones=tuple(map(_exact, predictor.backbones))))
+
+
+def _exact(backbone: Backbone) -> Backbone:
+    if "precision" not in type(backbone).model_fields:
+        return backbone
+    return backbone.model_copy(update={"precision": "float32"})
+
+
+def graph_of(model: Model) -> nn.Module:
+    """Return a model as one network, in float32."""
+    predictor = in_float32(model).predictor
+    if isinstance(predictor, AveragedPredictor):
+        return AverageGraph(predictor).eval()
+    if isinstance(predictor, PixelPredictor):
+        return PixelGraph(predictor).eval()
+    if not isinstance(predictor, FeaturePredictor):
+        raise ValueError("this model is an ONNX file already: copy it.")
+    if any(isinstance(part, Onnx) for part in predictor.backbones):
+        raise ValueError(
+            "a head on an onnx: backbone cannot be exported as one ONNX file. Export the model with  --to safetensors,labels"
+        )
+    return FeatureGraph(predictor).eval()
+
+
+def to_onnx(graph: nn.Module) -> bytes:
+    """Return a graph as an ONNX file for any number of images of any size."""
+    example = torch.randint(0, 256, TRACED, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    axes = {INPUT: {0: "images", 1: "height", 2: "width"}, OUTPUT: {0: "images"}}
+    with tempfile.TemporaryDirectory() as folder, quiet_tracing(), winograd.switched_off(), torch.no_grad():
+        path = Path(folder) / "graph.onnx"
+        try:
+            torch.onnx.export(
+                graph,
+                (example,),
+                path,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_axes=axes,
+                opset_version=OPSET,
+                dynamo=False,  # the other exporter needs a package more
+            )
+        except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"this network has no ONNX form ({first}). Export the model with  --to safetensors,labels"
+            ) from error
+        return path.read_bytes()
+
+
+@contextmanager
+def quiet_tracing() -> Iterator[None]:
+    """Silence the tracer: it warns of every size that a network looks at, and prints a graph that it cannot export."""
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+# The bytes of an exported .onnx file: one file, with the classes and the model's story in its metadata.
+
+EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install 'mma-learn[onnx]'"
+LIMIT = 2 << 30  # bytes of one file in ONNX's own format
+
+
+def onnx_bytes(model: Model) -> bytes:
+    """Return a model as an ONNX file that was checked to be well formed."""
+    onnx = import_onnx()
+    proto = onnx.load_from_string(to_onnx(graph_of(model)))
+    if proto.ByteSize() >= LIMIT:
+        raise ValueError(
+            "the model is larger than one ONNX file can be (2 GiB). Export it with  --to safetensors,labels"
+        )
+    classes = proto.graph.output[0].type.tensor_type.shape.dim[1]
+    classes.Clear()
+    classes.dim_value = len(model.classes)
+    assert proto.graph.output[0].name == OUTPUT
+    file = OnnxFile(classes=model.classes, enough=enough_pixels(model), about=model.about)
+    onnx.helper.set_model_props(proto, {KEY: file.model_dump_json()})
+    proto.producer_name, proto.doc_string = "mma", "uint8 images (N, height, width, 3) of any size -> probabilities"
+    onnx.checker.check_model(proto, full_check=True)
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data
+
+
+def enough_pixels(model: Model) -> int:
+    """Return with how many pixels per side a large JPEG is decoded for this model, as in training."""
+    predictor = model.predictor
+    if isinstance(predictor, AveragedPredictor):
+        return max(map(enough_pixels, predictor.models))
+    if isinstance(predictor, PixelPredictor):
+        return 4 * max(predictor.input.height, predictor.input.width)
+    assert isinstance(predictor, FeaturePredictor)
+    used = zip(predictor.backbones, predictor.embedders, strict=True)
+    return max(decoded_side(backbone.side) for backbone, embedder in used if embedder is not None)
+
+
+def import_onnx() -> Any:
+    """Return the library onnx, or say how to get it."""
+    try:
+        onnx = importlib.import_module("onnx")
+        importlib.import_module("onnx.checker")
+        importlib.import_module("onnx.helper")
+    except ImportError:
+        raise ValueError(EXTRA) from None
+    return onnx
+
+
+# An exported .onnx file as a model: uint8 images of any size in, probabilities out; onnxruntime computes.
+
+KEY = "mma"  # of the description in the file's metadata
+INPUT, OUTPUT = "images", "probabilities"
+READER_EXTRA = "models in ONNX need onnxruntime:  pip install 'mma-learn[onnx]'"
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxPredictor:
+    """A session of onnxruntime. Images are taken one by one, since each may have a size of its own."""
+
+    session: Any
+    sha256: str  # of the file
+    enough: int  # pixels per side that a large JPEG is decoded with
+    batch: int = 1
+
+    def open(self) -> None:
+        """Everything is loaded already."""
+
+    def prepare(self, photo: Opener) -> Pixel:
+        """Decode an image; the file scales it by itself."""  # (H, W, 3)
+        with photo() as image:
+            return unscaled_photo(image, self.enough)
+
+    def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
+        """Run the file."""
+        rows = [self.session.run([OUTPUT], {INPUT: image[None]})[0] for image in prepared]
+        return np.concatenate(rows)
+
+
+def load_onnx(path: Path) -> Model:
+    """Read an exported model, or say why it is none. Nothing in an ONNX file is executed but arithmetic."""
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # each core computes an image of its own
+    try:
+        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
+        raise ValueError(f"{path} cannot be read as an ONNX file: {str(error).splitlines()[0]}") from error
+    file = read_metadata(path, session)
+    check_session(path, session, len(file.classes))
+    with path.open("rb") as opened:
+        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+    return Model(file, OnnxPredictor(session, sha256, file.enough))
+
+
+def read_metadata(path: Path, session: Any) -> OnnxFile:
+    """Read and check what the file says of itself."""
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise ValueError(
+            f"{path} is an ONNX file, but no model that  mma export  wrote: its metadata say nothing of classes."
+        )
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            check_format(found, path)
+        return OnnxFile.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(f"{path} was changed: {explain(error)}. Export the model again.") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
+
+
+def check_session(path: Path, session: Any, classes: int) -> None:
+    """Refuse a file whose input or output is not a model's."""
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in inputs]
+    gives = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in outputs]
+    if takes != [(INPUT, "tensor(uint8)", 4, 3)] or gives != [(OUTPUT, "tensor(float)", 2, classes)]:
+        raise ValueError(f"{path} was changed: it takes {takes} and returns {gives}. Export the model again.")
+
+
+def import_runtime() -> Any:
+    """Return onnxruntime, or say how to get it."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError:
+        raise ValueError(READER_EXTRA) from None

@@ -1,0 +1,290 @@
+"""The formats of predictions: CSV, JSON lines and Parquet, all with the same columns."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from shlex import quote
+from typing import IO, Any
+
+from mma.data.folder import list_files
+from mma.data.images import BadFile
+from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
+from mma.model.loader import model_digest
+from mma.model.model import Model, Predictions
+from mma.text import did_you_mean, printable
+
+GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
+FORMULA = re.compile(r"[=+\-@\t\r\n]")  # what makes a spreadsheet take a cell for a formula
+EXTRA = "predictions in Parquet need pyarrow:  pip install 'mma-learn[parquet]'   Or write  -o NAME.csv"
+Prediction = Mapping[str, Any]  # column -> value; None where there is none
+
+
+def columns(top: int) -> list[str]:
+    """Name the columns: the file, the most likely classes with their probabilities, and what was wrong with a file."""
+    ranks = [f"_{rank}" if rank > 1 else "" for rank in range(1, top + 1)]
+    return ["file", *(f"{name}{rank}" for rank in ranks for name in ("label", "confidence")), "problem"]
+
+
+def cell(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: with a quote before it where it could."""
+    return f"'{text}" if FORMULA.match(text) else text
+
+
+def write_csv(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
+    """Write a table for spreadsheets and everything else."""
+    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        values = [row.get(name) for name in names]
+        writer.writerow([cell(value) if isinstance(value, str) else value for value in values])
+    text.detach()
+
+
+def write_jsonl(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
+    """Write one JSON object per line."""
+    for row in rows:
+        file.write(json_line({name: row.get(name) for name in names}))
+
+
+def json_line(row: Prediction) -> bytes:
+    """Return one line of JSON."""
+    return (json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n").encode()
+
+
+def write_parquet(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
+    """Write Parquet, a group of rows at a time."""
+    arrow, parquet = import_arrow()
+    kinds = {name: arrow.float32() if name.startswith("confidence") else arrow.string() for name in names}
+    schema = arrow.schema(list(kinds.items()))
+    with parquet.ParquetWriter(file, schema) as writer:
+        remaining = iter(rows)
+        while group := list(islice(remaining, GROUP)):
+            table = {name: [row.get(name) for row in group] for name in names}
+            writer.write_table(arrow.table(table, schema=schema))
+
+
+def import_arrow() -> tuple[Any, Any]:
+    """Return pyarrow and its part for Parquet, or say how to get it."""
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ValueError(EXTRA) from None
+
+
+FORMATS: dict[str, Callable[[IO[bytes], Sequence[str], Iterable[Prediction]], None]] = {
+    ".csv": write_csv,
+    ".jsonl": write_jsonl,
+    ".parquet": write_parquet,
+}
+
+
+def write_output(out: Path, top: int, rows: Iterator[Prediction]) -> None:
+    """Write all rows in the format that the file's name asks for."""
+    with open_atomically(out) as file:
+        FORMATS[out.suffix.lower()](file, columns(top), rows)
+
+
+# Predictions of a whole folder, written as they come. A kill costs the last rows; the same command goes on.
+# Rows are appended to OUT.part, JSON lines, and are on disk before the next ones are. The first line says which model and which
+# files they are about. When all rows are there, OUT is made of them in the format its name asks for, and the part is removed.
+
+BLOCK = 256  # rows that are made durable at a time
+LAYOUT = 1  # of the part
+SHOWN = 5  # bad files that a summary names
+Tell = Callable[[int, int], None]  # files done, files there are
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was written."""
+
+    out: Path
+    files: int
+    bad: int  # files that could not be read
+    first_bad: tuple[BadFile, ...]
+    resumed: int  # rows that an earlier call had written
+
+
+@dataclass(frozen=True)
+class FolderTask:
+    """A model, the files to classify, and how many classes to write of each."""
+
+    model: Model
+    root: Path
+    names: Sequence[str]  # below root
+    left_out: Sequence[BadFile]  # what is there but is not even opened
+    top: int
+
+    @property
+    def total(self) -> int:
+        """Rows of the result."""
+        return len(self.names) + len(self.left_out)
+
+    def name(self, row: int) -> str:
+        """Return the file of a row."""
+        return self.names[row] if row < len(self.names) else self.left_out[row - len(self.names)].file
+
+    def header(self) -> bytes:
+        """Return the first line of the part: what all others are about."""
+        digest = hashlib.sha256("\0".join(self.name(row) for row in range(self.total)).encode())
+        about = {"layout": LAYOUT, "model": model_digest(self.model), "files": digest.hexdigest(), "top": self.top}
+        return json_line(about)
+
+    def rows(self, start: int) -> Iterator[Prediction]:
+        """Yield the predictions from a row on."""
+        paths = (self.root / name for name in self.names[start:])
+        done = start
+        for found in self.model.stream(paths, root=self.root):
+            yield from prediction_rows(found, self.names[done : done + len(found)], self.top)
+            done += len(found)
+        for bad in self.left_out[max(start - len(self.names), 0) :]:
+            yield problem_row(bad.file, bad.reason, self.top)
+
+
+def prediction_rows(found: Predictions, names: Sequence[str], top: int) -> Iterator[Prediction]:
+    """Return one row per image; probabilities with six digits."""
+    for name, best, why in zip(names, found.top(top), found.reasons, strict=True):
+        if best is None:
+            yield problem_row(name, why, top)
+            continue
+        values = [value for label, share in best for value in (label, round(share, 6))]
+        yield dict(zip(columns(top), [name, *values, None], strict=True))
+
+
+def problem_row(name: str, why: str, top: int) -> Prediction:
+    """Return the row of a file that could not be read."""
+    return {**dict.fromkeys(columns(top)), "file": name, "problem": why}
+
+
+def predict_folder(
+    model: Model, images: Path | str, out: Path | str, *, top: int = 1, progress: Tell = lambda done, total: None
+) -> Summary:
+    """Classify every image of a folder, or one file, and write OUT: a .csv, .jsonl or .parquet file.
+
+    OUT has one row per file; those that cannot be read say why in the column `problem`. Call it again after a kill.
+    """
+    out = Path(out).absolute()
+    check_output(out)
+    root, names, left_out = list_images(Path(images), out)
+    task = FolderTask(model, root, names, left_out, min(max(top, 1), len(model.classes)))
+    busy = f"{printable(str(out))} is being written by another process. Wait for it, or choose another -o"
+    lock = out.with_name(f".{out.name}.lock")
+    with explain_write_errors(out.parent, "the same command"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(lock, busy):
+            part = out.with_name(f"{out.name}.part")
+            resumed = resume(part, task)
+            append_rows(part, task, resumed, progress)
+            write_output(out, task.top, read_rows(part))
+            summary = summarise(part, out, resumed)
+            part.unlink()
+            lock.unlink(missing_ok=True)
+    return summary
+
+
+def append_rows(part: Path, task: FolderTask, start: int, progress: Tell) -> None:
+    """Classify the files from a row on, and make the rows durable in blocks."""
+    waiting: list[bytes] = []
+    progress(start, task.total)
+    for done, row in enumerate(task.rows(start), start + 1):
+        waiting.append(json_line(row))
+        if len(waiting) == BLOCK or done == task.total:
+            append_bytes(part, b"".join(waiting))
+            waiting = []
+        progress(done, task.total)
+
+
+def resume(part: Path, task: FolderTask) -> int:
+    """Return how many rows are there already, after checking that they are about the same; a torn last one is cut off."""
+    header = task.header()
+    if not part.exists():
+        write_atomically(part, header)
+        return 0
+    remedy = f"Start over with  rm {quote(str(part))}  and the same command, or choose another -o"
+    with part.open("rb") as file:
+        if file.readline() != header:
+            raise ValueError(
+                f"{printable(str(part))} was begun with another model, other files or another --top. {remedy}"
+            )
+        end, rows = file.tell(), 0
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            if rows >= task.total or file_of(line) != task.name(rows):
+                raise ValueError(f"{printable(str(part))}: line {rows + 2} is damaged. {remedy}")
+            end, rows = end + len(line), rows + 1
+    os.truncate(part, end)
+    return rows
+
+
+def file_of(line: bytes) -> object:
+    """Return which file a row is about; None where the row is damaged."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row.get("file") if isinstance(row, dict) else None
+
+
+def read_rows(part: Path) -> Iterator[Prediction]:
+    """Yield the rows of a part, one at a time."""
+    with part.open("rb") as file:
+        file.readline()
+        yield from (json.loads(line) for line in file)
+
+
+def summarise(part: Path, out: Path, resumed: int) -> Summary:
+    """Count the rows and the bad files."""
+    files = bad = 0
+    first: list[BadFile] = []
+    for row in read_rows(part):
+        files += 1
+        if row["problem"] is not None:
+            bad += 1
+            first += [BadFile(row["file"], row["problem"])] if len(first) < SHOWN else []
+    return Summary(out, files, bad, tuple(first), resumed)
+
+
+def check_output(out: Path) -> None:
+    """Refuse a format that is not there, and a file that is."""
+    kind = out.suffix.lower()
+    if kind not in FORMATS:
+        hint = did_you_mean(kind, FORMATS) if kind else ""
+        raise ValueError(
+            f"-o {printable(out.name)}: there is no format '{printable(kind)}'.{hint} Use {', '.join(FORMATS)}."
+        )
+    if kind == ".parquet":
+        import_arrow()
+    if out.exists():
+        raise ValueError(f"{printable(str(out))} is there already. Delete it, or choose another -o")
+
+
+def check_input(images: Path) -> None:
+    """Refuse a folder or file that is not there."""
+    if not images.is_file() and not images.is_dir():
+        raise ValueError(f"there is no {printable(str(images))}. Give a folder of images, or one image.")
+
+
+def list_images(images: Path, out: Path) -> tuple[Path, list[str], list[BadFile]]:
+    """Return a folder, its files in natural order, and what is left out of it. The result itself is none of them."""
+    check_input(images)
+    if images.is_file():
+        return images.resolve().parent, [images.resolve().name], []
+    names, bad = list_files(images)
+    root, home = images.resolve(), out.parent.resolve()
+    ours = {home / out.name, home / f"{out.name}.part"}
+    names = [name for name in names if root / name not in ours]
+    if not names and not bad:
+        raise ValueError(f"{printable(str(images))} holds no files. Give a folder of images, or one image.")
+    return root, names, bad

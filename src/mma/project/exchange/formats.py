@@ -1,0 +1,490 @@
+"""Labels as rows: what every format holds, one row per file, in natural order."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from PIL import Image
+from sqlalchemy import Connection, select
+
+from mma.data.folder import list_files
+from mma.data.photos import explain_bad_file, quiet_decoders, read_unscaled_photo
+from mma.data.tables import MAX_BYTES
+from mma.files import create_atomically, explain_write_errors, write_atomically
+from mma.project.labels import tables as db
+from mma.project.labels.current import chunks
+from mma.project.labels.events import merge_roots, read_classes
+from mma.project.records import Item
+from mma.text import did_you_mean, printable, quote_path
+
+if TYPE_CHECKING:
+    from mma.project.project import Project
+
+
+FIELDS = ("file_name", "label", "sha256", "state", "by", "at")
+STATES = {"label": "", "cannot_tell": "cannot_tell", "exclude": "excluded"}
+KINDS = {state: kind for kind, state in STATES.items()}
+CANNOT_TELL = "?"  # what people write into a column of labels
+FORMULA = re.compile("'*[=+\\-@\t\r]")
+
+
+class LabelRow(NamedTuple):
+    """One answer in force. `state` is empty for a label; `line` is where it stood in the file it was read from."""
+
+    file_name: str
+    label: str = ""
+    sha256: str = ""
+    state: str = ""
+    by: str = ""
+    at: str = ""
+    line: int = 0
+
+    def cells(self) -> list[str]:
+        """Return the values of FIELDS."""
+        return [self.file_name, self.label, self.sha256, self.state, self.by, self.at]
+
+
+def read_current(connection: Connection, *, gone: bool = False) -> list[LabelRow]:
+    """Return the answers in force, one row per file; with `gone` also those of images that have no file any more."""
+    classes = read_classes(connection)
+    roots, names = merge_roots(classes), {each.id: each.name for each in classes}
+    c, e = db.current.c, db.events.c
+    query = select(c.image, c.kind, c.class_id, c.by, e.at).select_from(db.current).join(db.events, e.seq == c.seq)
+    found = connection.execute(query).all()
+    paths = _paths(connection, [row.image for row in found], gone=gone)
+    rows = [
+        LabelRow(path, names[roots[number]] if kind == "label" else "", image, STATES[kind], by, at)
+        for image, kind, number, by, at in found
+        for path in paths[image]
+    ]
+    return sorted(rows, key=lambda row: (natural(row.file_name), row.sha256))
+
+
+def _paths(connection: Connection, images: list[str], *, gone: bool) -> dict[str, list[str]]:
+    """Return the files of each image. Asked for by image: joined, a database may walk through all files there are."""
+    paths: dict[str, list[str]] = {image: [] for image in images}
+    for part in chunks(images):
+        for row in connection.execute(select(db.files.c.image, db.files.c.path).where(db.files.c.image.in_(part))):
+            paths[row.image].append(row.path)
+    lost = [image for image, found in paths.items() if not found]
+    for part in chunks(lost if gone else []):
+        for row in connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part))):
+            paths[row.id].append(row.name)
+    return paths
+
+
+def natural(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Order names as people do: 2 before 10."""
+    pieces = re.findall("([0-9]+)|([^0-9]+)", name)
+    return [(int(number) if number else -1, text) for number, text in pieces], name
+
+
+def neutralise(text: str) -> str:
+    """Keep a spreadsheet from taking a name for a formula. `restore` is its inverse."""
+    return "'" + text if FORMULA.match(text) else text
+
+
+def restore(text: str) -> str:
+    """Return what `neutralise` was given."""
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
+
+
+def read_text(path: Path) -> str:
+    """Read a file of labels, or say why it cannot be one."""
+    name = printable(str(path))
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"{name} is larger than {MAX_BYTES:,} bytes. Split it.")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error.strerror}.") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{name} is not UTF-8 text (line {line}). Save it as UTF-8, then run the same command again."
+        ) from error
+
+
+# Labels as text tables: CSV, Hugging Face metadata.csv and metadata.jsonl.
+
+
+def render_csv(rows: Iterable[LabelRow]) -> bytes:
+    """Write rows as CSV; what a spreadsheet would take for a formula begins with a quote."""
+    return render_table([FIELDS, *(row.cells() for row in rows)])
+
+
+def render_table(lines: Iterable[Sequence[str]]) -> bytes:
+    """Write any lines of cells as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for line in lines:
+        writer.writerow([neutralise(cell) for cell in line])
+    return text.getvalue().encode()
+
+
+def parse_csv(path: Path) -> tuple[list[LabelRow], list[str]]:
+    """Read rows; the second list says what is wrong, with line numbers."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    rows: list[LabelRow] = []
+    problems: list[str] = []
+    try:
+        header = [column.strip() for column in next(reader, [])]
+        _check_header(path, header)
+        for cells in reader:
+            if len(cells) != len(header):
+                problems += [f"line {reader.line_num}: {len(cells)} columns instead of {len(header)}"] if cells else []
+            else:
+                rows.append(_row(dict(zip(header, map(restore, cells), strict=True)), reader.line_num))
+    except csv.Error as error:
+        problems.append(f"line {reader.line_num}: {error}")
+    return rows, problems
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if "label" not in header or not {"file_name", "sha256"} & set(header):
+        raise ValueError(
+            f"{printable(path.name)} must begin with a line of column names, with commas between them: label, and file_name "
+            "or sha256. Its first line is "
+            f"'{printable(','.join(header))[:200]}'. Correct it, then run the same command again."
+        )
+    if len(set(header)) != len(header):
+        raise ValueError(f"{printable(path.name)} has a column twice. Correct it, then run the same command again.")
+
+
+def _row(values: dict[str, Any], line: int) -> LabelRow:
+    return LabelRow(**{name: str(values.get(name, "")).strip() for name in FIELDS}, line=line)
+
+
+def render_jsonl(rows: Iterable[LabelRow]) -> bytes:
+    """Write rows as Hugging Face metadata.jsonl."""
+    lines = [json.dumps(dict(zip(FIELDS, row.cells(), strict=True)), ensure_ascii=False) for row in rows]
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def parse_jsonl(path: Path) -> tuple[list[LabelRow], list[str]]:
+    """Read rows of JSON; every value must be text."""
+    rows: list[LabelRow] = []
+    problems: list[str] = []
+    for number, line in _lines(read_text(path)):
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            problems.append(f"line {number}: it is not JSON")
+            continue
+        if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in FIELDS):
+            problems.append(f"line {number}: it is not a row of texts, {', '.join(FIELDS)}")
+            continue
+        rows.append(_row(values, number))
+    return rows, problems
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, line
+
+
+# Labels as a folder per class, with links to the images or copies of them. The images themselves are never moved.
+
+MANIFEST = "labels.csv"  # exact names, hashes, people and times, and the images that have no class
+
+
+def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, *, copy: bool) -> None:
+    """Make the folder whole. It must not be there yet, unless it is empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{printable(str(folder))} is there already. Choose another place, or remove it first.")
+
+    def fill(beside: Path) -> None:
+        beside.mkdir(parents=True)
+        for row in rows:
+            if not row.state:
+                _place(root / row.file_name, beside / class_folder(row.label) / row.file_name, copy=copy)
+        (beside / MANIFEST).write_bytes(render_csv(rows))
+
+    with explain_write_errors(folder, "the same command"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        create_atomically(folder, fill)
+
+
+def _place(source: Path, target: Path, *, copy: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if copy:
+        shutil.copyfile(source, target)
+    else:
+        target.symlink_to(source.resolve())
+
+
+def class_folder(name: str) -> str:
+    """Return a folder name for a class: readable, and never a path."""
+    safe = quote(name, safe=" +,()[]&'!#@" + "".join(set(name) - set(map(chr, range(128)))))
+    return "%2E" + safe[1:] if safe.startswith(".") else safe
+
+
+def read_image_folder(folder: Path) -> tuple[list[LabelRow], list[str]]:
+    """Read the list that our export holds; a folder without one is read by its class folders and the bytes in them."""
+    if not folder.is_dir():
+        raise ValueError(
+            f"{printable(str(folder))} is a file, and imagefolder is a folder for each class. Change --format."
+        )
+    if (folder / MANIFEST).is_file():
+        return parse_csv(folder / MANIFEST)
+    names, _ = list_files(folder)
+    rows, problems = [], []
+    for number, name in enumerate(names, 1):
+        label, _, inner = name.partition("/")
+        if not inner:
+            problems.append(f"file {number}: '{printable(name)}' lies in no class folder")
+            continue
+        if not (folder / name).is_file():  # whoever opens a pipe waits for ever
+            problems.append(f"file {number}: '{printable(name)}' is not a regular file")
+            continue
+        with (folder / name).open("rb") as file:
+            key = hashlib.file_digest(file, "sha256").hexdigest()
+        rows.append(LabelRow("", unquote(label), key, line=number))
+    return rows, problems
+
+
+# Labels as tasks of Label Studio (JSON). Our own fields travel in `data`, which Label Studio keeps.
+
+LOCAL_FILES = "/data/local-files/?d="  # how Label Studio names files of its own machine
+
+
+def task(row: LabelRow, number: int) -> dict[str, Any]:
+    """Return one image to label, without an answer."""
+    data = {"image": LOCAL_FILES + quote(row.file_name), "file_name": row.file_name, "sha256": row.sha256}
+    return {"id": number, "data": data}
+
+
+def render_tasks(rows: Iterable[LabelRow]) -> bytes:
+    """Write rows as tasks with one annotation each."""
+    tasks = [{**task(row, number), "annotations": [_annotation(row)]} for number, row in enumerate(rows, 1)]
+    return (json.dumps(tasks, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def _annotation(row: LabelRow) -> dict[str, Any]:
+    result = [{"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [row.label]}}]
+    meta = {"state": row.state, "by": row.by, "at": row.at}
+    return {"result": [] if row.state else result, "was_cancelled": row.state == "cannot_tell", "meta": meta}
+
+
+def parse_tasks(path: Path) -> tuple[list[LabelRow], list[str]]:
+    """Read tasks, ours or exported by Label Studio; "line" is the number of the task in the file."""
+    try:
+        tasks = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{printable(path.name)} is not JSON ({printable(str(error))}). Export it again.") from error
+    if not isinstance(tasks, list):
+        raise ValueError(f"{printable(path.name)} is no list of tasks. Export it from Label Studio as JSON.")
+    rows: list[LabelRow] = []
+    problems: list[str] = []
+    for number, each in enumerate(tasks, 1):
+        try:
+            rows += _rows(each, number)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            detail = f" ({error})" if type(error) is ValueError else ""
+            problems.append(f"task {number}: it is not a task with one choice per image{detail}")
+    return rows, problems
+
+
+def _rows(each: dict[str, Any], number: int) -> list[LabelRow]:
+    """Return the answer of a task; an unanswered one has none."""
+    data = each["data"]
+    name, key = str(data.get("file_name", "")), str(data.get("sha256", ""))
+    found = []
+    for annotation in each.get("annotations", []):
+        meta = annotation.get("meta") or {}
+        state, by, at = (str(meta.get(field, "")) for field in ("state", "by", "at"))
+        if annotation.get("was_cancelled"):
+            state = "cannot_tell"
+        label = "" if state else _choice(annotation["result"])
+        found.append(LabelRow(name, label, key, state, by, at, number))
+    if len({(row.label, row.state) for row in found}) > 1:
+        raise ValueError("its annotations differ")
+    return found[-1:]
+
+
+def _choice(result: list[dict[str, Any]]) -> str:
+    choices = [choice for part in result if part["type"] == "choices" for choice in part["value"]["choices"]]
+    if len(choices) != 1 or not isinstance(choices[0], str):
+        raise ValueError(f"{len(choices)} choices")
+    return choices[0]
+
+
+# Labels in and out of a project, in the formats of other tools.
+
+Parse = Callable[[Path], tuple[list[LabelRow], list[str]]]
+
+
+class LabelFormat(NamedTuple):
+    """How one format is written and read."""
+
+    about: str
+    parse: Parse
+    render: Callable[[Iterable[LabelRow]], bytes] | None  # None: it is a folder
+
+
+def format_of(path: Path, name: str | None = None) -> str:
+    """Return the format asked for, or the one that a path stands for."""
+    if name is not None:
+        if name not in LABEL_FORMATS:
+            listed = ", ".join(LABEL_FORMATS)
+            raise ValueError(
+                f"there is no format '{printable(name)}'.{did_you_mean(name, LABEL_FORMATS)} There are: {listed}."
+            )
+        return name
+    if path.is_dir():
+        return "imagefolder"
+    found = {".csv": "csv", ".jsonl": "hf-jsonl", ".json": "label-studio", "": "imagefolder"}.get(path.suffix.lower())
+    found = None if found == "imagefolder" and path.is_file() else found
+    if found is None:
+        raise ValueError(f"which format is {printable(path.name)}? Say it with --format: {', '.join(LABEL_FORMATS)}.")
+    return "hf-csv" if path.name == "metadata.csv" else found
+
+
+def read_rows(path: Path, name: str | None = None) -> tuple[list[LabelRow], list[str]]:
+    """Read a file or folder of labels; the second list says what is wrong with it."""
+    if not path.exists():
+        raise ValueError(f"there is no {printable(str(path))}. Give a file or a folder of labels.")
+    return LABEL_FORMATS[format_of(path, name)].parse(path)
+
+
+def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *, copy: bool) -> None:
+    """Write labels; `root` is where the images are."""
+    form = LABEL_FORMATS[format_of(path, name)]
+    if form.render is None:
+        write_image_folder(root, rows, path, copy=copy)
+        return
+    if path.is_file() and not is_export(path, form):
+        raise ValueError(
+            f"{printable(str(path))} is there already, and no export of ours in this format. Choose another place, or remove "
+            "it first."
+        )
+    with explain_write_errors(path, "the same command"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, form.render(rows))
+
+
+def is_export(path: Path, form: LabelFormat) -> bool:
+    """Tell whether a file was written by an earlier export, which always names the sha256 of each image."""
+    try:
+        rows, problems = form.parse(path)
+    except ValueError:
+        return False
+    return not problems and all(row.sha256 for row in rows)
+
+
+LABEL_FORMATS: dict[str, LabelFormat] = {
+    "csv": LabelFormat("a table: file_name, label, sha256, state, by, at", parse_csv, render_csv),
+    "imagefolder": LabelFormat("a folder per class, with links or copies", read_image_folder, None),
+    "hf-csv": LabelFormat("Hugging Face metadata.csv", parse_csv, render_csv),
+    "hf-jsonl": LabelFormat("Hugging Face metadata.jsonl", parse_jsonl, render_jsonl),
+    "label-studio": LabelFormat("tasks of Label Studio, JSON", parse_tasks, render_tasks),
+}
+
+
+# Questions as files, for people without the page: a table to fill in, a contact sheet, tasks for Label Studio.
+
+BY = "files"  # who is asked through files, unless a name is given
+LEASE = 30 * 86_400.0  # seconds: files may be answered slowly
+SIDE = 200  # pixels of a thumbnail
+STYLE = (
+    "body{font:16px/1.4 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}main{display:grid;gap:1rem;"
+    f"grid-template-columns:repeat(auto-fill,minmax({SIDE}px,1fr))}}figure{{margin:0}}img{{max-width:100%;background:#eee}}"
+    "figcaption{font-size:.8rem;overflow-wrap:anywhere}"
+)
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def ask(project: Project, n: int, out: Path, by: str = BY) -> list[Path]:
+    """Lease `n` images and write the questions; asked again before they are answered, they are the same ones."""
+    check_table(project, out)
+    items = project.next(by, n, lease=LEASE)
+    if not items:
+        raise ValueError("there is nothing left to ask about: every image is answered, or asked of somebody else.")
+    classes = [each.name for each in project.classes() if each.merged_into is None]
+    sheet, tasks = out.with_suffix(".html"), out.with_suffix(".label-studio.json")
+    with explain_write_errors(out, "the same command"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, _table(items))
+        write_atomically(sheet, contact_sheet(project, items, classes))
+        write_atomically(tasks, _tasks(items))
+    return [out, sheet, tasks]
+
+
+def check_table(project: Project, out: Path) -> None:
+    """Refuse a place that is no table, or one that holds answers which the project does not have yet."""
+    place = printable(str(out))
+    if out.suffix.lower() != ".csv":
+        raise ValueError(
+            f"-o {place}: the table to fill in is a CSV file. Use  -o {quote_path(out.with_suffix('.csv'))}"
+        )
+    if not out.exists():
+        return
+    try:
+        rows, _ = parse_csv(out)
+    except ValueError:
+        raise ValueError(f"{place} is there already, and is no table of questions. Choose another -o.") from None
+    labels = project.labels()
+    known = {*labels.ids, *labels.cannot_tell, *labels.excluded}
+    if waiting := sum(bool(row.label or row.state) and row.sha256 not in known for row in rows):
+        raise ValueError(
+            f"{place} holds {waiting:,} answers that were not taken in yet. Take them in first:  mma tell "
+            f"{quote_path(project.folder)} {quote_path(out)}   or choose another -o."
+        )
+
+
+def _table(items: Sequence[Item]) -> bytes:
+    rows = [[item.name, "", item.image, item.why] for item in items]
+    return render_table([("file_name", "label", "sha256", "why"), *rows])
+
+
+def _tasks(items: Sequence[Item]) -> str:
+    tasks = [task(LabelRow(item.name, sha256=item.image), number) for number, item in enumerate(items, 1)]
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
+
+
+def contact_sheet(project: Project, items: Sequence[Item], classes: Sequence[str]) -> str:
+    """Return a page that holds everything it shows; names are shown as text, whatever they are made of."""
+    with quiet_decoders():
+        figures = "\n".join(_figure(project, number, item) for number, item in enumerate(items, 1))
+    known = ", ".join(escape(printable(name)) for name in classes) or "none yet"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{len(items)} images to label</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<style>{STYLE}</style></head>\n'
+        f"<body><h1>{len(items)} images to label</h1>\n<p>Classes: {known}. Write one of them into the column label of the "
+        f"table, or ? where you cannot tell.</p>\n<main>\n{figures}\n</main></body></html>\n"
+    )
+
+
+def _figure(project: Project, number: int, item: Item) -> str:
+    name = escape(printable(item.name))
+    caption = f"<figcaption>{number}. {name}<br>{escape(printable(item.why))}</figcaption>"
+    try:
+        picture = f'<img alt="{name}" src="data:image/jpeg;base64,{thumbnail(project, item.image)}">'
+    except Exception as error:  # a file may have gone or changed since it was indexed
+        picture = f"<p>{escape(explain_bad_file(error))}</p>"
+    return f"<figure>{picture}{caption}</figure>"
+
+
+def thumbnail(project: Project, image: str) -> str:
+    """Return a small JPEG of an image, made from its pixels alone, in base64."""
+    name = project.path_of(image).relative_to(project.root).as_posix()
+    pixels, _ = read_unscaled_photo(project.root, name, SIDE)
+    small = Image.fromarray(pixels)
+    small.thumbnail((SIDE, SIDE))
+    data = io.BytesIO()
+    small.save(data, "JPEG", quality=80)
+    return base64.b64encode(data.getvalue()).decode("ascii")

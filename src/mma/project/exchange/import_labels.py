@@ -1,0 +1,335 @@
+"""Take labels in: all of them, or none and a list of what is wrong, with line numbers. Nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, select
+
+from mma.project.exchange.formats import CANNOT_TELL, KINDS, LabelRow, natural, read_rows
+from mma.project.labels import tables as db
+from mma.project.labels.current import chunks
+from mma.project.labels.events import (
+    Draft,
+    check_name,
+    draft,
+    end_leases,
+    merge_roots,
+    new_id,
+    origin,
+    read_classes,
+    record,
+)
+from mma.project.photos import MOST_CLASSES, Level, class_hints, folder_of, list_images
+from mma.project.records import Event, Klass
+from mma.text import did_you_mean, printable, quote_path
+
+if TYPE_CHECKING:
+    from mma.project.project import Project
+
+
+SHOWN = 20  # problems listed before "and so many more"
+
+
+@dataclass(frozen=True)
+class TakeIn:
+    """How to take labels in."""
+
+    by: str = "import"  # where the file does not say who
+    add_classes: bool = False
+    replace: bool = False  # what is labeled otherwise here
+    told: bool = False  # answers to what was asked: they keep the reason they were asked for
+    new_classes: str = "--add-classes adds it"  # what to type
+    other_answers: str = "--replace takes the one of the file"
+
+
+@dataclass
+class _Plan:
+    """What the rows amount to, checked against the project."""
+
+    connection: Connection
+    options: TakeIn
+    classes: list[Klass]
+    paths: dict[str, str]
+    names: dict[str, str]
+    current: dict[str, Any]
+    lines: dict[str, LabelRow] = field(default_factory=dict)  # per image
+    known: set[str] = field(default_factory=set)  # images that have this answer already
+    files: dict[str, int] = field(default_factory=dict)
+    new_classes: dict[str, int] = field(default_factory=dict)  # name -> first line
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+
+def take_in(connection: Connection, rows: Sequence[LabelRow], options: TakeIn, overlap: int) -> list[Event]:
+    """Check every row, then store what is new as one action. Raises with all problems, and stores nothing then."""
+    plan = _plan(connection, rows, options)
+    for row in rows:
+        problem = _check_row(plan, row)
+        if problem:
+            plan.problems.append((row.line, problem))
+    if plan.problems:
+        raise ImportProblems([f"line {line}: {problem}" for line, problem in sorted(plan.problems)])
+    drafts = [*_class_drafts(plan), *_label_drafts(plan)]
+    events = record(connection, drafts, overlap) if drafts else []
+    end_leases(connection, [event for event in events if event.image])
+    return events
+
+
+class ImportProblems(ValueError):
+    """What is wrong with a file of labels, line by line."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(problems)
+        self.problems = list(problems)
+
+
+def refuse(path: Path, problems: Sequence[str]) -> None:
+    """Raise if there are problems, with the first of them."""
+    if problems:
+        more = [f"and {len(problems) - SHOWN:,} more"] if len(problems) > SHOWN else []
+        listed = "\n  ".join([*problems[:SHOWN], *more])
+        raise ValueError(
+            f"{printable(path.name)} was not used, because of\n  {listed}\nCorrect it and run the same command again."
+        )
+
+
+def _plan(connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> _Plan:
+    """Read what is known of the images that the rows name, and of nothing else."""
+    f, i, c = db.files.c, db.images.c, db.current.c
+    paths: dict[str, str] = {}
+    for part in chunks(sorted({_normal(row.file_name) for row in rows if row.file_name})):
+        found = connection.execute(select(f.path, f.image).where(f.path.in_(part), f.image.is_not(None)))
+        paths.update({row.path: row.image for row in found})
+    wanted = sorted({*paths.values(), *(row.sha256 for row in rows if row.sha256)})
+    names: dict[str, str] = {}
+    current: dict[str, Any] = {}
+    for part in chunks(wanted):
+        names.update({row.id: row.name for row in connection.execute(select(i.id, i.name).where(i.id.in_(part)))})
+        current.update({row.image: row for row in connection.execute(select(db.current).where(c.image.in_(part)))})
+    return _Plan(connection, options, read_classes(connection), paths, names, current)
+
+
+def _normal(name: str) -> str:
+    return str(PurePosixPath(name))
+
+
+def _check_row(plan: _Plan, row: LabelRow) -> str:
+    """Add a row to the plan, or say what is wrong with it."""
+    if not row.label and not row.state:
+        return ""  # nobody knows
+    problem = _file_problem(plan, row) or _answer_problem(plan, row)
+    if problem:
+        return problem
+    image = _image(plan, row)
+    first = plan.lines.get(image)
+    if first is not None:
+        same = (first.label, first.state) == (row.label, row.state)
+        return "" if same else f"{_quote(row)} is the image of line {first.line}, with another answer"
+    plan.lines[image] = row
+    return _conflict(plan, image, row)
+
+
+def _image(plan: _Plan, row: LabelRow) -> str:
+    return plan.paths[_normal(row.file_name)] if row.file_name else row.sha256
+
+
+def _file_problem(plan: _Plan, row: LabelRow) -> str:
+    if not row.file_name and not row.sha256:
+        return "there is neither a file name nor a sha256"
+    if not row.file_name:
+        return "" if row.sha256 in plan.names else f"there is no image with the sha256 {_quoted(row.sha256)}"
+    pure = PurePosixPath(row.file_name)
+    if pure.is_absolute() or ".." in pure.parts:
+        return f"{_quote(row)} leads out of the folder"
+    name = str(pure)
+    if name not in plan.paths:
+        return f"there is no image {_quote(row)} in the folder"
+    if name in plan.files:
+        return f"{_quote(row)} is listed in line {plan.files[name]} already"
+    plan.files[name] = row.line
+    if row.sha256 and plan.paths[name] != row.sha256:
+        return f"{_quote(row)} has other bytes here than the sha256 says"
+    return ""
+
+
+def _answer_problem(plan: _Plan, row: LabelRow) -> str:
+    if row.state not in KINDS:
+        return f"{_quoted(row.state)} is no state; there are {', '.join(filter(None, KINDS))}"
+    if len(row.by) > 100 or printable(row.by) != row.by:
+        return "the name in column by has control characters or more than 100 characters"
+    if row.at and not _is_time(row.at):
+        return f"{_quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
+    if row.state or _find_class_id(plan, row.label) is not None or row.label == CANNOT_TELL:
+        return ""
+    return _new_class(plan, row)
+
+
+def _new_class(plan: _Plan, row: LabelRow) -> str:
+    if not plan.options.add_classes:
+        names = [each.name for each in plan.classes if each.merged_into is None]
+        return f"there is no class {_quoted(row.label)}.{did_you_mean(row.label, names)} {plan.options.new_classes}"
+    if row.label in plan.new_classes:
+        return ""
+    others = [*plan.classes, *(Klass(-1, name) for name in plan.new_classes)]
+    try:
+        if check_name(row.label, others) != row.label:
+            return f"{_quoted(row.label)} cannot be the name of a class as it is written"
+    except ValueError as error:
+        return str(error).rstrip(".")
+    plan.new_classes[row.label] = row.line
+    return ""
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) <= 40
+
+
+def _find_class_id(plan: _Plan, label: str) -> int | None:
+    return next((each.id for each in plan.classes if each.name == label and each.merged_into is None), None)
+
+
+def _kind(plan: _Plan, row: LabelRow) -> str:
+    if not row.state and row.label == CANNOT_TELL and _find_class_id(plan, row.label) is None:
+        return "cannot_tell"
+    return KINDS[row.state]
+
+
+def _conflict(plan: _Plan, image: str, row: LabelRow) -> str:
+    """Say that the project has another answer; if it has the same one, there is nothing to store."""
+    before = plan.current.get(image)
+    if before is None:
+        return ""
+    kind = _kind(plan, row)
+    same = before.kind == kind and (
+        kind != "label" or merge_roots(plan.classes)[before.class_id] == _find_class_id(plan, row.label)
+    )
+    if same:
+        plan.known.add(image)
+        return ""
+    if plan.options.replace or plan.options.told:
+        return ""
+    return f"{_quote(row)} has another answer here, by {printable(before.by)}; {plan.options.other_answers}"
+
+
+def _class_drafts(plan: _Plan) -> list[Draft]:
+    first = max((each.id for each in plan.classes), default=-1) + 1
+    drafts = []
+    for number, name in enumerate(sorted(plan.new_classes, key=natural), first):
+        batch = str(uuid4())
+        drafts.append(draft("class_add", id=batch, batch=batch, by=plan.options.by, class_id=number, value=name))
+        plan.classes.append(Klass(number, name))
+    return drafts
+
+
+def _label_drafts(plan: _Plan) -> list[Draft]:
+    batch = str(uuid4())
+    return [_label_draft(plan, batch, image, row) for image, row in plan.lines.items() if image not in plan.known]
+
+
+def _label_draft(plan: _Plan, batch: str, image: str, row: LabelRow) -> Draft:
+    kind, by = _kind(plan, row), row.by or plan.options.by
+    where = origin(plan.connection, image, by, "import") if plan.options.told else {"provenance": "import"}
+    values = {**where, **({"at": row.at} if row.at else {})}
+    class_id = _find_class_id(plan, row.label) if kind == "label" else None
+    file = row.file_name or plan.names[image]
+    return draft(kind, id=new_id(batch, image), batch=batch, by=by, image=image, file=file, class_id=class_id, **values)
+
+
+def _quote(row: LabelRow) -> str:
+    return _quoted(row.file_name or row.sha256)
+
+
+def _quoted(text: str) -> str:
+    return f"'{printable(text[:200])}'"
+
+
+# Take labels from sub-folders or a file when a person asks for it. What is not clear is a question, never a guess.
+
+FOLDERS: dict[str, Level | None] = {"folders": None, "folders:first": "first", "folders:last": "last"}
+FEW = 10  # images below which as many classes as images are nothing odd
+
+
+def take_labels_from(project: Project, source: str) -> list[Event]:
+    """Take labels from "folders", "folders:first", "folders:last" or a file. Classes are added if there are none yet."""
+    if source in FOLDERS:
+        path, rows = project.root, _rows_of_folders(project, source)
+    else:
+        path = _find(project.root, source)
+        rows = _rows_of_file(path)
+    how = TakeIn(
+        by="import",
+        add_classes=not project.classes(),
+        new_classes="--classes adds it",
+        other_answers=f"mma labels import {quote_path(project.folder)} {quote_path(path)} --replace  takes the one of the file",
+    )
+    return project.take_in(rows, how, path)
+
+
+def check_source(root: Path, source: str) -> None:
+    """Refuse a source of labels that no project could use, before one is made."""
+    if source in FOLDERS:
+        _level(root, list_images(root)[0], source)
+    else:
+        _rows_of_file(_find(root, source))
+
+
+def _rows_of_file(path: Path) -> list[LabelRow]:
+    rows, problems = read_rows(path)
+    refuse(path, problems)
+    _check_classes(path, [row.label for row in rows])
+    return rows
+
+
+def _check_classes(path: Path, labels: Sequence[str]) -> None:
+    """Refuse nearly one class per image: names of visits, say, or of people."""
+    used, labeled = set(filter(None, labels)), sum(map(bool, labels))
+    if labeled > FEW and len(used) > MOST_CLASSES * labeled:
+        raise ValueError(
+            f"{printable(path.name)} names {len(used):,} classes for {labeled:,} images, nearly one per image. These are "
+            "hardly classes. Say what the classes are with --classes, and leave --labels-from out."
+        )
+
+
+def _find(root: Path, source: str) -> Path:
+    """Return a file given by its path, or by its name in the image folder."""
+    inside = root / source
+    path = inside if not Path(source).exists() and inside.exists() else Path(source)
+    if not path.exists():
+        raise ValueError(f"there is no file {printable(source)}. --labels-from takes a file, or: {', '.join(FOLDERS)}.")
+    return path
+
+
+def _rows_of_folders(project: Project, source: str) -> list[LabelRow]:
+    with project.store.reading() as connection:
+        f = db.files.c
+        files = connection.execute(select(f.path, f.image).where(f.image.is_not(None)).order_by(f.path)).all()
+    level = _level(project.root, [row.path for row in files], source)
+    rows = enumerate(files, 1)
+    return [LabelRow(row.path, folder_of(row.path, level), row.image, line=number) for number, row in rows]
+
+
+def _level(root: Path, names: Sequence[str], source: str) -> Level:
+    """Return which folders on the way to a file are the classes, or ask."""
+    level = FOLDERS[source]
+    if level is None:
+        hints = class_hints(root, names)
+        if hints.question:
+            raise ValueError(
+                f"{hints.question} Say it with --labels-from folders:first or --labels-from folders:last, or name the "
+                "classes with --classes."
+            )
+        level = "first"
+    labels = [folder_of(name, level) for name in names]
+    if not any(labels):
+        raise ValueError(f"{printable(str(root))} has no sub-folders with images. Leave --labels-from out.")
+    _check_classes(root, labels)
+    return level

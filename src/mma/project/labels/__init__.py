@@ -1,0 +1,1 @@
+"""Labels: events, what follows from them, and their copies. No torch."""

@@ -1,0 +1,275 @@
+"""labels.jsonl: every event once more, one checked line each. The database can be made again from it."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import Connection, insert, inspect, select, update
+
+from mma.errors import TemporarilyUnavailable
+from mma.files import append_bytes, cut_lines, explain_write_errors, in_turn, write_atomically
+from mma.project.exchange.formats import read_current, render_csv
+from mma.project.labels import tables as db
+from mma.project.labels.database import Store
+from mma.project.labels.events import events_after
+from mma.project.records import Event
+from mma.project.settings import Layout
+from mma.text import printable, quote_path
+
+TAIL = 1 << 16  # bytes read from the end to find the last line
+PART = 5_000  # events appended at once
+DAMAGED = "it is damaged: bytes were changed"
+
+
+class LogLine(NamedTuple):
+    """One line: an event, or what is wrong with it."""
+
+    number: int
+    event: Event | None
+    problem: str = ""
+
+
+class SecondCopy:
+    """The file, and how far it has come. Several processes may append; each brings it up to what is committed."""
+
+    def __init__(self, path: Path, images: Path) -> None:
+        self.path, self.lock, self.command = path, path.with_name("log.lock"), f"mma start {quote_path(images)}"
+        self._turn, self._size, self._seq = threading.Lock(), -1, 0
+
+    def catch_up(self, store: Store, upto: int) -> None:
+        """Append what the database holds and the file does not. On disk up to event `upto` when this returns."""
+        with explain_write_errors(self.path, self.command), self._turn, in_turn(self.lock):
+            self._find_end(store)
+            while self._seq < upto:
+                with store.reading() as connection:
+                    events = events_after(connection, self._seq, PART)
+                self._append(events)
+
+    def _append(self, events: list[Event]) -> None:
+        data = b"".join(map(line_of, events))
+        append_bytes(self.path, data)
+        self._size, self._seq = self._size + len(data), events[-1].seq
+
+    def _find_end(self, store: Store) -> None:
+        """Find the last good line, unless the file is as we left it. A torn line at the end is cut off."""
+        if not self.path.exists():
+            self.path.touch(0o600)
+        if self.path.stat().st_size == self._size:
+            return
+        cut_torn_line(self.path)
+        self._size, self._seq = self.path.stat().st_size, last_seq(self.path)
+        with store.reading() as connection:
+            known = connection.execute(select(db.events.c.seq).where(db.events.c.seq == self._seq)).scalar()
+        if self._seq and known is None:
+            raise TemporarilyUnavailable(
+                f"{self.path} holds events that the database does not: the database is an older copy. Bring them together "
+                f"with  mma doctor {quote_path(self.path.parents[1])} --rebuild"
+            )
+
+
+def last_seq(path: Path) -> int:
+    """Return the number of the last event in the file; 0 where there is none."""
+    return next((line.event.seq for line in _backwards(path) if line.event), 0) if path.exists() else 0
+
+
+def line_of(event: Event) -> bytes:
+    """Write an event as a line that carries its own check."""
+    values = {name: value for name, value in event._asdict().items() if value is not None}
+    return json.dumps({**values, "check": _check(values)}, separators=(",", ":")).encode() + b"\n"
+
+
+def _check(values: dict[str, object]) -> str:
+    text = json.dumps(values, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_log_line(number: int, line: bytes) -> LogLine:
+    """Read one line, and compare it with its check."""
+    try:
+        values = json.loads(line)
+        check = values.pop("check")
+        if check != _check(values):
+            return LogLine(number, None, DAMAGED)
+        return LogLine(number, Event(**{**dict.fromkeys(Event._fields), **values}))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return LogLine(number, None, DAMAGED)
+
+
+def read_log(path: Path) -> Iterator[LogLine]:
+    """Yield every line of the file; a last line without its end is a torn one."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                yield LogLine(number, None, "the last line is torn: writing it was interrupted")
+            else:
+                yield parse_log_line(number, line[:-1])
+
+
+def cut_torn_line(path: Path) -> None:
+    """Remove a last line without an end. Whoever wrote it was never told that it was saved."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - 1, 0))
+        if size and file.read(1) != b"\n":
+            cut_lines(path)
+
+
+def _backwards(path: Path) -> Iterator[LogLine]:
+    """Yield whole lines from the last to the first, reading only as much of the file as is needed."""
+    size, length = path.stat().st_size, TAIL
+    done = 0
+    while True:
+        start = max(size - length, 0)
+        with path.open("rb") as file:
+            file.seek(start)
+            lines = file.read(length).split(b"\n")[:-1]
+        whole = lines if start == 0 else lines[1:]
+        for line in reversed(whole[: len(whole) - done]):
+            yield parse_log_line(0, line)
+        if start == 0:
+            return
+        done, length = len(whole), length * 4
+
+
+# labels.csv in the project folder: the labels in force, for people and other programs. Never behind when we end.
+
+DELAY = 2.0  # seconds after an answer
+SHARE = 20  # a large file is written so many times less often than it takes to write
+
+
+class Mirror:
+    """Writes the file some time after an answer, once for many answers, and at the latest when the project is closed."""
+
+    def __init__(self, path: Path, lock: Path, store: Store) -> None:
+        self.path, self.lock, self.store = path, lock, store
+        self._turn, self._delay, self._behind = threading.Lock(), DELAY, False
+        self._timer: threading.Timer | None = None
+
+    def touch(self) -> None:
+        """Note that something changed."""
+        with self._turn:
+            self._behind = True
+            if self._timer is None:
+                self._timer = threading.Timer(self._delay, self._write_later)
+                self._timer.daemon = True
+                self._timer.start()
+                atexit.register(self.finish)
+
+    def finish(self) -> None:
+        """Write what is not written yet."""
+        atexit.unregister(self.finish)
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
+            timer.join()  # it may be writing right now
+        if self._behind:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file now."""
+        begin = time.monotonic()
+        self._behind = False
+        try:
+            with explain_write_errors(self.path, f"mma doctor {quote_path(self.path.parent)}"), in_turn(self.lock):
+                with self.store.reading() as connection:
+                    rows = read_current(connection, gone=True)
+                write_atomically(self.path, render_csv(rows))
+        except ValueError:
+            self._behind = True
+            raise
+        self._delay = max(DELAY, SHARE * (time.monotonic() - begin))
+
+    def _write_later(self) -> None:
+        with suppress(ValueError):  # a full disk, say. Labels are safe without this file; it is tried again.
+            self.write()
+        with self._turn:
+            self._timer = None
+        if self._behind:
+            self.touch()
+
+
+# Copies in state/backups: of the database before it is migrated, of all events before each round.
+
+KEPT = 5  # copies of rounds
+
+
+def back_up_database(store: Store, layout: Layout, name: str) -> None:
+    """Copy the database, or for PostgreSQL the second copy of all events, to state/backups."""
+    with explain_write_errors(layout.backups, f"mma doctor {layout.folder}"):
+        if not store.sqlite:
+            if layout.log.exists():
+                write_atomically(layout.backups / f"{name}.jsonl", layout.log.read_bytes(), private=True)
+            return
+        place = layout.backups / f"{name}.db"
+        place.unlink(missing_ok=True)
+        source, target = sqlite3.connect(layout.database), sqlite3.connect(place)
+        try:
+            source.backup(target)
+        finally:
+            source.close()
+            target.close()
+        place.chmod(0o600)
+
+
+def back_up_events(layout: Layout, number: int) -> None:
+    """Copy labels.jsonl before a round; a few rounds are kept. The database can be made from any of these."""
+    if not layout.log.exists():
+        return
+    with explain_write_errors(layout.backups, f"mma start {layout.folder}"):
+        place = layout.backups / f"round-{number:06d}.jsonl"
+        write_atomically(place, layout.log.read_bytes(), private=True)
+        for old in sorted(layout.backups.glob("round-*.jsonl"))[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+
+# Bring an older database to today's format, after a backup; refuse a newer one.
+
+# From each format to the next one: MIGRATIONS[1] makes a database of format 1 one of format 2.
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
+
+
+def prepare(store: Store, layout: Layout) -> None:
+    """Make the tables of a new database; migrate those of an older one."""
+    found = read_format(store)
+    if found == db.FORMAT:
+        return
+    if found is not None and found > db.FORMAT:
+        raise ValueError(
+            f"the database of {printable(str(layout.folder))} was made by a newer mma (format {found}, this one knows "
+            f"{db.FORMAT}). Update:  pip install --upgrade mma-learn"
+        )
+    if found is not None:
+        back_up_database(store, layout, f"format-{found}")
+    with store.writing() as connection:
+        if found is None:
+            create_tables(connection)
+            return
+        for number in range(found, db.FORMAT):
+            MIGRATIONS[number](connection)
+        connection.execute(update(db.meta).where(db.meta.c.key == "format").values(value=str(db.FORMAT)))
+
+
+def create_tables(connection: Connection) -> None:
+    """Make the tables of today's format."""
+    db.metadata.create_all(connection)
+    connection.execute(insert(db.meta).values(key="format", value=str(db.FORMAT)))
+
+
+def read_format(store: Store) -> int | None:
+    """Return the format of the tables; None where there are none yet."""
+    with store.reading() as connection:
+        if not inspect(connection).has_table("meta"):
+            return None
+        found = connection.execute(select(db.meta.c.value).where(db.meta.c.key == "format")).scalar()
+    return None if found is None else int(found)

@@ -1,0 +1,430 @@
+"""Write events: answers of people, undo, and changes of classes. Each function runs in the caller's transaction."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+from uuid import UUID, uuid5
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from mma.errors import TemporarilyUnavailable, UserError
+from mma.project.labels import tables as db
+from mma.project.labels.current import add_counts, chunks, count, refresh, standing
+from mma.project.records import (
+    ANSWERS,
+    CLASS_KINDS,
+    UNDOABLE,
+    Answer,
+    Counts,
+    Event,
+    Klass,
+    LabeledImage,
+    Labels,
+    check_characters,
+)
+from mma.text import did_you_mean, printable
+
+COLUMNS = [db.events.c[name] for name in Event._fields]
+LEASE = 600.0  # seconds an image stays with a person who does not answer
+Draft = dict[str, Any]  # an event without its seq
+
+
+def now() -> str:
+    """Return the time as it is written into events."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def draft(kind: str, *, id: str, batch: str, by: str, **values: Any) -> Draft:
+    """Prepare an event; what is not given is empty."""
+    empty = dict.fromkeys(Event._fields[1:])
+    return {**empty, "kind": kind, "id": id, "batch": batch, "by": by, "at": now(), **values}
+
+
+def record(connection: Connection, drafts: Sequence[Draft], overlap: int) -> list[Event]:
+    """Number and store events, and bring what follows from them up to date."""
+    first = count(connection, "seq") + 1
+    found = [Event(seq=first + number, **each) for number, each in enumerate(drafts)]
+    for part in chunks(found):
+        rows = [{**event._asdict(), "active": int(event.kind in UNDOABLE)} for event in part]
+        connection.execute(insert(db.events), rows)
+    add_counts(connection, Counter({"seq": len(found)}))
+    _change_classes(connection, [event for event in found if event.kind in CLASS_KINDS])
+    _deactivate(connection, [event.supersedes for event in found if event.kind == "undo" and event.supersedes])
+    refresh(connection, [event.image for event in found if event.image and event.kind != "note"], overlap)
+    return found
+
+
+def _change_classes(connection: Connection, changes: Sequence[Event]) -> None:
+    if changes:
+        known: list[Klass] = reduce(apply_class_event, changes, read_classes(connection))
+        store_classes(connection, known)
+
+
+def _deactivate(connection: Connection, ids: Sequence[str]) -> None:
+    for part in chunks(ids):
+        connection.execute(update(db.events).where(db.events.c.id.in_(part)).values(active=0))
+
+
+def events_of_batch(connection: Connection, batch: str) -> list[Event]:
+    """Return the events of one action."""
+    c = db.events.c
+    return [Event(*row) for row in connection.execute(select(*COLUMNS).where(c.batch == batch).order_by(c.seq))]
+
+
+def count_labels(connection: Connection, batches: Collection[str]) -> dict[str, int]:
+    """Return how many labels each of these actions gave: one, or those of a grid."""
+    c = db.events.c
+    found: dict[str, int] = {}
+    for part in chunks(sorted(batches)):
+        query = select(c.batch, func.count().label("many")).where(c.batch.in_(part), c.kind == "label")
+        found.update({row.batch: row.many for row in connection.execute(query.group_by(c.batch))})
+    return found
+
+
+def events_after(connection: Connection, seq: int, limit: int | None = None) -> list[Event]:
+    """Return the events after number `seq`, in order."""
+    c = db.events.c
+    return [Event(*row) for row in connection.execute(select(*COLUMNS).where(c.seq > seq).order_by(c.seq).limit(limit))]
+
+
+def write_answer(connection: Connection, answer: Answer, overlap: int) -> list[Event]:
+    """Store an answer, or return what was stored when the same answer came before."""
+    known = events_of_batch(connection, str(answer.id))
+    if known:
+        return known
+    drafts = _undo(connection, answer) if answer.kind == "undo" else _answer(connection, answer)
+    found = record(connection, drafts, overlap)
+    if answer.kind != "note":
+        end_leases(connection, found)
+    if answer.kind == "undo":
+        _lease_again(connection, found)
+    return found
+
+
+def end_leases(connection: Connection, events: Sequence[Event]) -> None:
+    """Give back the images of answers, and take them off the queue."""
+    c, queued = db.leases.c, db.picks.c.image
+    for event in events:
+        connection.execute(delete(db.leases).where(c.image == event.image, c.by == event.by))
+    for part in chunks([event.image for event in events if event.kind in ANSWERS]):
+        still_open = select(db.images.c.id).where(db.images.c.id == queued, db.images.c.open == 1)
+        connection.execute(delete(db.picks).where(queued.in_(part), ~still_open.exists()))
+
+
+def _lease_again(connection: Connection, events: Sequence[Event]) -> None:
+    """Give the images of an undone answer back to the person who undid it, as they were asked about before."""
+    c, moment = db.events.c, time.time()
+    times = {"taken": moment, "until": moment + LEASE, "why": "taken back"}
+    for event in events:
+        before = connection.execute(select(c.provenance, c.round).where(c.id == event.supersedes)).one()
+        values = {"provenance": before.provenance or "query", "model": before.round, **times}
+        connection.execute(insert(db.leases).values(image=event.image, by=event.by, **values))
+
+
+def _answer(connection: Connection, answer: Answer) -> list[Draft]:
+    _check(answer)
+    class_id = None if answer.class_id is None else resolve(connection, answer.class_id)
+    names = _names(connection, answer.images)
+    batch, single = str(answer.id), len(answer.images) == 1
+    source = {} if answer.source == "label" else {"provenance": answer.source}
+    return [
+        draft(
+            answer.kind,
+            id=batch if single else str(uuid5(answer.id, image)),
+            batch=batch,
+            by=answer.by,
+            image=image,
+            file=names[image],
+            class_id=class_id,
+            shown=answer.shown,
+            seconds=answer.seconds,
+            note=answer.note,
+            supersedes=None if answer.supersedes is None else str(answer.supersedes),
+            **{**origin(connection, image, answer.by), **source},
+        )
+        for image in answer.images
+    ]
+
+
+def _check(answer: Answer) -> None:
+    if not answer.images or len(set(answer.images)) != len(answer.images):
+        raise UserError("an answer needs its images, each of them once.")
+    if (answer.kind == "label") != (answer.class_id is not None):
+        raise UserError("an answer of kind label needs a class_id, and no other kind has one.")
+    if answer.kind == "note" and not answer.note:
+        raise UserError("a note needs its text.")
+
+
+def _names(connection: Connection, images: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in chunks(images):
+        rows = connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part)))
+        found.update({row.id: row.name for row in rows})
+    if missing := [image for image in images if image not in found]:
+        # Whoever answers has seen it. After a rebuild it is unknown until the folder is indexed: not now, but later.
+        raise TemporarilyUnavailable(f"image {missing[0]} is not indexed yet, or its file is gone.")
+    return found
+
+
+def origin(connection: Connection, image: str, by: str, otherwise: str = "query") -> Draft:
+    """Return why an image was asked about: as the lease says, or, for a correction, as the answer before it.
+
+    `otherwise` stands for an image that nobody was asked about.
+    """
+    c, e = db.leases.c, db.events.c
+    lease = connection.execute(select(c.provenance, c.model).where(c.image == image, c.by == by)).first()
+    if lease:
+        return {"provenance": lease.provenance, "round": lease.model}
+    answers = select(e.provenance, e.round).where(e.image == image, e.kind.in_(UNDOABLE))
+    before = connection.execute(answers.order_by(e.seq.desc()).limit(1)).first()
+    return {"provenance": before.provenance, "round": before.round} if before else {"provenance": otherwise}
+
+
+def _undo(connection: Connection, answer: Answer) -> list[Draft]:
+    rows = _to_undo(connection, answer)
+    batch = str(answer.id)
+    return [
+        draft(
+            "undo",
+            id=batch if len(rows) == 1 else str(uuid5(answer.id, row.id)),
+            batch=batch,
+            by=answer.by,
+            image=row.image,
+            file=row.file,
+            supersedes=row.id,
+        )
+        for row in rows
+    ]
+
+
+def _to_undo(connection: Connection, answer: Answer) -> list[Event]:
+    """Find the events in force of the action to take back: the one given, or the last of this person."""
+    c = db.events.c
+    if answer.supersedes is not None:
+        given = connection.execute(select(c.batch).where(c.id == str(answer.supersedes))).scalar()
+        batch = given or str(answer.supersedes)
+    else:
+        mine = select(c.batch).where(c.by == answer.by, c.active == 1).order_by(c.seq.desc()).limit(1)
+        batch = connection.execute(mine).scalar() or ""
+    found = connection.execute(select(*COLUMNS).where(c.batch == batch, c.active == 1).order_by(c.seq))
+    rows = [Event(*row) for row in found]
+    if not rows:
+        raise UserError(f"{printable(answer.by)} has no answer left to undo.")
+    return rows
+
+
+def new_id(batch: UUID | str, *parts: str) -> str:
+    """Derive the id of an event from that of the action it belongs to."""
+    return str(uuid5(UUID(str(batch)), "/".join(parts)))
+
+
+# Classes are made by events: added, renamed, merged, given a key. Ids stay; the table follows from the events.
+
+MAX_NAME = 100  # characters
+
+
+def read_classes(connection: Connection) -> list[Klass]:
+    """Return all classes, also merged ones, in the order of their ids."""
+    c = db.classes.c
+    return [Klass(*row) for row in connection.execute(select(c.id, c.name, c.key, c.merged_into).order_by(c.id))]
+
+
+def store_classes(connection: Connection, classes: Iterable[Klass]) -> None:
+    """Replace the table; there are never many classes."""
+    connection.execute(delete(db.classes))
+    if rows := [each._asdict() for each in classes]:
+        connection.execute(insert(db.classes), rows)
+
+
+def apply_class_event(classes: list[Klass], event: Event) -> list[Klass]:
+    """Return the classes after one event."""
+    assert event.class_id is not None
+    if event.kind == "class_add":
+        return [*classes, Klass(event.class_id, event.value or "")]
+    return [_apply_change(each, event) if each.id == event.class_id else each for each in classes]
+
+
+def _apply_change(klass: Klass, event: Event) -> Klass:
+    if event.kind == "class_rename":
+        return klass._replace(name=event.value or "")
+    if event.kind == "class_key":
+        return klass._replace(key=event.value)
+    return klass._replace(merged_into=None if event.value is None else int(event.value))
+
+
+def merge_roots(classes: Iterable[Klass]) -> dict[int, int]:
+    """Map each class id to the class its labels count for."""
+    into = {each.id: each.merged_into for each in classes}
+    return {number: _merge_path(into, number)[-1] for number in into}
+
+
+def closes_circle(classes: Iterable[Klass], class_id: int, into: int) -> bool:
+    """Say whether merging a class into another would merge it into itself, directly or through other classes."""
+    return class_id in _merge_path({each.id: each.merged_into for each in classes}, into)
+
+
+def _merge_path(into: Mapping[int, int | None], class_id: int) -> list[int]:
+    """Return a class, the one it is merged into, and so on up to the class that its labels count for."""
+    above = into[class_id]
+    return [class_id] if above is None else [class_id, *_merge_path(into, above)]
+
+
+def resolve(connection: Connection, class_id: int) -> int:
+    """Return the class that a label of `class_id` counts for, or say that there is none."""
+    roots = merge_roots(read_classes(connection))
+    if class_id not in roots:
+        raise UserError(f"this project has no class with the number {class_id}.")
+    return roots[class_id]
+
+
+def find_class(classes: Iterable[Klass], class_id: int) -> Klass:
+    """Return a class by its id, or say that there is none."""
+    for each in classes:
+        if each.id == class_id:
+            return each
+    raise UserError(f"this project has no class with the number {class_id}.")
+
+
+def check_name(name: str, classes: Iterable[Klass], *, besides: int | None = None) -> str:
+    """Return a class's name without space around it; refuse one that is empty, too long, unprintable or there already."""
+    name = unicodedata.normalize("NFC", name).strip()
+    if not name:
+        raise UserError("a class needs a name.")
+    if len(name) > MAX_NAME:
+        raise UserError(f"the name of a class has at most {MAX_NAME} characters, and this one has {len(name)}.")
+    check_characters(name)
+    for each in classes:
+        if each.id != besides and each.merged_into is None and each.name.casefold() == name.casefold():
+            raise UserError(f"there is a class '{each.name}' already. Choose another name, or use that class.")
+    return name
+
+
+def check_key(key: str | None, classes: Iterable[Klass], class_id: int) -> None:
+    """Refuse a key that is no single visible character, or that another class has."""
+    if key is None:
+        return
+    if len(key) != 1 or key.isspace() or printable(key) != key:
+        raise UserError("the key of a class is one character that can be typed.")
+    for each in classes:
+        if each.id != class_id and each.merged_into is None and each.key == key:
+            raise UserError(f"the key {key} belongs to '{each.name}'. Choose another one.")
+
+
+def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
+    """Refuse to merge a class into itself, into one that is not there, or into one that is merged into it.
+
+    None takes a merge back. That is refused while another class has the name or the key of this one.
+    """
+    klass = find_class(classes, class_id)
+    if into is None:
+        check_name(klass.name, classes, besides=class_id)
+        check_key(klass.key, classes, class_id)
+        return
+    find_class(classes, into)
+    if closes_circle(classes, class_id, into):
+        raise UserError("a class cannot be merged into itself.")
+
+
+def class_by_name(classes: Iterable[Klass], name: str) -> Klass:
+    """Return the class in use that has this name, or say which there are."""
+    usable = {each.name: each for each in classes if each.merged_into is None}
+    if name not in usable:
+        raise UserError(f"there is no class '{printable(name)}'.{did_you_mean(name, usable)}")
+    return usable[name]
+
+
+# Labels as they were after a given event: read from the table of current labels, or replayed from the events.
+
+
+def read_labels_at(connection: Connection, upto: int | None) -> Labels:
+    """Return the labels in force after event `upto`, by default the last one.
+
+    Images without a file are left out: those that are gone, and those of a copy of the project that are not here yet.
+    """
+    last = count(connection, "seq")
+    if upto is not None and not 0 <= upto <= last:
+        raise ValueError(f"there is no event {upto}; the last one is {last}.")
+    if upto is None or upto == last:
+        rows: Sequence[Any] = connection.execute(select(db.current).order_by(db.current.c.seq)).all()
+        classes = read_classes(connection)
+    else:
+        events = [Event(*row) for row in connection.execute(select(*COLUMNS).where(db.events.c.seq <= upto))]
+        rows, classes = replay(sorted(events))
+    gone = {*_without_file(connection)}
+    return _labels(last if upto is None else upto, [row for row in rows if row.image not in gone], classes)
+
+
+def _without_file(connection: Connection) -> Iterator[str]:
+    i, c = db.images.c, db.current.c
+    yield from connection.execute(select(i.id).where(i.present == 0)).scalars()
+    strange = select(c.image).select_from(db.current).outerjoin(db.images, i.id == c.image).where(i.id.is_(None))
+    yield from connection.execute(strange).scalars()
+
+
+def replay(events: Sequence[Event]) -> tuple[list[Event], list[Klass]]:
+    """Return the answers in force and the classes after these events."""
+    undone = {event.supersedes for event in events if event.kind == "undo"}
+    of_image: dict[str, list[Event]] = {}
+    for event in events:
+        if event.image is not None and event.kind in UNDOABLE and event.id not in undone:
+            of_image.setdefault(event.image, []).append(event)
+    stands = [found for found in map(standing, of_image.values()) if found.answer is not None]
+    answers = [found.answer._replace(provenance=found.provenance) for found in stands]
+    changes = (event for event in events if event.kind in CLASS_KINDS)
+    return sorted(answers, key=lambda event: event.seq), reduce(apply_class_event, changes, [])
+
+
+def _labels(seq: int, rows: Sequence[Any], classes: Iterable[Klass]) -> Labels:
+    classes = tuple(classes)
+    roots = merge_roots(classes)
+    labels = [row for row in rows if row.kind == "label"]
+    return Labels(
+        seq=seq,
+        ids=tuple(row.image for row in labels),
+        class_ids=tuple(roots[row.class_id] for row in labels),
+        provenance=tuple(row.provenance for row in labels),
+        by=tuple(row.by for row in labels),
+        seqs=tuple(row.seq for row in labels),
+        classes=classes,
+        cannot_tell=tuple(row.image for row in rows if row.kind == "cannot_tell"),
+        excluded=tuple(row.image for row in rows if row.kind == "exclude"),
+    )
+
+
+def read_labeled(
+    connection: Connection, n: int, *, class_id: int | None = None, files: Sequence[str] = ()
+) -> list[LabeledImage]:
+    """Return the last `n` labels in force of a class, with those merged into it, or those of files."""
+    current, event, image = db.current.c, db.events.c, db.images.c
+    if class_id is None:
+        name, joined = db.files.c.path, db.files.join(db.current, current.image == db.files.c.image)
+        wanted = db.files.c.path.in_(files)
+    else:
+        name, joined = image.name, db.images.join(db.current, current.image == image.id)
+        roots = merge_roots(read_classes(connection))
+        wanted = current.class_id.in_([number for number, root in roots.items() if root == class_id])
+    query = (
+        select(current.image, name, current.class_id, event.id, event.by)
+        .select_from(joined.join(db.events, event.seq == current.seq))
+        .where(current.kind == "label", wanted)
+    )
+    return [LabeledImage(*row) for row in connection.execute(query.order_by(current.seq.desc()).limit(n))]
+
+
+def read_counts(connection: Connection) -> Counts:
+    """Return the counters; none of them is counted here."""
+    found = {row.name: int(row.value) for row in connection.execute(select(db.counts))}
+    classes = read_classes(connection)
+    roots = merge_roots(classes)
+    per_class = {each.id: 0 for each in classes if each.merged_into is None}
+    for number, root in roots.items():
+        per_class[root] += found.get(f"class:{number}", 0)
+    names = {"labeled": "labeled", "cannot_tell": "cannot_tell", "excluded": "excluded", "left": "open"}
+    values = {name: found.get(counter, 0) for name, counter in names.items()}
+    return Counts(per_class, **values, images=found.get("images", 0), seq=found.get("seq", 0))

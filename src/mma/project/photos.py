@@ -1,0 +1,519 @@
+"""Index a folder of images in place: look at what is new or changed, keep every label, report what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import signal
+import stat
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from sqlalchemy import Connection, delete, insert, select, update
+
+from mma.data.folder import list_files
+from mma.data.images import BadFile
+from mma.data.photos import FORMATS, SMALLEST, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
+from mma.files import append_lines, cut_lines, read_lines
+from mma.machine import cores
+from mma.project.labels import tables as db
+from mma.project.labels.current import add_counts, chunks, refresh
+from mma.project.labels.database import Store, insert_rows
+from mma.text import printable
+
+Stamp = tuple[int, int]  # size and mtime
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What an index found. `changed` and `missing` are files of labeled images whose bytes are gone."""
+
+    images: int
+    files: int
+    new: int  # images that were not there before
+    duplicates: int  # files whose bytes another file has, too
+    near: int  # images that look like another one
+    bad: list[BadFile] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    passed_by: int = 0  # files that are no images by their name
+
+
+class IndexSettings(NamedTuple):
+    """What an index needs to know of its project."""
+
+    seed: int
+    audit_share: float
+    overlap: int
+    groups: Path  # which image looks like which, kept so that a rebuilt database has the same groups
+
+
+def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Callable[[int, int], None]) -> IndexReport:
+    """Bring files and images up to date with the folder. Files of the same size and mtime are not opened again."""
+    if not root.is_dir():
+        place = printable(str(root))
+        raise ValueError(f"the images are no longer in {place}. If they were moved:  mma start FOLDER --project DIR")
+    names, bad, passed_by = list_images(root)
+    with store.reading() as connection:
+        known = {row.path: row for row in connection.execute(select(db.files))}
+        images = {row.id: row.present for row in connection.execute(select(db.images.c.id, db.images.c.present))}
+    if known and not names:
+        raise ValueError(
+            f"{printable(str(root))} is empty, and there were {len(known):,} files. Is its disk connected? Nothing was changed."
+        )
+    before, indexer = set(images), _Indexer(store, settings, known, images)
+    indexer.stamps = stamps = {name: _stamp(os.path.join(root, name)) for name in names}
+    fresh = [name for name in names if name not in known or (known[name].size, known[name].mtime) != stamps[name]]
+    indexer.total = len(fresh)
+    advance(0, len(fresh))
+    for facts in scan(root.resolve(), fresh):
+        indexer.add(facts)
+        advance(indexer.done, len(fresh))
+    indexer.drop(sorted(set(known).difference(names)))
+    return _report(store, before, bad, passed_by)
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        about = os.stat(path)
+    except OSError:  # a broken link, or no permission: looking at the file says which
+        return -1, -1
+    return about.st_size, about.st_mtime_ns
+
+
+class _Image(NamedTuple):
+    """A new row of `images`."""
+
+    id: str
+    name: str
+    width: int
+    height: int
+    phash: str
+    near: str
+    rank: int
+    audit: int
+    present: int = 1
+    open: int = 1
+    answers: int = 0
+    deferred: int = 0
+
+
+class _Indexer:
+    """Writes what was found, a batch per transaction, so that labeling can begin with the first one."""
+
+    def __init__(self, store: Store, settings: IndexSettings, files: dict[str, Any], images: dict[str, int]) -> None:
+        self.store, self.settings = store, settings
+        self.paths: dict[str, str | None] = {path: row.image for path, row in files.items()}
+        self.present = images  # whether each image is known to have a file
+        self.stamps: dict[str, Stamp] = {}
+        self.done, self.total = 0, 0
+        self._alike: Alike | None = None
+        self._kept: dict[str, str] = {}
+
+    def add(self, facts: Sequence[FileFacts]) -> None:
+        """Store one batch. What takes time comes before the transaction, since labels wait for that."""
+        rows = self._new_rows(facts)
+        back = [each.image for each in facts if each.image and self.present.get(each.image) == 0]
+        lost = [old for old in (self.paths.get(each.path) for each in facts) if old]
+        with self.store.writing() as connection:
+            insert_rows(connection, db.images, _Image._fields, rows)
+            add_counts(connection, Counter({"images": len(rows), "open": len(rows)}))
+            self._store_files(connection, facts)
+            set_presence(connection, [*back, *lost])
+            refresh(connection, [*back, *lost, *_with_events(connection, rows)], self.settings.overlap)
+            _write_progress(connection, self.done + len(facts), self.total)
+        self.done += len(facts)
+        self.paths.update({each.path: each.image for each in facts})
+        self.present.update(dict.fromkeys(lost, 0))  # or 1, if another file is left: then nothing changes
+        self.present.update({each.image: 1 for each in facts if each.image})
+
+    def drop(self, paths: Sequence[str]) -> None:
+        """Forget files that are gone; their images keep their labels."""
+        for part in chunks(paths):
+            with self.store.writing() as connection:
+                connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
+                lost = [image for image in (self.paths[path] for path in part) if image]
+                set_presence(connection, lost)
+                refresh(connection, lost, self.settings.overlap)
+
+    def _new_rows(self, facts: Sequence[FileFacts]) -> list[_Image]:
+        rows: dict[str, _Image] = {}
+        for each in facts:
+            if each.image and each.image not in self.present and each.image not in rows:
+                rows[each.image] = self._row(each, each.image)
+        near = [{"image": row.id, "near": row.near} for row in rows.values() if row.near != row.id]
+        new = [row for row in near if self._kept.get(row["image"]) != row["near"]]
+        if new:
+            append_lines(self.settings.groups, new)
+        return list(rows.values())
+
+    def _row(self, facts: FileFacts, image: str) -> _Image:
+        near = self._group(image, facts.phash)
+        audit = is_audit_group(self.settings.seed, near, self.settings.audit_share)
+        order = rank(self.settings.seed, "order", image)
+        return _Image(image, facts.path, facts.width, facts.height, facts.phash, near, order, int(audit))
+
+    def _group(self, image: str, phash: str) -> str:
+        if self._alike is None:
+            c = db.images.c
+            with self.store.reading() as connection:
+                leaders = connection.execute(select(c.id, c.phash).where(c.near == c.id))
+                self._alike = Alike((row.id, row.phash) for row in leaders)
+            cut_lines(self.settings.groups)  # a kill may have left a torn last line
+            self._kept = {row["image"]: row["near"] for row in read_lines(self.settings.groups)}
+        return self._kept.get(image) or self._alike.group(image, phash)
+
+    def _store_files(self, connection: Connection, facts: Sequence[FileFacts]) -> None:
+        for part in chunks([each.path for each in facts if each.path in self.paths]):
+            connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
+        names = ("path", "image", "size", "mtime", "reason")
+        rows = [(each.path, each.image, *self.stamps[each.path], each.reason) for each in facts]
+        insert_rows(connection, db.files, names, rows)
+
+
+def is_audit_group(seed: int, near: str, share: float) -> bool:
+    """Tell whether a group of near-duplicates is kept for measuring: a pure function, so it never changes."""
+    return fraction(seed, "audit", near) < share
+
+
+def _with_events(connection: Connection, rows: Sequence[_Image]) -> list[str]:
+    """Return the images that were answered before they were indexed: after a rebuild, or merged from elsewhere."""
+    found: list[str] = []
+    image = db.events.c.image
+    for part in chunks([row.id for row in rows]):
+        found += connection.execute(select(image).where(image.in_(part)).distinct()).scalars()
+    return found
+
+
+def set_presence(connection: Connection, images: Sequence[str]) -> None:
+    """Write down whether images still have a file, and the name of their first one."""
+    for image in sorted(set(images)):
+        paths = connection.execute(select(db.files.c.path).where(db.files.c.image == image)).scalars().all()
+        values = {"present": 1, "name": min(paths)} if paths else {"present": 0}
+        connection.execute(update(db.images).where(db.images.c.id == image).values(values))
+
+
+def _report(store: Store, before: set[str], bad: list[BadFile], passed_by: int) -> IndexReport:
+    with store.reading() as connection:
+        files = connection.execute(select(db.files.c.path, db.files.c.image, db.files.c.reason)).all()
+        near = connection.execute(select(db.images.c.id).where(db.images.c.near != db.images.c.id)).scalars().all()
+        gone = connection.execute(
+            select(db.images.c.name)
+            .join(db.current, db.current.c.image == db.images.c.id)
+            .where(db.images.c.present == 0)
+        ).scalars()
+        there = {row.path for row in files}
+        lost = sorted(gone)
+    used = {row.image for row in files if row.image}
+    return IndexReport(
+        images=len(used),
+        files=len(files),
+        new=len(used - before),
+        duplicates=sum(row.image is not None for row in files) - len(used),
+        near=len(near),
+        bad=[*bad, *(BadFile(printable(row.path), row.reason) for row in files if row.reason)],
+        changed=[name for name in lost if name in there],
+        missing=[name for name in lost if name not in there],
+        passed_by=passed_by,
+    )
+
+
+def _write_progress(connection: Connection, done: int, total: int) -> None:
+    """Write down how far an index is, for the page."""
+    value = json.dumps([done, total])
+    if not connection.execute(update(db.meta).where(db.meta.c.key == "index").values(value=value)).rowcount:
+        connection.execute(insert(db.meta).values(key="index", value=value))
+
+
+def read_progress(connection: Connection) -> tuple[int, int]:
+    """Return how many of how many new files the last index has looked at."""
+    found = connection.execute(select(db.meta.c.value).where(db.meta.c.key == "index")).scalar()
+    done, total = json.loads(found) if found else (0, 0)
+    return done, total
+
+
+# The files of an image folder, and the classes that their folders may stand for: offered, never taken.
+
+# Files that lie beside photos and are none; anything else is looked at, whatever its name says.
+TEXTS = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".md", ".toml", ".yaml", ".yml", ".html", ".htm", ".log")
+OTHERS = (".pdf", ".doc", ".docx", ".xls", ".xlsx", ".zip", ".tar", ".gz", ".db", ".ini", ".py", ".sh", ".aae", ".xmp")
+HEAVY = (".mp4", ".mov", ".avi", ".mkv", ".mp3", ".wav", ".parquet", ".npy", ".safetensors", ".onnx")
+PASSED_BY = frozenset((*TEXTS, *OTHERS, *HEAVY))
+LABEL_FILES = ("labels.csv", "metadata.csv", "metadata.jsonl")  # offered when they lie in the image folder
+MOST_CLASSES = 0.5  # classes per image above which folders are no classes
+SHOWN = 5
+
+Level = Literal["first", "last"]
+
+
+def list_images(root: Path) -> tuple[list[str], list[BadFile], int]:
+    """List the files that may be images, what is left out for its name, and how many are no images by their name."""
+    names, bad = list_files(root)
+    found = [name for name in names if os.path.splitext(name)[1].lower() not in PASSED_BY]
+    return found, bad, len(names) - len(found)
+
+
+@dataclass(frozen=True)
+class ClassHints:
+    """What the image folder suggests. `question` says what cannot be told without a person."""
+
+    folders: tuple[str, ...]
+    label_files: tuple[str, ...]
+    question: str
+
+
+def folder_of(name: str, level: Level) -> str:
+    """Return the first or the last folder on the way to a file, "" for a file that lies in none."""
+    folders = PurePosixPath(name).parts[:-1]
+    return "" if not folders else folders[0] if level == "first" else folders[-1]
+
+
+def class_hints(root: Path, names: Sequence[str]) -> ClassHints:
+    """Offer sub-folders and label files as sources of classes."""
+    files = tuple(name for name in LABEL_FILES if (root / name).is_file())
+    first, last = _names(names, "first"), _names(names, "last")
+    if len(first) < 2 and len(last) < 2:
+        return ClassHints((), files, "")
+    if len(last) > MOST_CLASSES * len(names):
+        question = f"there are {len(last):,} sub-folders for {len(names):,} images, so they hardly stand for classes."
+        return ClassHints((), files, f"{question} What are the classes?")
+    if first != last:
+        question = (
+            f"the sub-folders lie in each other: classes could be the first ones ({_some(first)}) or the last ones "
+            f"({_some(last)}). Which are they, if any?"
+        )
+        return ClassHints((), files, question)
+    return ClassHints(tuple(first), files, "")
+
+
+def _names(names: Sequence[str], level: Level) -> list[str]:
+    return sorted({folder_of(name, level) for name in names} - {""})
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(f"'{printable(name)}'" for name in names[:SHOWN]) + more
+
+
+# Look at image files in parallel: sha256, size, perceptual hash, or the reason why a file cannot be used.
+
+FIRST, PART = 32, 512  # files per task, at least and at most: the first images are soon there
+SHARES = 8  # tasks for each core, at least, so that all end at the same time
+STORED = 1_024  # files from which on they are handed over: a large transaction costs less for each
+LINGER = 0.2  # seconds to wait for so many
+AHEAD = 4  # tasks under way for each core
+MANY = 4_000  # files from which on processes pay: decoding small files holds the interpreter's lock
+SIDE, KEPT = 32, 8  # of the picture that is hashed, and of its coarsest waves
+
+
+class FileFacts(NamedTuple):
+    """What one look at a file found. Without an image there is a reason."""
+
+    path: str
+    image: str | None
+    width: int = 0
+    height: int = 0
+    phash: str = ""
+    reason: str | None = None
+
+
+def look(root: Path, names: Sequence[str]) -> list[FileFacts]:
+    """Look at a few files, one after the other. `root` must be resolved."""
+    pictures = np.zeros((len(names), SIDE, SIDE), np.float32)
+    reader = _Reader(str(root))
+    found = [_look_at(reader, name, picture) for name, picture in zip(names, pictures, strict=True)]
+    hashes = perceptual_hashes(pictures)
+    return [each._replace(phash=code) if each.image else each for each, code in zip(found, hashes, strict=True)]
+
+
+def _look_at(reader: _Reader, name: str, picture: NDArray[np.float32]) -> FileFacts:
+    try:
+        data = reader.read(name)
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            small, (width, height) = small_photo(image, SIDE)
+            if min(width, height) < SMALLEST:
+                raise ValueError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
+            small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+            picture[:] = np.asarray(small)
+        return FileFacts(name, hashlib.sha256(data).hexdigest(), width, height)
+    except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
+        return FileFacts(name, None, reason=explain_bad_file(error))
+
+
+class _Reader:
+    """Reads files below a folder. Whether a sub-folder lies inside is looked at once for all of its files."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.inside: set[str] = set()  # sub-folders that lie in the folder
+
+    def read(self, name: str) -> bytes:
+        path = os.path.join(self.root, name)
+        folder, about = os.path.dirname(path), os.lstat(path)
+        if folder not in self.inside:
+            check_inside(folder, self.root)
+            self.inside.add(folder)
+        if stat.S_ISLNK(about.st_mode):
+            check_inside(path, self.root)
+            about = os.stat(path)
+        check_kind(about)
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+
+def _cosines() -> NDArray[np.float64]:
+    """Return the coarsest rows of the discrete cosine transform, without the factors that change no comparison."""
+    wave, place = np.arange(KEPT)[:, None], np.arange(SIDE)[None, :]
+    return np.cos(np.pi * wave * (2 * place + 1) / (2 * SIDE)).astype(np.float64)  # (KEPT, SIDE)
+
+
+COSINES = _cosines()
+
+
+def perceptual_hashes(pictures: NDArray[np.float32]) -> list[str]:
+    """Hash grey pictures (N, 32, 32): which of the 64 coarsest waves are above their median. 16 digits each.
+
+    As `phash` of the library ImageHash does it, for many pictures at once.
+    """
+    waves = np.round(COSINES @ pictures @ COSINES.T, 3).reshape(-1, KEPT * KEPT)  # rounded: a flat picture has no waves
+    bits = waves > np.median(waves, axis=1, keepdims=True)
+    return [code.tobytes().hex() for code in np.packbits(bits, axis=1)]
+
+
+def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
+    """Yield what is found of all files, some at a time, in order."""
+    size = min(max(len(names) // (SHARES * cores()), FIRST), PART)
+    parts = [names[:FIRST], *(names[start : start + size] for start in range(FIRST, len(names), size))]
+    with quiet_decoders(), _workers(len(names)) as pool:
+        try:
+            yield from _in_order(pool, root, parts)
+        finally:
+            pool.shutdown(cancel_futures=True)  # whoever stops early waits only for what has begun
+
+
+def _in_order(pool: Executor, root: Path, parts: list[Sequence[str]]) -> Iterator[list[FileFacts]]:
+    """Keep a few tasks under way, so that memory does not grow with the folder."""
+    waiting = iter(parts)
+    running = deque(pool.submit(look, root, part) for part in islice(waiting, AHEAD * cores()))
+
+    def take() -> list[FileFacts]:
+        found = running.popleft().result()
+        running.extend(pool.submit(look, root, part) for part in islice(waiting, 1))
+        return found
+
+    most = FIRST
+    while running:
+        found, until = take(), time.monotonic() + LINGER
+        while running and len(found) < most and _is_done(running[0], until):
+            found += take()
+        yield found
+        most = STORED
+
+
+def _is_done(task: Future[list[FileFacts]], until: float) -> bool:
+    """Wait for a task until a moment, and tell whether it is done."""
+    return bool(wait([task], max(until - time.monotonic(), 0.0)).done)
+
+
+def _workers(files: int) -> Executor:
+    if files < MANY or cores() == 1:
+        return ThreadPoolExecutor(cores())
+    return ProcessPoolExecutor(cores(), get_context("spawn"), _be_quiet)
+
+
+def _be_quiet() -> None:
+    """Silence the decoders for the life of a worker process, and leave Ctrl-C to whoever started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    quiet_decoders().__enter__()
+
+
+# Near-duplicates: images whose perceptual hashes differ in a few bits. Groups only ever grow, so nothing changes sides.
+
+DISTANCE = 4  # bits of 64 that may differ
+WIDTHS = (13, 13, 13, 13, 12)  # bits of a band: with one more band than bits may differ, one band is equal
+MASK = (1 << 13) - 1
+
+
+class Alike:
+    """The first image of each group, to be found by hash. A hash is compared with those that share a band with it only."""
+
+    def __init__(self, leaders: Iterable[tuple[str, str]] = ()) -> None:
+        self._bands = [(defaultdict[int, list[int]](list), sum(WIDTHS[:place])) for place in range(len(WIDTHS))]
+        self._first: dict[int, str] = {}  # hash -> the first image of its group
+        for image, phash in leaders:
+            self.add(image, phash)
+
+    def add(self, image: str, phash: str) -> None:
+        """Begin a group with this image."""
+        value = int(phash, 16)
+        self._add(image, value, self._sharing(value))
+
+    def _add(self, image: str, value: int, sharing: list[list[int]]) -> None:
+        self._first.setdefault(value, image)
+        for hashes in sharing:
+            hashes.append(value)
+
+    def _sharing(self, value: int) -> list[list[int]]:
+        """Return the hashes that share a band with this one, for each band."""
+        return [table[value >> shift & MASK] for table, shift in self._bands]
+
+    def group(self, image: str, phash: str) -> str:
+        """Return the first image of the nearest group; without one near enough this image begins its own."""
+        value, first = int(phash, 16), self._first
+        if value in first:
+            return first[value]
+        sharing = self._sharing(value)
+        near = [
+            (bits, first[other])
+            for hashes in sharing
+            for other in hashes
+            if (bits := (value ^ other).bit_count()) <= DISTANCE
+        ]
+        if near:
+            return min(near)[1]
+        self._add(image, value, sharing)
+        return image
+
+
+def fraction(seed: int, purpose: str, image: str) -> float:
+    """Return a number in [0, 1) that depends on nothing but these three."""
+    return rank(seed, purpose, image) / 2**63
+
+
+def rank(seed: int, purpose: str, image: str) -> int:
+    """Return a random whole number below 2^63 that depends on nothing but these three."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{image}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+# A few images that look unlike each other, found by their perceptual hashes.
+
+SAMPLE = 512  # images to choose from, drawn at random
+
+
+def spread_images(connection: Connection, n: int) -> list[str]:
+    """Choose images one by one, each as different as can be from those before it (farthest first)."""
+    c = db.images.c
+    query = select(c.id, c.phash).where(c.open == 1, c.audit == 0).order_by(c.deferred, c.rank).limit(SAMPLE)
+    hashes = {row.id: int(row.phash, 16) for row in connection.execute(query)}
+    chosen: list[str] = []
+    distance = dict.fromkeys(hashes, 65)  # more than 64 bits can differ
+    while distance and len(chosen) < n:
+        image = max(distance, key=lambda each: distance[each])  # the first of equals
+        chosen.append(image)
+        del distance[image]
+        for other in distance:
+            distance[other] = min(distance[other], (hashes[image] ^ hashes[other]).bit_count())
+    return chosen

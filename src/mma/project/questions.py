@@ -1,0 +1,258 @@
+"""Who is asked about which image: picks of the model, a share of audit images, leases so that no two people get the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, and_, delete, exists, func, insert, select, update
+
+from mma.project.labels import tables as db
+from mma.project.labels.current import add_counts, chunks, count, read_counters
+from mma.project.labels.events import LEASE
+from mma.project.records import SECOND_LOOKS, Item, Pick
+
+AUDIT_WHY = "drawn at random to measure how good the model is"
+FALLBACK_WHY = "drawn at random"
+AGAIN_WHY = "asked a second time, to see how steady the answers are"
+AT_ONCE = 64  # picks looked up at a time; the first free one is near the front
+
+
+class Rules(NamedTuple):
+    """The settings of a project that decide who is asked what."""
+
+    overlap: int = 1  # people per image
+    audit_asked: float = 0.1  # share of audit images among those asked about
+    again_share: float = 0.0  # share of the questions that are about labels given long before
+    lease: float = LEASE  # seconds
+
+
+def next_items(connection: Connection, by: str, n: int, holding: Collection[str], rules: Rules) -> list[Item]:
+    """Lease up to `n` images that the person does not hold yet. What they held and lost sight of comes first."""
+    moment = time.time()
+    _renew(connection, by, holding, moment, rules.lease)
+    lost = _lost(connection, by, n, holding, moment, rules.lease)
+    taken = {item.image for item in lost} | set(holding)
+    turn, new = _Turn(connection, by, rules, moment), list[Item]()
+    while len(lost) + len(new) < n:
+        item = turn.choose(taken)
+        if item is None:
+            break
+        taken.add(item.image)
+        new.append(item)
+    _lease(connection, by, new, moment, rules.lease)
+    return lost + new
+
+
+def is_live(moment: float) -> Any:
+    """Tell in SQL whether a lease holds. One from the future was taken before the clock was set back."""
+    return and_(db.leases.c.until > moment, db.leases.c.taken <= moment + 1)
+
+
+def _renew(connection: Connection, by: str, holding: Collection[str], moment: float, lease: float) -> None:
+    for part in chunks(sorted(holding)):
+        mine = and_(db.leases.c.by == by, db.leases.c.image.in_(part))
+        connection.execute(update(db.leases).where(mine).values(taken=moment, until=moment + lease))
+
+
+def _lost(connection: Connection, by: str, n: int, holding: Collection[str], moment: float, lease: float) -> list[Item]:
+    """Return images leased to this person that their page no longer holds, as after a reload."""
+    c = db.leases.c
+    asked = [c[name].label(f"asked_{name}") for name in ("provenance", "why", "suggestion", "model")]
+    query = (
+        select(db.images, *asked)
+        .join(db.leases, c.image == db.images.c.id)
+        .where(c.by == by, is_live(moment))
+        .order_by(c.taken, db.images.c.rank)
+    )
+    held = [row for row in connection.execute(query) if row.id not in holding]
+    rows = [row for row in held if row.open or row.asked_provenance == "again"][:n]
+    _renew(connection, by, [row.id for row in rows], moment, lease)
+    return [_item(row, row.asked_provenance, row.asked_why, row.asked_model, row.asked_suggestion) for row in rows]
+
+
+class _Turn:
+    """One person asks for images: what to take next."""
+
+    def __init__(self, connection: Connection, by: str, rules: Rules, moment: float) -> None:
+        self.connection, self.by, self.rules, self.moment = connection, by, rules, moment
+        self.asked, self.audits = read_counters(connection, "asked", "asked_audit")
+        ready = select(func.max(db.models.c.number)).where(db.models.c.state == "ready")
+        self.model: int | None = connection.execute(ready).scalar()
+
+    def choose(self, taken: Collection[str]) -> Item | None:
+        """Take an audit image when it is their turn, else a pick, else one at random; anything rather than nothing."""
+        audit_first = self.audits < self.rules.audit_asked * (self.asked + 1) - 1e-9
+        ways = (self._audit, self._pick, self._any) if audit_first else (self._pick, self._any, self._audit)
+        free = _free(self.by, taken, self.rules, self.moment)
+        item = self._again(taken) or next(filter(None, (way(free) for way in ways)), None)
+        if item is not None:
+            self.asked += 1
+            self.audits += item.provenance == "audit"
+        return item
+
+    def _again(self, taken: Collection[str]) -> Item | None:
+        row = choose_again(self.connection, self.by, self.asked + 1, self.rules.again_share, taken)
+        return None if row is None else _item(row, "again", AGAIN_WHY, self.model)
+
+    def _audit(self, free: Any) -> Item | None:
+        row = self.connection.execute(_in_order(1, free)).first()
+        return None if row is None else _item(row, "audit", AUDIT_WHY, self.model)
+
+    def _pick(self, free: Any) -> Item | None:
+        """Take the first pick that is free; those put off come after all others."""
+        put_off: list[tuple[int, int, Item]] = []
+        for part in self._queue():
+            query = select(db.images).where(db.images.c.id.in_([pick.image for pick in part]), free)
+            rows = {row.id: row for row in self.connection.execute(query) if row.open}
+            found = [(rows[pick.image].deferred, pick.position, pick) for pick in part if pick.image in rows]
+            if found and min(found)[0] == 0:
+                return _picked(rows, min(found)[2])
+            put_off += [(late, place, _picked(rows, pick)) for late, place, pick in found]
+        return min(put_off)[2] if put_off else None
+
+    def _queue(self) -> Iterator[Sequence[Any]]:
+        """Read the picks by themselves: joined with the images, a database may walk through all of them."""
+        c, last = db.picks.c, -1
+        while part := self.connection.execute(
+            select(db.picks).where(c.position > last).order_by(c.position).limit(AT_ONCE)
+        ).all():
+            yield part
+            last = part[-1].position
+
+    def _any(self, free: Any) -> Item | None:
+        row = self.connection.execute(_in_order(0, free)).first()
+        return None if row is None else _item(row, "random" if self.model else "start", FALLBACK_WHY, self.model)
+
+
+def _free(by: str, taken: Collection[str], rules: Rules, moment: float) -> Any:
+    """Tell in SQL whether this person may be asked about an open image now.
+
+    Whether it is open is not said here: beside a list of ids, SQLite would take that for the better index, and walk
+    through all open images.
+    """
+    image, lease, event = db.images.c, db.leases.c, db.events.c
+    others = select(lease.image).where(lease.image == image.id, lease.by != by, is_live(moment))
+    if rules.overlap == 1:
+        rest = [~exists(others)]
+    else:
+        held = select(func.count()).select_from(others.subquery()).scalar_subquery()
+        mine = select(event.seq).where(
+            event.image == image.id, event.by == by, event.active == 1, event.kind != "later"
+        )
+        rest = [image.answers + held < rules.overlap, ~exists(mine)]
+    return and_(image.id.not_in(sorted(taken)), *rest)
+
+
+def _in_order(audit: int, free: Any) -> Select[Any]:
+    image = db.images.c
+    return (
+        select(db.images)
+        .where(image.open == 1, image.audit == audit, free)
+        .order_by(image.deferred, image.rank)
+        .limit(1)
+    )
+
+
+def _picked(rows: dict[str, Any], pick: Any) -> Item:
+    return _item(rows[pick.image], pick.provenance, pick.why, pick.model, suggestion=pick.suggestion)
+
+
+def _item(row: Any, provenance: str, why: str, model: int | None, suggestion: str | None = None) -> Item:
+    classes = None if suggestion is None else [(int(number), float(prob)) for number, prob in json.loads(suggestion)]
+    return Item(row.id, provenance, why, classes, row.width, row.height, row.name, model)
+
+
+def _lease(connection: Connection, by: str, items: Sequence[Item], moment: float, lease: float) -> None:
+    if not items:
+        return
+    c, times = db.leases.c, {"by": by, "taken": moment, "until": moment + lease}
+    connection.execute(delete(db.leases).where(c.image.in_([item.image for item in items]), c.by == by))  # run out
+    connection.execute(insert(db.leases), [{**times, **_lease_values(item)} for item in items])
+    audits = sum(item.provenance == "audit" for item in items)
+    add_counts(connection, Counter({"asked": len(items), "asked_audit": audits}))
+
+
+def _lease_values(item: Item) -> dict[str, Any]:
+    suggestion = None if item.suggestion is None else json.dumps(item.suggestion)
+    return {
+        "image": item.image,
+        "provenance": item.provenance,
+        "why": item.why,
+        "suggestion": suggestion,
+        "model": item.model,
+    }
+
+
+def release(connection: Connection, by: str) -> None:
+    """Give back what a person holds, for example when their page closes."""
+    connection.execute(update(db.leases).where(db.leases.c.by == by).values(until=0.0))
+
+
+def replace_picks(connection: Connection, picks: Sequence[Pick], model: int | None) -> int:
+    """Replace the queue; leases stay. Unknown, settled and audit images are left out; return how many are queued."""
+    usable: set[str] = set()
+    c = db.images.c
+    for part in chunks([pick.image for pick in picks]):
+        rows = connection.execute(select(c.id, c.open, c.audit).where(c.id.in_(part)))
+        usable.update(row.id for row in rows if row.open and not row.audit)
+    connection.execute(delete(db.picks))
+    found = {pick.image: pick for pick in reversed(picks) if pick.image in usable}
+    queue = [pick for pick in picks if found.get(pick.image) is pick]
+    for values in chunks([_row(pick, place, model) for place, pick in enumerate(queue)]):
+        connection.execute(insert(db.picks), list(values))
+    return len(queue)
+
+
+def _row(pick: Pick, place: int, model: int | None) -> dict[str, Any]:
+    return {
+        "image": pick.image,
+        "position": place,
+        "why": pick.why,
+        "score": float(pick.score),
+        "provenance": pick.provenance,
+        "suggestion": None if pick.suggestion is None else json.dumps(pick.suggestion),
+        "model": model,
+    }
+
+
+# A few questions about labels given long before: are grids pure, and does a person say the same twice? No torch.
+
+DELAY = 100  # events between an answer and the same question
+WINDOW = 2_000  # events that are looked through for a label to ask about
+GOLDEN = 0.6180339887498949  # its multiples spread evenly over the answers so far, however many there will be
+
+
+def choose_again(connection: Connection, by: str, asked: int, share: float, taken: Collection[str]) -> Any:
+    """Return the image of a label that this person gave long before, when question number `asked` is for that; else None.
+
+    Labels of grids and single ones take turns. Audit images are left out, and a label is asked about once.
+    """
+    if share <= 0 or asked % round(1 / share):
+        return None
+    turn = asked // round(1 / share)
+    last = count(connection, "seq") - DELAY
+    start = int(turn * GOLDEN % 1 * max(last, 0))
+    for from_grid in (turn % 2 == 1, turn % 2 == 0):
+        query = _old_labels(by, start, min(start + WINDOW, last), from_grid=from_grid)
+        found = [row for row in connection.execute(query.limit(len(taken) + 1)) if row.id not in taken]
+        if found:
+            return found[0]
+    return None
+
+
+def _old_labels(by: str, start: int, end: int, *, from_grid: bool) -> Select[Any]:
+    """Select images whose label in force is this person's, given between two events, and never looked at again."""
+    event, image = db.events.c, db.images.c
+    kind = event.provenance == "grid" if from_grid else event.provenance.not_in([*SECOND_LOOKS, "grid", "import"])
+    label = and_(event.by == by, event.active == 1, event.kind == "label", kind)
+    return (
+        select(db.images)
+        .join(db.events, event.image == image.id)
+        .join(db.current, and_(db.current.c.image == event.image, db.current.c.seq == event.seq))
+        .where(label, event.seq > start, event.seq <= end, image.audit == 0, image.present == 1)
+        .order_by(event.seq)
+    )

@@ -1,0 +1,211 @@
+"""Features of a project's images, a block at a time, so that the worker can do something else in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mma.data.photos import SMALLEST, read_unscaled_photo
+from mma.features import PhotoFiles, StoredViews
+from mma.project.project import Project
+from mma.project.records import ProjectImage
+from mma.text import duration, quote_path
+from mma.views import FeatureViews, VectorViews
+
+BLOCK = 256  # images: a few seconds
+QUICK, SOON = 1.0, 5.0  # seconds: too short to be mentioned, and to be worth a beginning with fewer images
+STAGES = (300, 1_500, 6_000, 24_000)  # images after which the pool is opened anew: asking begins with the first few
+
+Note = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(eq=False)
+class Gathering:
+    """Which images have features, which cannot have any, and the pool of those that do."""
+
+    project: Project
+    settings: FeatureViews
+    note: Note  # hears how far it is, in words and as numbers for a bar
+    pool: Pool | None = None
+    ready: dict[str, ProjectImage] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    waiting: list[ProjectImage] = field(default_factory=list)
+    images: int = -1  # in the project when it was last listed
+    begun: tuple[float, int] = (0.0, 0)  # when, and with how many
+
+    def is_missing(self) -> bool:
+        """Tell whether some images have no features yet, or the pool must be opened anew."""
+        if self.project.counts().images != self.images:
+            return True
+        return bool(self.waiting) or (self.pool is None and bool(self.ready))
+
+    def advance(self, labeled: Collection[str]) -> None:
+        """Compute the features of the next block; labeled images come first."""
+        if self.project.counts().images != self.images:
+            self.list_images(labeled)
+        self.tell()
+        block, self.waiting = self.waiting[:BLOCK], self.waiting[BLOCK:]
+        if block:
+            known, why = compute_features(self.project.root, self.settings, block, lambda message: None)
+            self.ready.update((image.id, image) for image in known)
+            self.broken.update((image.id, why) for image in block if image.id not in self.ready)
+        if self.ready and self.stage_is_reached():
+            self.pool = open_pool(self.project, self.settings, list(self.ready.values()), lambda message: None)
+
+    def list_images(self, labeled: Collection[str]) -> None:
+        """See which images there are now."""
+        self.images = self.project.counts().images
+        first = set(labeled)
+        listed = [image for image in self.project.images() if not image.audit]
+        here = {image.id for image in listed}
+        self.ready = {each: image for each, image in self.ready.items() if each in here}
+        new = [image for image in listed if image.id not in self.ready and image.id not in self.broken]
+        self.waiting = sorted(new, key=lambda image: image.id not in first)  # stable: otherwise in their own order
+        self.begun = time.monotonic(), len(self.ready)
+
+    def stage_is_reached(self) -> bool:
+        """Tell whether the pool should be opened anew: at the end, and on the way where that is far."""
+        have = 0 if self.pool is None else len(self.pool)
+        stage = next((stage for stage in STAGES if stage > have), None)
+        return not self.waiting or (stage is not None and len(self.ready) >= stage and self.seconds_left() > SOON)
+
+    def seconds_left(self) -> float:
+        """Return how long the images that wait will take."""
+        since, first = self.begun
+        return (time.monotonic() - since) / max(len(self.ready) - first, 1) * len(self.waiting)
+
+    def tell(self) -> None:
+        """Say how far it is, and how long it will take; nothing when it is a matter of a second."""
+        since, first = self.begun
+        if not self.waiting or (time.monotonic() - since < QUICK and len(self.waiting) <= 2 * BLOCK):
+            return
+        done, total = len(self.ready), len(self.ready) + len(self.waiting)
+        left = self.seconds_left() if done > first else None
+        words = f"features: {done:,} of {total:,} images" + ("" if left is None else f", about {duration(left)} left")
+        self.note(words, {"name": "features", "done": done, "total": total, "left": left and duration(left)})
+
+
+# The images of a project as rows, with the features of a frozen backbone. Audit images stand apart from the pool.
+
+HOST = torch.device("cpu")
+Say = Callable[[str], None]
+Ints = NDArray[np.int64]
+Parts = list[NDArray[np.float16]]  # vectors of each joined backbone, (N, D) each
+
+
+@dataclass(eq=False)
+class Pool:
+    """Images to learn from and to ask about, with their features; row by row in an order that never changes.
+
+    Audit images are no rows: nothing is fitted on them, not even a mean.
+    """
+
+    root: Path
+    images: list[ProjectImage]  # in the order of the rows
+    views: VectorViews
+    everything: dict[str, ProjectImage]  # by id, audit images included
+
+    def __post_init__(self) -> None:
+        self.row = {image.id: row for row, image in enumerate(self.images)}
+        self._audit: dict[str, tuple[Tensor, Parts]] = {}
+        self._lost: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def group(self, image: str) -> str:
+        """Return the first of an image's near-duplicates."""
+        return self.everything[image].group
+
+    def vectors(self, rows: Ints) -> Tensor:
+        """Return what a head sees of some rows."""  # (N, D)
+        return self.views.plain(rows)
+
+    def audit_vectors(self, ids: Sequence[str]) -> Tensor:
+        """Return what a head of this pool sees of audit images."""  # (N, D)
+        self._prepare_audit(ids)
+        width = sum(self.views.shape)
+        return torch.stack([self._audit[each][0] for each in ids]) if ids else torch.zeros(0, width)
+
+    def audit_parts(self, ids: Sequence[str]) -> Parts:
+        """Return the stored vectors of audit images, for heads of any pool."""
+        self._prepare_audit(ids)
+        count = len(self.views.parts)
+        return [np.stack([self._audit[each][1][part] for each in ids]) for part in range(count)] if ids else []
+
+    def lost_audit(self, ids: Iterable[str]) -> frozenset[str]:
+        """Return the audit images that were deleted or changed since they were indexed: nothing can be measured by them."""
+        new = [each for each in ids if each not in self._audit and each not in self._lost]
+        try:
+            self._prepare_audit(new)
+        except (KeyError, ValueError):
+            seen = [each for each in new if each in self.everything and is_readable(self.root, self.everything[each])]
+            self._lost.update(set(new).difference(seen))
+            self._prepare_audit(seen)
+        return frozenset(self._lost)
+
+    def _prepare_audit(self, ids: Sequence[str]) -> None:
+        new = [self.everything[each] for each in ids if each not in self._audit]
+        if not new:
+            return
+        views = self.views.of_source(photo_files(self.root, new))
+        rows = np.arange(len(new))
+        seen, stored = views.plain(rows), [part.take(rows) for part in views.parts]
+        for place, image in enumerate(new):
+            self._audit[image.id] = seen[place], [part[place] for part in stored]
+
+
+def photo_files(root: Path, images: Sequence[ProjectImage]) -> PhotoFiles:
+    """Return images of a project as a backbone reads them: each is compared with its id every time."""
+    keys = np.frombuffer(bytes.fromhex("".join(image.id for image in images)), np.uint8).reshape(-1, 32)
+    return PhotoFiles(
+        root, [image.name for image in images], keys, f"look at the folder again:  mma start {quote_path(root)}"
+    )
+
+
+def open_pool(project: Project, settings: FeatureViews, images: Sequence[ProjectImage], say: Say) -> Pool:
+    """Return the pool of images whose features are stored, in the project's own order: the same images, the same rows."""
+    everything = {image.id: image for image in project.images()}
+    wanted = {image.id for image in images}
+    ordered = [image for image in everything.values() if image.id in wanted]
+    return Pool(project.root, ordered, settings.open_source(photo_files(project.root, ordered), HOST, say), everything)
+
+
+def compute_features(
+    root: Path, settings: FeatureViews, images: Sequence[ProjectImage], say: Say
+) -> tuple[list[ProjectImage], str]:
+    """Compute and store features. Return the images that have them, and why others have not, if any."""
+    views = StoredViews(mirror=settings.mirror, crops=settings.crops)
+    why = ""
+    try:
+        settings.compute(photo_files(root, images), views, say)
+    except ValueError as error:
+        readable = [image for image in images if is_readable(root, image)]
+        if len(readable) == len(images):
+            raise
+        images, why = readable, str(error)
+        if readable:
+            settings.compute(photo_files(root, readable), views, say)
+    return list(images), why
+
+
+def is_readable(root: Path, image: ProjectImage) -> bool:
+    """Tell whether a backbone can see an image that still has the bytes it was indexed with."""
+    return usable_key(root, image.name) == image.id
+
+
+def usable_key(root: Path, name: str) -> str | None:
+    """Return the sha256 of a photo below `root`, which must be resolved; None for one that no backbone can see."""
+    try:
+        photo, key = read_unscaled_photo(root, name, 64)
+    except Exception:  # decoders raise anything at all on broken bytes
+        return None
+    return bytes(key).hex() if min(photo.shape[:2]) >= SMALLEST else None

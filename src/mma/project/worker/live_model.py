@@ -1,0 +1,243 @@
+"""A live model as it is kept: one dense layer on whole vectors of the backbones. Also how old ones are asked again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mma.config import Config
+from mma.files import create_atomically, write_atomically
+from mma.model.description import About, ModelAccuracy, ModelFile, ServingFile, ServingMember
+from mma.model.loader import SERVING, load_model, model_files
+from mma.model.model import new_model
+from mma.model.predictors import FeaturePredictor, describe_backbones
+from mma.nets import Head, HeadNet
+from mma.project.models import (
+    ANSWERS,
+    DeepAnswers,
+    Forecasted,
+    ModelReport,
+    TrainingSet,
+    model_folder,
+    write_predictions,
+    write_report,
+)
+from mma.project.project import Project
+from mma.project.quality.accuracy import Quality, Share
+from mma.project.worker.features import Parts, Pool
+from mma.project.worker.picks import ChosenPicks, picks_csv
+from mma.training.head import FittedHead, fit_head
+from mma.views import VectorViews
+
+
+@dataclass(frozen=True, eq=False)
+class WholeHead:
+    """A head on whole vectors, so that it does not depend on the directions a pool was projected on."""
+
+    network: HeadNet
+    centres: tuple[Tensor, ...]
+
+    @torch.inference_mode()
+    def probabilities(self, parts: Parts) -> NDArray[np.float32]:
+        """Return the probabilities of stored vectors. (N, classes)"""
+        pieces = [
+            F.normalize(torch.from_numpy(part).float() - mean) for part, mean in zip(parts, self.centres, strict=True)
+        ]
+        found: NDArray[np.float32] = self.network(torch.cat(pieces, 1)).softmax(1).numpy()
+        return found
+
+
+def fit(pool: Pool, training: TrainingSet, config: Config) -> FittedHead:
+    """Train a head on the labels."""
+    return fit_answers(
+        pool, training, {pool.row[image]: k for image, k in training.train.items() if image in pool.row}, config
+    )
+
+
+def fit_answers(pool: Pool, training: TrainingSet, answers: dict[int, int], config: Config) -> FittedHead:
+    """Train a head on some labels; all images but audit ones and excluded ones are its unlabeled images."""
+    excluded = set(training.labels.excluded)
+    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in excluded], np.int64)
+    return fit_head(pool.views, answers, len(training.classes), pool=rows, config=config)
+
+
+def unfold(fitted: FittedHead, views: VectorViews) -> WholeHead:
+    """Return the same head on whole vectors: W (B x) = (W B) x."""
+    wholes = [len(projection.mean) for projection in views.projections]
+    classes = len(fitted.net.head.bias)
+    network = HeadNet(tuple(wholes), classes, 0)
+    pieces = zip(
+        torch.split(fitted.net.head.weight.detach() * fitted.net.gate, list(views.shape), 1),
+        torch.split(fitted.net.gate, list(views.shape)),
+        views.projections,
+        strict=True,
+    )
+    weights, gates = [], []
+    for weight, gate, projection in pieces:
+        weights.append(weight if projection.basis is None else weight @ projection.basis.T)
+        gates.append(torch.full((len(projection.mean),), float(gate.any())))
+    with torch.no_grad():
+        network.head.weight.copy_(torch.cat(weights, 1))
+        network.head.bias.copy_(fitted.net.head.bias)
+        network.head.temperature.copy_(fitted.net.head.temperature)
+        network.gate.copy_(torch.cat(gates))
+    return WholeHead(network.eval(), tuple(projection.mean for projection in views.projections))
+
+
+def files_of(head: WholeHead, backbone: str, classes: Sequence[str], about: About) -> dict[str, bytes]:
+    """Return model.json and model.safetensors."""
+    widths = tuple(len(centre) for centre in head.centres)
+    file = ModelFile(classes=tuple(classes), input=describe_backbones(backbone, widths), net=Head(), about=about)
+    return model_files(new_model(file, head.network, [centre.numpy() for centre in head.centres]))
+
+
+def read_head(folder: Path) -> WholeHead:
+    """Read a live model that was kept."""
+    predictor = load_model(folder).predictor
+    assert isinstance(predictor, FeaturePredictor)
+    assert isinstance(predictor.network, HeadNet)
+    return WholeHead(predictor.network, predictor.centres)
+
+
+# Keep a live model: its folder, whole or absent, and what the page is told about it.
+
+MORE = 50  # labels that a forecast looks ahead
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A model with its picks, and what was found out about it."""
+
+    report: ModelReport
+    picks: ChosenPicks
+    head: WholeHead
+    probs: NDArray[np.float32]  # (rows of the pool, classes), of what serves
+    deep: DeepAnswers | None = None  # what it was compared with
+
+
+def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made, config: Config) -> Path:
+    """Write models/NNN: the model, the labels it was made of, its picks and its report."""
+    folder = model_folder(project.folder, made.report.number)
+    backbone = str(getattr(config.views, "backbone", ""))
+    files = files_of(made.head, backbone, training.names, about(project, pool, training, made.report))
+
+    def fill(place: Path) -> None:
+        place.mkdir(parents=True)
+        for name, data in files.items():
+            write_atomically(place / name, data)
+        write_atomically(place / "labels.csv", training.as_csv())
+        write_atomically(place / "picks.csv", picks_csv(made.picks.picks, pool))
+        write_predictions(place, [image.id for image in pool.images], made.probs, made.report.class_ids, ANSWERS)
+        write_report(place, made.report)
+
+    create_atomically(folder, fill)
+    for old in folder.parent.glob(f"*/{ANSWERS}"):
+        if old.parent != folder:
+            old.unlink()  # it can be computed again, and is large
+    write_atomically(folder.parent / SERVING, serving_of(made, training).model_dump_json(indent=1) + "\n")
+    return folder
+
+
+def serving_of(made: Made, training: TrainingSet) -> ServingFile:
+    """Say which model the project hands out, and how good that one is."""
+    report, members = made.report, tuple[ServingMember, ...]()
+    if report.serving.use == "both" and made.deep is not None:
+        known = tuple(training.number.get(klass, -1) for klass in made.deep.classes)
+        everything = tuple(range(len(training.classes)))
+        members = (
+            ServingMember(number=report.number, columns=everything),
+            ServingMember(number=made.deep.number, columns=known),
+        )
+    return ServingFile(
+        number=report.serving.number,
+        use=report.serving.use,
+        why=report.serving.why,
+        members=members,
+        accuracy=accuracy_of(report.quality),
+        per_class=recalls_of(report.quality),
+    )
+
+
+def accuracy_of(quality: Quality | None) -> ModelAccuracy | None:
+    """Return how good a model is as its card says it: the numbers of the status. None: too few labels to say anything."""
+    if quality is None or not quality.accuracy.of:
+        return None
+    return _measured(quality.accuracy, quality.where.rstrip("."), crossed=quality.source == "cross-validation")
+
+
+def recalls_of(quality: Quality | None) -> dict[str, ModelAccuracy]:
+    """Return how many audit images of each class are recognised; none before there is a verdict."""
+    if quality is None or not quality.final:
+        return {}
+    return {
+        each.name: _measured(each.recall, f"audit labels of {each.name}") for each in quality.classes if each.recall
+    }
+
+
+def _measured(share: Share, on: str, *, crossed: bool = False) -> ModelAccuracy:
+    percents = (100 * share.value, 100 * share.low, 100 * share.high)
+    percent, low, high = (round(value, 6) for value in percents)
+    return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on, crossed=crossed)
+
+
+def about(project: Project, pool: Pool, training: TrainingSet, report: ModelReport) -> About:
+    """Say where a model comes from: what its card says."""
+    quality = report.quality if report.serving.use == "live" else None  # it is about what serves
+    return About(
+        source=project.folder.name,
+        labels=training.per_class(),
+        by=training.by(),
+        images=len(pool),
+        data=pool_digest([image.id for image in pool.images]),
+        accuracy=accuracy_of(quality),
+        per_class=recalls_of(quality),
+    )
+
+
+def pool_digest(images: Sequence[str]) -> str:
+    """Name the images that a model could learn from, labeled or not: a hash of their hashes, whatever their order."""
+    return hashlib.sha256("\n".join(sorted(images)).encode()).hexdigest()
+
+
+def publish(project: Project, report: ModelReport) -> None:
+    """Tell the project: the page shows the model."""
+    quality = report.quality
+    estimate = None if quality is None else quality.accuracy
+    project.put_model(
+        report.number,
+        kind=report.kind,
+        seq=report.seq,
+        state="ready",
+        message="",
+        accuracy=None if estimate is None else estimate.value,
+        about={
+            "low": None if estimate is None else estimate.low,
+            "high": None if estimate is None else estimate.high,
+            "source": None if quality is None else short_source(quality),
+            "forecast": short_forecast(report.forecasts, report.labels),
+            "labels": report.labels,
+            "serving": report.serving.why,
+        },
+    )
+
+
+def short_source(quality: Quality) -> str:
+    """Say in a few words where an accuracy comes from."""
+    kind = "audit labels" if quality.source == "audit" else "labels, cross-validated"
+    return f"from {quality.accuracy.of} {kind}"
+
+
+def short_forecast(forecasts: Sequence[Forecasted], labels: int) -> str | None:
+    """Say in a few words what the next labels would bring."""
+    if not forecasts or forecasts[-1].labels != labels:
+        return None
+    gain = forecasts[-1].gain
+    return f"next {MORE}: {gain.points:+.1f} ({gain.low:.1f} to {gain.high:.1f})"

@@ -1,0 +1,173 @@
+"""What to ask next, and why each: coverage first, then the query, with a share of random images in between."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mma.project.models import TrainingSet, cell
+from mma.project.records import Pick, Provenance
+from mma.project.worker.features import Pool
+from mma.query import Candidates, Labeled, Query
+from mma.rng import rng
+
+MANY = 48  # picks that wait in the queue: enough for a few people until the next model
+MOST = 20_000  # images a query looks at; of larger pools a random part, another one each time
+COVERAGE = "herding"
+TORN = 0.2  # distance of the two most likely classes below which a model is torn between them
+SURE = 0.9
+FAR = 0.2  # share of the candidates that count as unlike anything labeled
+LISTED = 3  # classes of a suggestion
+Ints = NDArray[np.int64]
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a query is asked with."""
+
+    pool: Pool
+    training: TrainingSet
+    query: str
+    seed: int
+    round: int
+    probs: NDArray[np.float32] | None = None  # (rows of the pool, classes); None before the first model
+    random_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class ChosenPicks:
+    """Picks in the order in which they are asked, and one sentence about how they were chosen."""
+
+    picks: list[Pick]
+    why: str
+
+
+def choose_picks(question: Question, many: int = MANY) -> ChosenPicks:
+    """Choose images to ask about. No two near-duplicates, and none of what has an answer, are among them."""
+    rows = candidate_rows(question)
+    if not len(rows):
+        return ChosenPicks([], "every image has an answer.")
+    vectors = question.pool.vectors(rows).numpy()
+    labeled = labeled_set(question)
+    probs = None if question.probs is None else question.probs[rows]
+    candidates = Candidates(rows, probs, vectors)
+    query = Query.parse(question.query)
+    found = query.selection(candidates, many, rng(question.seed, "select", question.round), labeled)
+    place = {int(row): at for at, row in enumerate(rows)}
+    near = similarity(vectors[[place[int(row)] for row in found.index]], labeled.features)
+    far = None if labeled.features is None else float(np.quantile(similarity(vectors[:2_000], labeled.features), FAR))
+    provenance: Provenance = "start" if question.probs is None else "query"
+    picks = []
+    for row, score, likeness in zip(found.index, found.scores, near, strict=True):
+        own = None if question.probs is None else question.probs[row]
+        unlike = far is not None and likeness < far
+        picks.append(make_pick(question, int(row), float(score), explain(question, own, unlike=unlike), provenance))
+    return ChosenPicks(mix_random(question, rows, picks), found.why or f"chosen by {query}.")
+
+
+def candidate_rows(question: Question) -> Ints:
+    """Return one row of each group of near-duplicates that has no answer yet; all open rows when no such group is left."""
+    labels, pool = question.training.labels, question.pool
+    answered = {*labels.ids, *labels.cannot_tell, *labels.excluded}
+    settled = {pool.group(each) for each in answered if each in pool.everything}
+    new: dict[str, int] = {}
+    again: dict[str, int] = {}
+    for row, image in enumerate(pool.images):
+        if image.id not in answered:
+            (again if image.group in settled else new).setdefault(image.group, row)
+    rows = np.array(sorted((new or again).values()), np.int64)
+    if len(rows) <= MOST:
+        return rows
+    return np.sort(rng(question.seed, "candidates", question.round).permutation(rows)[:MOST])
+
+
+def labeled_set(question: Question) -> Labeled:
+    """Return the images that have an answer, as the query sees them; -1 for those that people could not tell."""
+    pool, training = question.pool, question.training
+    answers = {**dict.fromkeys(training.labels.cannot_tell, -1), **training.train}
+    known = [(pool.row[image], label) for image, label in answers.items() if image in pool.row]
+    if not known:
+        return Labeled()
+    rows, labels = np.array(known, np.int64).T
+    return Labeled(pool.vectors(rows).numpy(), labels)
+
+
+def similarity(vectors: Floats, labeled: Floats | None) -> Floats:
+    """Return how much each vector is like the nearest labeled one; -1 where nothing is labeled. (N,)"""
+    if labeled is None or not len(labeled):
+        return np.full(len(vectors), -1.0)
+    nearest: Floats = (_unit(vectors) @ _unit(labeled).T).max(axis=1)
+    return nearest
+
+
+def _unit(vectors: Floats) -> Floats:
+    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    return scaled
+
+
+def explain(question: Question, probs: Floats | None, *, unlike: bool) -> str:
+    """Say in a few words why an image is asked about."""
+    other = "nothing like it is labeled yet"
+    if probs is None:
+        return other if unlike else "stands for many images that look like it"
+    first, second = np.argsort(probs)[::-1][:2]
+    names = question.training.names
+    if probs[first] - probs[second] < TORN:
+        words = f"torn between {names[first]} and {names[second]}"
+    elif probs[first] < SURE:
+        words = f"not sure that it is {names[first]}"
+    else:
+        words = f"taken for {names[first]}; stands for many images that look like it"
+    return f"{words}; {other}" if unlike else words
+
+
+def make_pick(question: Question, row: int, score: float, why: str, provenance: Provenance) -> Pick:
+    """Return a pick with the classes that the model thinks most likely."""
+    suggestion = None
+    if question.probs is not None:
+        probs = question.probs[row]
+        best = np.argsort(probs)[::-1][:LISTED]
+        suggestion = [(question.training.classes[k].id, round(float(probs[k]), 4)) for k in best]
+    return Pick(question.pool.images[row].id, why, score, provenance, suggestion)
+
+
+def mix_random(question: Question, rows: Ints, picks: list[Pick]) -> list[Pick]:
+    """Put random images between the picks: the share keeps up, whenever the queue is replaced."""
+    share = question.random_share
+    if share <= 0:
+        return picks
+    chosen = {pick.image for pick in picks}
+    groups = {question.pool.group(image) for image in chosen}
+    draw = rng(question.seed, "random picks", question.round)
+    mixed: list[Pick] = []
+    others = iter(draw.permutation(rows))
+    due = float(draw.uniform())  # a random beginning, so that the first picks are as often random as the last ones
+    for pick in picks:
+        due += share
+        if due >= 1.0:
+            due -= 1.0
+            row = next((int(row) for row in others if question.pool.images[int(row)].group not in groups), None)
+            if row is not None:
+                mixed.append(
+                    make_pick(question, row, 0.0, "drawn at random, to see what the model does not ask for", "random")
+                )
+        mixed.append(pick)
+    return mixed
+
+
+def picks_csv(picks: Sequence[Pick], pool: Pool) -> str:
+    """Return the picks as a table."""
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(["image", "file", "provenance", "score", "why"])
+    for pick in picks:
+        name = pool.everything[pick.image].name
+        rows.writerow([pick.image, cell(name), pick.provenance, f"{pick.score:.6g}", cell(pick.why)])
+    return table.getvalue()

@@ -1,0 +1,256 @@
+"""What goes on behind the page: indexing in a thread, the worker in a process of its own that is started again if it dies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mma.errors import UserError
+from mma.files import read_json, write_atomically
+from mma.project.labels.events import now
+from mma.project.photos import IndexReport
+from mma.project.project import Project, Say, silent
+from mma.project.records import ModelRow
+
+LIVE = (sys.executable, "-m", "mma.project.worker.worker")
+PAUSES = (1.0, 5.0, 20.0, 60.0)  # seconds before the worker is started again; the last one from then on
+PATIENCE = 5.0  # seconds a worker gets to end
+Advance = Callable[[int, int], None]  # gets how many of how many files are done
+
+
+@contextmanager
+def indexing(project: Project, done: Callable[[IndexReport], None], say: Say, advance: Advance) -> Iterator[None]:
+    """Index while the body runs. The body begins when the first images are there."""
+    first, wanted = threading.Event(), threading.Event()
+    wanted.set()
+    errors: list[Exception] = []
+
+    def move(number: int, total: int) -> None:
+        if not wanted.is_set():
+            raise InterruptedError  # the page was closed; the next start goes on from here
+        advance(number, total)
+        if number or not total:
+            first.set()
+
+    def run() -> None:
+        try:
+            done(project.index(advance=move))
+        except InterruptedError:
+            pass
+        except Exception as error:
+            errors.append(error)
+            if first.is_set():
+                say(f"indexing stopped: {error}")
+        finally:
+            first.set()
+
+    thread = threading.Thread(target=run, name="index")
+    thread.start()
+    try:
+        first.wait()
+        if errors:
+            raise errors[0]
+        yield
+    finally:
+        wanted.clear()
+        thread.join()
+
+
+@contextmanager
+def worker(project: Project, say: Say, command: Sequence[str] = LIVE) -> Iterator[None]:
+    """Keep a training process running beside the body. It yields to the page, and labeling never waits for it."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_keep_running, args=([*command, str(project.folder)], say, stop), name="worker")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _keep_running(command: Sequence[str], say: Say, stop: threading.Event) -> None:
+    pauses = iter(PAUSES)
+    while not stop.is_set():
+        # A session of its own: Ctrl-C at the terminal is for us, and we end it in order.
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None and not stop.wait(0.2):
+            pass
+        if stop.is_set():
+            _end(process)
+            return
+        pause = next(pauses, PAUSES[-1])
+        say(
+            f"the training process ended (code {process.returncode}). Labeling goes on; it is started again in {pause:.0f} s."
+        )
+        stop.wait(pause)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+# The process that trains on pixels: started when somebody asks for it or nobody labels, watched, and stopped. No torch.
+
+IDLE = 300.0  # seconds without an answer after which a deep training may begin by itself
+LEAST = 50  # labels that one takes
+GROWN = 1.25  # times the labels of the last one
+ASKED = "deep-asked.json"
+
+
+def ask_for_deep(project: Project, by: str) -> None:
+    """Ask the worker to train on pixels with the labels there are."""
+    labeled = project.counts().labeled
+    if len([each for each in project.classes() if each.merged_into is None]) < 2 or labeled < 2:
+        raise UserError(f"a deep training needs labels of two classes at least, and there are {labeled} labels in all.")
+    note = {"by": by, "at": now(), "seq": project.seq()}
+    write_atomically(project.layout.state / ASKED, json.dumps(note) + "\n")
+
+
+class DeepProcess:
+    """At most one deep training of a project at a time, in a process of its own that yields to everything else."""
+
+    def __init__(self, project: Project, say: Callable[[str], None] = silent) -> None:
+        self.project, self.say = project, say
+        self.process: subprocess.Popen[bytes] | None = None
+        self.attempts = Attempts(project.layout.state / "deep-attempt.json")
+        self.place = ""
+
+    @property
+    def running(self) -> bool:
+        """Whether it trains now."""
+        return self.process is not None and self.process.poll() is None
+
+    def tend(self, idle: float) -> bool:
+        """Start one where it is due, and see whether one has ended. True: there is a new deep model."""
+        if self.process is None:
+            if self.is_due(idle):
+                self.start()
+            return False
+        if self.process.poll() is None:
+            return False
+        return self.finish(self.process.returncode)
+
+    def is_due(self, idle: float) -> bool:
+        """Tell whether to train: one was not finished, somebody asked, or there are many new labels and nobody is there."""
+        if self.unfinished() or self.note.exists():
+            return True
+        if not self.project.settings.deep_when_idle or idle < IDLE:
+            return False
+        last = max((int(row.about.get("labels", 0)) for row in self.rows()), default=0)
+        labels = self.project.counts().labeled
+        return labels >= LEAST and labels >= GROWN * last
+
+    def start(self) -> None:
+        """Start the process, unless it died twice with the same labels."""
+        unfinished = self.unfinished()
+        self.place = f"deep model {unfinished.number}" if unfinished else f"deep model at event {self.project.seq()}"
+        self.note.unlink(missing_ok=True)
+        if not self.attempts.begin(self.place):
+            self.fail("it died twice")
+            return
+        folder = str(self.project.folder)
+        command = [sys.executable, "-m", "mma.project.worker.deep", folder]
+        # A session of its own: Ctrl-C at the terminal is for whoever started it, who ends it in order.
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def finish(self, code: int) -> bool:
+        """Take note of how it ended."""
+        self.process = None
+        if code == 0:
+            self.attempts.end(self.place)
+            return True
+        self.say(f"deep training ended with code {code}")
+        if self.attempts.counts().get(self.place, 0) >= MOST:
+            self.fail(f"it ended with code {code} twice")
+        elif not self.unfinished():
+            self.project_asked_again()
+        return False
+
+    def project_asked_again(self) -> None:
+        """Try once more where nothing was begun that could be continued."""
+        write_atomically(self.note, json.dumps({"by": "worker", "at": now(), "seq": self.project.seq()}) + "\n")
+
+    def fail(self, why: str) -> None:
+        """Report it; labeling goes on."""
+        self.attempts.end(self.place)
+        row = self.unfinished()
+        message = f"deep training stopped: {why}. Ask for it again after more labels."
+        if row is not None and row.message:
+            message = f"{message} It was at: {row.message}"
+        number = row.number if row else None
+        labels = self.project.counts().labeled
+        self.project.put_model(
+            number, kind="deep", seq=self.project.seq(), state="failed", message=message, about={"labels": labels}
+        )
+
+    def stop(self) -> None:
+        """Stop the process; its folder goes on from its last stored state."""
+        if self.running and self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.attempts.end(self.place)
+
+    def rows(self) -> list[ModelRow]:
+        """Return the deep models there are."""
+        return [row for row in self.project.models() if row.kind == "deep"]
+
+    def unfinished(self) -> ModelRow | None:
+        """Return the deep model that was begun and has not ended."""
+        rows = self.rows()
+        return rows[-1] if rows and rows[-1].state == "training" else None
+
+    @property
+    def note(self) -> Path:
+        """The file that asks for a deep training."""
+        return self.project.layout.state / ASKED
+
+
+# Places where the worker died before: what killed it twice is not tried a third time. No torch.
+
+MOST = 2
+
+
+class Attempts:
+    """A note on disk of what was begun and has not ended, so that it outlives the process that died of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, place: str) -> bool:
+        """Note that `place` is tried now. False: it was tried twice and never ended."""
+        counts = self.counts()
+        if counts.get(place, 0) >= MOST:
+            return False
+        self._write({**counts, place: counts.get(place, 0) + 1})
+        return True
+
+    def end(self, place: str) -> None:
+        """Note that what was tried is done, or given up."""
+        counts = self.counts()
+        if counts.pop(place, None) is not None:
+            self._write(counts)
+
+    def counts(self) -> dict[str, int]:
+        """Return how often each place was begun and not ended."""
+        try:
+            found = read_json(self.path)
+        except (OSError, ValueError):  # no note, or one that is damaged: then nothing is known
+            return {}
+        return {place: count for place, count in found.items() if isinstance(count, int)}
+
+    def _write(self, counts: dict[str, int]) -> None:
+        if counts:
+            write_atomically(self.path, json.dumps(counts) + "\n")
+        else:
+            self.path.unlink(missing_ok=True)

@@ -1,0 +1,325 @@
+"""The worker process: keeps a model and its picks up to date while people label. `python -m mma.project.worker.worker FOLDER`
+
+Labeling never waits for it. Kill it at any time: everything it needs is in the project's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from mma.project import open_project
+from mma.project.models import DeepAnswers, TrainingSet, latest_predictions, latest_report, model_folder, write_report
+from mma.project.project import Project, silent, training
+from mma.project.quality.show import write_page
+from mma.project.records import ModelRow
+from mma.project.worker.features import Gathering, Pool
+from mma.project.worker.live_model import publish
+from mma.project.worker.picks import COVERAGE, MANY, Question, choose_picks
+from mma.project.worker.round import compare_asking, done_before, live_config, live_round, recall, warm_up
+from mma.project.worker.supervise import MOST, Attempts, DeepProcess
+from mma.text import printable, quote_path
+from mma.views import FeatureViews
+
+POLL, SLOW_POLL = 0.1, 0.5  # seconds between two looks at the project
+AWAY = 60.0  # seconds without an answer after which it looks less often
+EVERY = 10  # labels
+REST = 15.0  # seconds without an answer after which fewer labels are enough
+NICE = 10  # the page comes first
+COMPARE_EVERY = 50  # labels between two comparisons of queried and random labels
+
+
+class LiveWorker:
+    """Does what is due, one thing at a time: features, a round, a comparison."""
+
+    def __init__(
+        self,
+        project: Project,
+        say: Callable[[str], None] = silent,
+        *,
+        deep: bool = True,
+        every: int = EVERY,
+        asks: bool = True,  # False: models are made, but nothing is picked, so that people are asked in random order
+    ) -> None:
+        self.project, self.say, self.every, self.asks = project, say, every, asks
+        self.config = live_config(project)
+        self.attempts = Attempts(project.layout.state / "attempt.json")
+        assert isinstance(self.config.views, FeatureViews)
+        self.gathering = Gathering(project, self.config.views, self.note)
+        self.memory = recall(project)
+        self.deep = DeepProcess(project, say) if deep else None
+        self.answers: DeepAnswers | None = latest_predictions(project.folder)
+        self.seq = -1  # the last event that was looked at
+        self.changed = 0.0  # when it came
+        self.done_seq, self.done_labels = done_before(project)
+        self.compared = 0  # labels at the last comparison
+        self.asked_at = -1  # seq for which coverage picks were made, before the first model
+        self.given_up: set[str] = set()
+
+    def step(self) -> bool:
+        """Do one thing that is due. False: there is nothing to do."""
+        self.look()
+        if self.round_is_due():
+            if self.attempt(f"labels up to event {self.seq}", self.round):
+                return True
+            self.done_seq = self.seq  # not with these labels; more of them may do
+        place = f"features after {len(self.gathering.ready):,} images"
+        if self.gathering.is_missing() and self.attempt(place, self.gather):
+            return True
+        if self.start_is_due() and self.attempt(f"first picks at event {self.seq}", self.ask_for_coverage):
+            return True
+        if self.comparison_is_due() and self.attempt(f"comparison at event {self.done_seq}", self.compare):
+            return True
+        return self.deep is not None and self.tend_deep(self.deep)
+
+    def look(self) -> None:
+        """See whether something new happened."""
+        seq = self.project.seq()
+        if seq != self.seq:
+            self.seq, self.changed = seq, time.monotonic()
+
+    def rest(self) -> None:
+        """Wait for nobody: what is there is enough for a round."""
+        self.look()
+        self.changed = min(self.changed, time.monotonic() - REST - 1)
+
+    def attempt(self, place: str, do: Callable[[], None]) -> bool:
+        """Do something that may go wrong. What fails twice is reported, and left until something changes."""
+        if place in self.given_up:
+            return False
+        if not self.attempts.begin(place):
+            return self.give_up(place, "the worker died there twice")
+        try:
+            do()
+        except Exception as error:  # whatever it is, labeling goes on and the page says so
+            self.say(f"{place}: {type(error).__name__}: {error}")
+            failed_again = self.attempts.counts().get(place, 0) >= MOST
+            return self.give_up(place, str(error) or type(error).__name__) if failed_again else True
+        self.attempts.end(place)
+        return True
+
+    def give_up(self, place: str, why: str) -> bool:
+        """Report what cannot be done."""
+        self.given_up.add(place)
+        self.attempts.end(place)
+        self.project.put_model(
+            self.begin_model(), kind="live", seq=max(self.seq, 0), state="failed", message=f"{place}: {printable(why)}"
+        )
+        return False
+
+    def begin_model(self) -> int:
+        """Take the number of the next model, so that no deep one gets it. One that was begun and never ended is begun again."""
+        models = self.project.models()
+        open_ = [model for model in models if model.kind == "live" and model.state in ("training", "failed")]
+        again = open_ and (open_[-1].state == "training" or open_[-1].number == models[-1].number)
+        number = open_[-1].number if again else None
+        return self.project.put_model(number, kind="live", seq=max(self.seq, 0), state="training", message="").number
+
+    def note(self, words: str, work: dict[str, Any]) -> None:
+        """Say and note how far the features are."""
+        self.say(words)
+        note_features(self.project, words, work)
+
+    @property
+    def pool(self) -> Pool | None:
+        """The images that have features; None before the first few do."""
+        return self.gathering.pool
+
+    def gather(self) -> None:
+        """Compute some features."""
+        before = self.pool
+        self.gathering.advance(self.project.labels().ids)
+        if not self.gathering.waiting:
+            end_note(self.project)
+        if self.pool is not None and before is None:
+            warm_up(self.pool, self.config)
+        if self.pool is not before:
+            self.asked_at = -1
+            for image, why in self.gathering.broken.items():
+                self.say(f"left out: {image[:8]}: {why}")
+
+    # rounds
+
+    def round_is_due(self) -> bool:
+        """Tell whether ten more labels are there, or a few and nobody is labeling."""
+        if self.pool is None or self.seq == self.done_seq:
+            return False
+        labels = self.project.counts().labeled
+        rested = time.monotonic() - self.changed > REST
+        corrected = bool(self.memory.past) and self.seq - self.done_seq >= self.every  # events that are not new labels
+        ready = labels // self.every != self.done_labels // self.every or corrected or rested
+        return ready and labels > 0 and self.can_train()
+
+    def can_train(self) -> bool:
+        """Tell whether labels of two classes have features."""
+        pool, training = self.pool, self.training_set()
+        assert pool is not None
+        return len({label for image, label in training.train.items() if image in pool.row}) > 1
+
+    def training_set(self) -> TrainingSet:
+        """Return the labels of this moment."""
+        pool = self.pool
+        assert pool is not None
+
+        def is_audit(image: str) -> bool:
+            known = pool.everything.get(image)
+            return self.project.is_audit(image) if known is None else known.audit
+
+        training = TrainingSet(self.project.labels(), is_audit)
+        return replace(training, lost=pool.lost_audit(training.audit))
+
+    def round(self) -> None:
+        """Make a model and picks."""
+        assert self.pool is not None
+        training = self.training_set()
+        number, deep = self.begin_model(), self.answers
+        made = live_round(
+            self.project, self.pool, training, self.memory, self.config, number=number, deep=deep, asks=self.asks
+        )
+        if self.asks:
+            self.project.put_picks(made.picks.picks, made.report.number)
+        publish(self.project, made.report)  # last: a round without it is done again
+        self.done_seq, self.done_labels = training.labels.seq, len(training.labels)
+        write_page(self.project)
+        report = made.report
+        self.say(f"model {report.number}: {report.labels} labels, {report.seconds:.2f} s; {report.query}")
+
+    def start_is_due(self) -> bool:
+        """Tell whether picks must be made without a model: at the beginning, and while there is one class alone."""
+        if not self.asks or self.pool is None or self.memory.past or self.asked_at == self.seq:
+            return False
+        return self.asked_at < 0 or self.seq - self.asked_at >= self.every
+
+    def ask_for_coverage(self) -> None:
+        """Ask for images that stand for many others."""
+        assert self.pool is not None
+        settings = self.project.settings
+        question = Question(self.pool, self.training_set(), COVERAGE, settings.seed, 0)
+        picks = choose_picks(question, MANY)
+        self.project.put_picks(picks.picks, None)
+        self.asked_at = self.seq
+
+    # is asking helping?
+
+    def comparison_is_due(self) -> bool:
+        """Tell whether there are enough new labels to compare again."""
+        return bool(self.memory.past) and self.pool is not None and self.done_labels >= self.compared + COMPARE_EVERY
+
+    def compare(self) -> None:
+        """Compare queried with random labels, and add the answer to the latest report."""
+        assert self.pool is not None
+        self.compared = self.done_labels
+        settings, before = self.project.settings, self.memory.helping
+        self.memory.helping = compare_asking(self.pool, self.training_set(), settings.seed, switch=settings.fallback)
+        if self.memory.helping.fallback and not before.fallback:
+            self.say(self.memory.helping.sentence)
+        report = latest_report(self.project.folder, "live")
+        if report is not None:
+            write_report(model_folder(self.project.folder, report.number), replace(report, helping=self.memory.helping))
+            write_page(self.project)
+
+    # deep
+
+    def tend_deep(self, deep: DeepProcess) -> bool:
+        """Start or watch the deep training; take its answers when it ends."""
+        if not deep.tend(idle=time.monotonic() - self.changed):
+            return False
+        self.answers = latest_predictions(self.project.folder)
+        self.done_seq = -1  # choose between the models again, with new picks
+        return True
+
+
+def work(
+    project: Project,
+    say: Callable[[str], None] = silent,
+    *,
+    until_done: bool = False,
+    deep: bool = True,
+    wanted: Callable[[], bool] = lambda: True,
+) -> None:
+    """Work as long as it is wanted; or, `until_done`, until nothing is left to do."""
+    torch.set_num_threads(1)
+    worker = LiveWorker(project, say, deep=deep)
+    try:
+        while wanted():
+            if worker.step():
+                continue
+            if until_done:
+                worker.rest()
+                if not worker.step() and not (worker.deep and worker.deep.running):
+                    return
+            time.sleep(POLL if time.monotonic() - worker.changed < AWAY else SLOW_POLL)
+    finally:
+        if worker.deep is not None:
+            worker.deep.stop()
+
+
+def main() -> None:
+    """Run the worker of one project, as long as the process that started it is there."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m mma.project.worker.worker FOLDER")
+    os.nice(NICE)
+    signal.signal(signal.SIGTERM, leave)
+    parent = os.getppid()
+    try:
+        project = open_project(Path(sys.argv[1]))
+        with training(project.layout.state, f"mma start {quote_path(project.root)}"):
+            work(project, talk, wanted=lambda: os.getppid() == parent)
+    except ValueError as error:
+        sys.exit(printable(str(error)))
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """End in order, so that the deep training stores its state. A second signal must not break into that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def talk(message: str) -> None:
+    """Print one line to stderr."""
+    print(printable(message), file=sys.stderr, flush=True)
+
+
+# How far the features are, for the page: kept with the latest live model, or with the first one, still to come. No torch.
+
+
+def note_features(project: Project, words: str, work: dict[str, Any]) -> None:
+    """Tell how far the features are, in words and as numbers for a bar. There is one such note at a time."""
+    models = project.models()
+    live = [row for row in models if row.kind == "live"]
+    for row in filter(has_note, live[:-1]):
+        project.put_model(row.number, about=without_note(row))
+    if live:
+        project.put_model(live[-1].number, about={**live[-1].about, "work": work})
+    elif not models:
+        project.put_model(1, kind="live", state="training", message=words, about={"work": work})
+
+
+def end_note(project: Project) -> None:
+    """Take the note back when the features are there."""
+    for row in filter(has_note, project.models()):
+        message = "" if row.state == "ready" else "waiting for labels of two classes"
+        project.put_model(row.number, message=message, about=without_note(row))
+
+
+def has_note(row: ModelRow) -> bool:
+    """Tell whether a model carries the note about features."""
+    return bool(row.about.get("work", {}).get("name") == "features")
+
+
+def without_note(row: ModelRow) -> dict[str, Any]:
+    """Return what is known of a model besides the note."""
+    return {name: value for name, value in row.about.items() if name != "work"}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Training without a folder: one round on labels that are there. The same steps as a run's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mma.config import Config
+from mma.growth import Growth, Passive
+from mma.nets import Head, HeadNet
+from mma.nets.head import ENOUGH, deal, find_temperature, with_two_labels
+from mma.presets import preset
+from mma.training.batches import Stream
+from mma.training.host import training_threads
+from mma.training.predict import probabilities
+from mma.training.state import State, start, start_from_labels
+from mma.training.step import steps
+from mma.views import VectorViews, Views
+
+
+def train_in_memory(
+    config: Config,
+    views: Views,
+    answers: dict[int, int],
+    classes: int,
+    *,
+    pool: np.ndarray,
+    after: Callable[[State], None] = lambda state: None,
+) -> tuple[State, dict[str, Any] | None]:
+    """Train `config.growth.first` steps on the labels in `answers`; `after` is called after each step.
+
+    Returns the state, and what the network wrote down about where it started from (see `Net.start_from`).
+    """
+    state = start(config, views.shape, classes, views.device)
+    index, labels = np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
+    round = config.growth.rounds()[0]
+    with training_threads(state.teacher, views.plain(pool[:1]), config.optim):
+        found = start_from_labels(state, config, views.plain(index), labels)
+        if isinstance(state.student, HeadNet):
+            assert found is not None
+            fixed = fix_start(config, found)
+            found["temperature"] = calibrate(state.student, fixed, views, answers, pool, config.growth.first)
+        stream = Stream(config, views, pool, answers, round)
+        for _ in steps(state, config, stream, round, config.growth.first):
+            after(state)
+    return state, found
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """A trained head on features. `net` is in evaluation mode, where its logits are calibrated."""
+
+    net: HeadNet
+    used: list[str]  # the backbones whose features it looks at
+    accuracies: dict[str, float]  # of each backbone and of all, in percent: logistic regression, cross-validated
+    why: str  # why these backbones
+    penalty: float  # of the logistic regression it started from
+    scale: float  # of that regression's weights
+    temperature: float
+
+    def probabilities(self, views: VectorViews, index: np.ndarray) -> np.ndarray:
+        """Return the calibrated class probabilities of some images. (N, classes)"""
+        return probabilities(self.net, views, index)
+
+
+def fit_head(
+    views: VectorViews,
+    answers: dict[int, int],
+    classes: int,
+    *,
+    pool: np.ndarray | None = None,
+    config: Config | None = None,
+) -> FittedHead:
+    """Train a head on stored features, in memory, in about a second: a function of its arguments and the machine.
+
+    `views` come from `FeatureViews(...).open(data, device, 0)`, or from `.open_source(PhotoFiles(...), device)` where photos
+    are no data set; open them once and keep them. `answers` maps rows of the views to class numbers. `pool` are the rows to
+    learn from without labels; None is all of them. `config` brings everything else, such as the seed; None is the preset
+    `photos`, and its growth is replaced by one round. New images are scored by
+    `head.probabilities(views.of_source(source), np.arange(len(source)))`.
+    """
+    if not answers:
+        raise ValueError("a head needs a label at least, and there is none.")
+    config, many = config or preset("photos"), len(answers)
+    once = one_round(config, many, config.growth.final)
+    rows = np.arange(len(views)) if pool is None else pool
+    state, found = train_in_memory(once, views, answers, classes, pool=rows)
+    net = state.teacher.eval()
+    assert isinstance(net, HeadNet)
+    assert found is not None
+    names = [*views.names, "all"]
+    accuracies = {names[int(part) if part.isdigit() else -1]: value for part, value in found["accuracies"].items()}
+    used = [names[part] for part in found["parts"]]
+    chosen = {name: found[name] for name in ("why", "penalty", "scale", "temperature")}
+    return FittedHead(net, used, accuracies, **chosen)
+
+
+@contextmanager
+def own_randomness(seed: int) -> Iterator[None]:
+    """Let torch's own generators (dropout, layers being made) start from `seed`, and put them back afterwards."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def on_its_own(net: nn.Module) -> nn.Module:
+    """Return a copy that shares no memory: a pickle of views of one vector would hold that vector once per view."""
+    net = copy.deepcopy(net).eval()
+    for parameter in net.parameters():
+        parameter.data = parameter.data.clone()
+    return net
+
+
+# How sure a head may be: a temperature by cross-validation on its labels, of the whole training.
+
+
+def one_round(config: Config, labels: int, length: int) -> Config:
+    """Return the same config with a single round of `length` steps on labels that are there."""
+    growth = Growth(start=labels, add=1, budget=labels, first=length, every=1, final=1, policy=Passive())
+    return config.model_copy(update={"growth": growth})
+
+
+def fix_start(config: Config, found: dict[str, Any]) -> Config:
+    """Return the same config with what the labels have chosen for the head (see `Head.start_from`)."""
+    chosen = {"penalty": found["penalty"], "scale": found["scale"]}
+    return config.model_copy(update={"net": config.net.model_copy(update=chosen)})
+
+
+def calibrate(
+    net: HeadNet, config: Config, views: Views, answers: dict[int, int], pool: np.ndarray, length: int
+) -> float:
+    """Set the temperature of a head that starts from `answers`, before it is trained for `length` steps, and return it.
+
+    Each label is predicted by a head that was trained as this one will be, with what it has chosen, but without that label.
+    Below ENOUGH labels the temperature is 1.
+    """
+    assert isinstance(config.net, Head)
+    index, y = np.array(list(answers), np.int64), np.array(list(answers.values()), np.int64)
+    several, folds = with_two_labels(y), config.net.folds
+    temperature = 1.0
+    if folds > 1 and several.sum() >= ENOUGH and len(np.unique(y[several])) > 1:
+        fold = deal(y, folds)
+        logits = np.zeros((len(y), len(net.head.bias)), np.float32)
+        for number in range(folds):
+            kept, left = fold != number, index[fold == number]
+            some = {int(row): int(label) for row, label in zip(index[kept], y[kept], strict=True)}
+            logits[~kept] = train_fold(net, one_round(config, len(some), length), views, some, pool, left)
+        temperature = find_temperature(logits[several], y[several])
+    net.head.temperature.fill_(temperature)
+    return temperature
+
+
+def train_fold(
+    net: HeadNet, config: Config, views: Views, answers: dict[int, int], pool: np.ndarray, left: np.ndarray
+) -> np.ndarray:
+    """Train another head like `net` on some of its labels, and return its logits for the rows in `left`. (N, classes)"""
+    assert isinstance(config.net, Head)
+    state = start(config, views.shape, len(net.head.bias), views.device)
+    assert isinstance(state.student, HeadNet)
+    x, y = views.plain(np.array(list(answers), np.int64)), torch.tensor(list(answers.values()))
+    config.net.start_with(state.student, x, y, net.gate)
+    state.average.vector.copy_(state.weights.vector)
+    round = config.growth.rounds()[0]
+    for _ in steps(state, config, Stream(config, views, pool, answers, round), round, config.growth.first):
+        pass
+    with torch.inference_mode():
+        found: np.ndarray = state.teacher.eval()(views.plain(left)).cpu().numpy()
+    return found
