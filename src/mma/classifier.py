@@ -20,6 +20,7 @@ from torch import nn
 from mma.algorithms import ALGORITHMS, Algorithm
 from mma.config import Config, Data, Optim
 from mma.data.images import UNKNOWN
+from mma.errors import UserError
 from mma.growth import Growth, Passive
 from mma.nets import NETS, Head, Net, Network, Shape, without_embeddings
 from mma.query import Labeled, Query
@@ -71,7 +72,7 @@ class Frame:
     def _as_bytes(self, X: np.ndarray) -> np.ndarray:
         whole = X.dtype.kind in "iub"
         if not whole or X.min() < 0 or X.max() > 255:
-            raise ValueError(
+            raise UserError(
                 f"fit saw images of type uint8, but these are {X.dtype} from {X.min():.4g} to {X.max():.4g}. Convert "
                 "them to the bytes 0..255, or fit with this type."
             )
@@ -97,14 +98,14 @@ def dimensions(X: Any) -> int:
 def sample_shape(X: np.ndarray) -> tuple[int, ...]:
     """Return (features,) for rows and (H, W, C) for images, grey ones too."""
     if X.ndim > 4:
-        raise ValueError(f"X has shape {X.shape}. Images are (N, height, width) or (N, height, width, channels).")
+        raise UserError(f"X has shape {X.shape}. Images are (N, height, width) or (N, height, width, channels).")
     return (*X.shape[1:], 1) if X.ndim == 3 else X.shape[1:]
 
 
 def check_shape(X: np.ndarray, given: tuple[int, ...]) -> None:
     """Refuse samples of another shape than `fit` saw."""
     if sample_shape(X) != given:
-        raise ValueError(
+        raise UserError(
             f"these samples have the shape {sample_shape(X)}, but fit saw {given}. Bring them into that shape."
         )
 
@@ -113,14 +114,14 @@ def image_of(given: tuple[int, ...], image_shape: tuple[int, ...] | None) -> tup
     """Return height, width and channels of one sample; a row that is no image is one pixel with a channel per column."""
     if image_shape is None:
         if len(given) == 3 and given[0] in (1, 3, 4) and given[2] > 4:
-            raise ValueError(
+            raise UserError(
                 f"images of shape {given} seem to have their channels first. Put them last: np.moveaxis(X, 1, -1)."
             )
         height, width, channels = given if len(given) == 3 else (1, 1, given[0])
         return height, width, channels
     sides = tuple(at_least("image_shape", side, 1) for side in image_shape)
     if len(sides) not in (2, 3) or np.prod(sides) != np.prod(given) or (len(given) == 3 and (*sides, 1)[:3] != given):
-        raise ValueError(
+        raise UserError(
             f"image_shape={image_shape} does not fit samples of shape {given}. Use (height, width) or (height, width, "
             "channels) with as many numbers as a sample has, or leave it out for images."
         )
@@ -132,20 +133,20 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, sorted, and for each sample the number of its class, -1 where it has no label."""
     texts = np.array([isinstance(label, str) for label in y.tolist()])
     if "-1" in y[texts].tolist():
-        raise ValueError(
+        raise UserError(
             "y holds the text '-1'. Unlabeled samples are marked by the number -1; to have it beside text, make y an "
             "array of objects: np.array(['cat', 'dog', -1], dtype=object)."
         )
     labeled = texts | (y != -1) if y.dtype.kind == "O" else texts if y.dtype.kind == "U" else y != -1
     if not labeled.any():
-        raise ValueError("every label in y is -1, which means unlabeled. Label at least one sample of each class.")
+        raise UserError("every label in y is -1, which means unlabeled. Label at least one sample of each class.")
     if texts.any() and not texts[labeled].all():
-        raise ValueError("y mixes text and numbers other than -1, so the classes have no order. Use one of the two.")
+        raise UserError("y mixes text and numbers other than -1, so the classes have no order. Use one of the two.")
     labels = y[labeled] if texts.any() else np.asarray(y[labeled].tolist())
     check_classification_targets(labels)
     classes, numbers = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(
+        raise UserError(
             f"y holds one class only, {classes[0]!r}, and nothing can be told apart by it. -1 means unlabeled: a problem with "
             "the classes -1 and 1 needs other names for them, such as 0 and 1."
         )
@@ -157,7 +158,7 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def at_least(name: str, value: Any, least: int) -> int:
     """Return a whole number that is large enough."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
+        raise UserError(f"{name}={value!r} must be a whole number of at least {least}.")
     return int(value)
 
 
@@ -165,7 +166,7 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
     """Return a number above zero, or zero where that makes sense."""
     number = float(value) if isinstance(value, Real) else -1.0
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise ValueError(f"{name}={value!r} must be a number {'of at least' if zero else 'above'} 0.")
+        raise UserError(f"{name}={value!r} must be a number {'of at least' if zero else 'above'} 0.")
     return number
 
 
@@ -369,7 +370,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Say what the query misses in a user's network. Without embeddings, .aug alone goes by the logits."""
         looks = query.needs_features or query.needs_labeled or (query.needs_probs and not query.aug)
         if looks and not isinstance(self.net_, Network):
-            raise ValueError(without_embeddings(self.net_, str(query)))
+            raise UserError(without_embeddings(self.net_, str(query)))
 
     def _shift(self) -> int:
         """Return how far a view may move."""
@@ -378,7 +379,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._frame.plain_rows:
             return 0
         if shift >= side:
-            raise ValueError(f"shift={shift} moves images of side {side} out of sight. Use at most {side - 1}.")
+            raise UserError(f"shift={shift} moves images of side {side} out of sight. Use at most {side - 1}.")
         return shift
 
     def _check_views(self) -> None:
@@ -386,7 +387,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = self.algorithm.name if isinstance(self.algorithm, Algorithm) else str(self.algorithm)
         pixels = self._frame.plain_rows and not self._on_rows()
         if pixels and name in ALGORITHMS and ALGORITHMS[name].strong:
-            raise ValueError(
+            raise UserError(
                 f"algorithm={name!r} learns from distorted images, and rows of numbers are none. Use net='head', or say with "
                 "image_shape how the rows are images."
             )
@@ -417,7 +418,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             return Optim.model_validate(settings)
         except ValidationError as error:
-            raise ValueError(f"{explain(error)}.") from None
+            raise UserError(f"{explain(error)}.") from None
 
     def _lr(self) -> float:
         """Return the step size; a head on rows takes larger steps than a network."""
@@ -434,7 +435,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = [name for name, kind in NETS.items() if kind.takes == "images"]
         if name not in known:
             rows = " net='head' is for plain rows." if name == "head" else did_you_mean(str(name), known)
-            raise ValueError(
+            raise UserError(
                 f"net={name!r} is no network for images.{rows} Use one of {', '.join(map(repr, known))}, or a function "
                 "(channels, classes, side) -> nn.Module that makes your own."
             )
@@ -443,17 +444,17 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             return kind.model_validate({name: value for name, value in settings.items() if name in kind.model_fields})
         except ValidationError as error:
-            raise ValueError(f"net={name!r}: {explain(error)}.") from None
+            raise UserError(f"net={name!r}: {explain(error)}.") from None
 
     def _algorithm(self, steps: int) -> Algorithm:
         """Return the algorithm; the ramp of one that came by name fits the steps."""
         if isinstance(self.algorithm, Algorithm):
             if self.weight is not None:
-                raise ValueError("algorithm comes with its own settings: set its weight there, and leave weight=None.")
+                raise UserError("algorithm comes with its own settings: set its weight there, and leave weight=None.")
             return self.algorithm
         if self.algorithm not in ALGORITHMS:
             hint = did_you_mean(str(self.algorithm), ALGORITHMS)
-            raise ValueError(f"algorithm={self.algorithm!r} is unknown.{hint} There are: {', '.join(ALGORITHMS)}.")
+            raise UserError(f"algorithm={self.algorithm!r} is unknown.{hint} There are: {', '.join(ALGORITHMS)}.")
         kind = ALGORITHMS[self.algorithm]
         gentle = GENTLE if self.algorithm == "mixmatch" else None
         weight = gentle if self.weight is None else positive("weight", self.weight, zero=True)
@@ -476,7 +477,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Stop when the losses are not finite; say where training is when asked to."""
         means = {name.removeprefix("loss/"): value for name, value in state.means().items() if name != "guesses"}
         if not all(np.isfinite(value) for value in means.values()):
-            raise ValueError(
+            raise UserError(
                 f"the training diverged before step {state.step}: a loss is not finite. Try a smaller lr (it is "
                 f"{self._lr()}), or a smaller weight."
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from mma.algorithms import ALGORITHMS, Algorithm
+from mma.errors import UserError
 from mma.growth import POLICIES, Growth
 from mma.nets import NETS, Net
 from mma.query import Query
@@ -90,23 +91,23 @@ class Config(Settings):
     @classmethod
     def _known_query(cls, name: str) -> str:
         if name == "passive":
-            raise ValueError("a passive run asks for nothing: write  --set growth.policy=passive  instead")
+            raise UserError("a passive run asks for nothing: write  --set growth.policy=passive  instead")
         return str(Query.parse(name))
 
     @model_validator(mode="after")
     def _pool_holds_the_budget(self) -> Config:
         total, first = self.data.total, self.growth.initial_pool or 0
         if total is not None and self.growth.budget > total:
-            raise ValueError(f"growth.budget ({self.growth.budget}) is larger than data.total ({total})")
+            raise UserError(f"growth.budget ({self.growth.budget}) is larger than data.total ({total})")
         if total is not None and first > total:
-            raise ValueError(f"growth.policy.initial_pool ({first}) is larger than data.total ({total})")
+            raise UserError(f"growth.policy.initial_pool ({first}) is larger than data.total ({total})")
         return self
 
     @model_validator(mode="after")
     def _query_can_choose_the_start(self) -> Config:
         query = Query.parse(self.query)
         if self.growth.start_set == "query" and not (self.views.kind == "features" and query.before_model):
-            raise ValueError(
+            raise UserError(
                 f"growth.start_set=query: the query {query} cannot choose before there is a model that shows images to it. It "
                 "takes views=features and a query such as herding, typiclust or auto; or use growth.start_set=coverage"
             )
@@ -116,7 +117,7 @@ class Config(Settings):
     def _network_takes_the_views(self) -> Config:
         if self.net.takes != self.views.kind:
             fitting = [name for name, net in NETS.items() if net.takes == self.views.kind]
-            raise ValueError(
+            raise UserError(
                 f"net={self.net.name} takes {self.net.takes}, but views={self.views.name} shows {self.views.kind}. Use  --set "
                 f"net=NAME  with one of: {', '.join(fitting)}"
             )
@@ -125,7 +126,7 @@ class Config(Settings):
     @model_validator(mode="after")
     def _mirror_images_are_trained_on(self) -> Config:
         if getattr(self.net, "mirrored", False) and not self.views.mirror:
-            raise ValueError(
+            raise UserError(
                 "net.mirrored answers by mirror images too, but views.mirror=false trains on none. Write  "
                 "--set net.mirrored=false  as well"
             )
@@ -143,7 +144,7 @@ def from_json(text: str | dict[str, Any]) -> Config:
     try:
         return Config.model_validate_json(json.dumps(data))
     except ValidationError as error:
-        raise ValueError(explain(error)) from None
+        raise UserError(explain(error)) from None
 
 
 def config_of(run: Run) -> Config:
@@ -151,8 +152,8 @@ def config_of(run: Run) -> Config:
     found = run.config()  # outside of the try: a process lost meanwhile is no damage of the file
     try:
         return from_json(found)
-    except ValueError as error:
-        raise ValueError(f"{run.folder}/config.json: {error}") from None
+    except UserError as error:
+        raise UserError(f"{run.folder}/config.json: {error}") from None
 
 
 def change(config: Config, settings: Sequence[str]) -> Config:
@@ -174,7 +175,7 @@ def parse_setting(setting: str) -> tuple[str, Any]:
     """Read one `path=value`."""
     path, equals, text = (part.strip() for part in setting.partition("="))
     if not equals:
-        raise ValueError(f"--set {setting!r} has no '='. Write it as  --set path=value")
+        raise UserError(f"--set {setting!r} has no '='. Write it as  --set path=value")
     return path.removesuffix(".name") if path.removesuffix(".name") in CHOICES else path, parse_value(text)
 
 
@@ -190,7 +191,7 @@ def put(data: dict[str, Any], path: str, value: Any) -> None:
     """Set one value in a nested dict. A group takes a name: `algorithm=vat` means VAT with its own defaults."""
     known = {*paths(data), *CHOICES}
     if path not in known:
-        raise ValueError(unknown_setting(path, known, data["preset"]))
+        raise UserError(unknown_setting(path, known, data["preset"]))
     *parents, leaf = path.split(".")
     for parent in parents:
         data = data[parent]
@@ -201,7 +202,7 @@ def entry(group: str, value: Any, now: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the entry that a group is set to; the one it is already keeps its settings."""
     table = CHOICES[group]
     if not isinstance(value, str) or value not in table:
-        raise ValueError(f"{group}: {no_entry(value, table)}.")
+        raise UserError(f"{group}: {no_entry(value, table)}.")
     if value == now["name"]:
         return now
     return {"name": value, **table[value]().model_dump(mode="json")}

@@ -14,6 +14,8 @@ from pathlib import Path
 from shlex import quote
 from types import ModuleType
 
+from mma.errors import UserError
+
 VARIABLE = "MMA_USE"  # modules that every process of this program imports, separated as in PATH
 
 
@@ -46,7 +48,7 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not name.startswith(error.name):
             raise  # the module is there, and what it imports is not
-        raise ValueError(
+        raise UserError(
             f"--use {name}: there is no such module. Give the path of a file that ends in .py, or the name of a module that "
             "Python finds from here."
         ) from None
@@ -54,7 +56,7 @@ def _import_module(name: str) -> ModuleType:
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ValueError(f"--use {path}: there is no such file.")
+        raise UserError(f"--use {path}: there is no such file.")
     name = f"mma_use_{path.stem}"
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
         return sys.modules[name]

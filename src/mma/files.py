@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from mma.errors import TemporarilyUnavailable
+from mma.errors import TemporarilyUnavailable, UserError
 
 try:
     import fcntl
@@ -97,10 +97,10 @@ def parse_line(path: Path, number: int, line: bytes) -> Row:
     """Parse one row, or say which line is damaged."""
     try:
         row = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{path}: line {number} is damaged ({error}). Restore the file from a copy.") from error
+    except (ValueError, RecursionError) as error:  # also undecodable bytes, and brackets nested too deeply
+        raise UserError(f"{path}: line {number} is damaged ({error}). Restore the file from a copy.") from error
     if not isinstance(row, dict):
-        raise ValueError(f"{path}: line {number} is not a row of names and values. Restore the file from a copy.")
+        raise UserError(f"{path}: line {number} is not a row of names and values. Restore the file from a copy.")
     return row
 
 
@@ -121,10 +121,10 @@ def read_json(path: Path) -> Row:
     """Return what a JSON file of names and values holds, or say that it is damaged."""
     try:
         found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:  # also undecodable bytes
-        raise ValueError(f"{path} is damaged ({error}). Restore it from a copy.") from error
+    except (ValueError, RecursionError) as error:  # also undecodable bytes, and brackets nested too deeply
+        raise UserError(f"{path} is damaged ({error}). Restore it from a copy.") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged (it holds no names and values). Restore it from a copy.")
+        raise UserError(f"{path} is damaged (it holds no names and values). Restore it from a copy.")
     return found
 
 
@@ -174,7 +174,7 @@ def locked(path: Path, busy: str) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise ValueError(busy) from None
+        raise TemporarilyUnavailable(busy) from None
     try:
         yield
     finally:

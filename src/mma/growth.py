@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from mma.errors import UserError
 from mma.settings import Settings, chosen_from
 
 
@@ -163,9 +164,9 @@ class Growth(Settings):
     @model_validator(mode="after")
     def _fits_the_budget(self) -> Growth:
         if self.start > self.budget:
-            raise ValueError(f"growth.start ({self.start}) is larger than growth.budget ({self.budget})")
+            raise UserError(f"growth.start ({self.start}) is larger than growth.budget ({self.budget})")
         if problem := self.policy.problem(self):
-            raise ValueError(problem)
+            raise UserError(problem)
         return self
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mma.algorithms import AnchoredMixMatch, MixMatch
 from mma.config import Config, Data, Log, Optim
+from mma.errors import UserError
 from mma.growth import Growth
 from mma.nets import Fast, Head, Small, TunedLite0, Wrn
 from mma.text import did_you_mean
@@ -272,7 +273,7 @@ def preset(name: str) -> Config:
     """Return the preset called `name`."""
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS)
-        raise ValueError(f"no preset or run '{name}'.{hint} Presets: {', '.join(PRESETS)}.")
+        raise UserError(f"no preset or run '{name}'.{hint} Presets: {', '.join(PRESETS)}.")
     return PRESETS[name]()
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from mma.errors import UserError
 from mma.files import (
     Row,
     append_lines,
@@ -65,15 +66,13 @@ class Run:
     def open(cls, folder: Path) -> Run:
         """Open an existing run, or say why it is none."""
         if not (folder / "config.json").is_file():
-            raise ValueError(
-                f"{folder} is not a run (it has no config.json).   mma runs DIR  lists the runs below DIR."
-            )
+            raise UserError(f"{folder} is not a run (it has no config.json).   mma runs DIR  lists the runs below DIR.")
         run = cls(folder)
         found = run.config().get("format")
         if found != FORMAT:
             newer = isinstance(found, int) and found > FORMAT
             remedy = "Install a newer mma." if newer else "Start a new run:  mma train PRESET --out NEW"
-            raise ValueError(f"{folder} has run format {found}, and this mma reads format {FORMAT}. {remedy}")
+            raise UserError(f"{folder} has run format {found}, and this mma reads format {FORMAT}. {remedy}")
         return run
 
     def config(self) -> Row:
@@ -95,7 +94,7 @@ class Run:
         try:
             return Growth.model_validate_json(json.dumps(self.config().get("growth")))
         except ValidationError as error:
-            raise ValueError(f"{self.folder}/config.json: growth: {explain(error)}. Restore it from a copy.") from None
+            raise UserError(f"{self.folder}/config.json: growth: {explain(error)}. Restore it from a copy.") from None
 
     def explain_errors(self) -> Any:
         """Return a context that turns a failed write into a sentence."""
@@ -248,21 +247,19 @@ class Run:
 def check_vacant(folder: Path) -> None:
     """Refuse a place for a new run that holds something else."""
     if (folder / "config.json").exists():
-        raise ValueError(
-            f"{folder} already holds a run. Continue it with  mma train {folder}  or choose another --out."
-        )
+        raise UserError(f"{folder} already holds a run. Continue it with  mma train {folder}  or choose another --out.")
     left_by_a_kill = {"checkpoints", ".config.json.tmp"}
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file, and a run is a folder. Choose another --out.")
+        raise UserError(f"{folder} is a file, and a run is a folder. Choose another --out.")
     if folder.exists() and any(path.name not in left_by_a_kill for path in folder.iterdir()):
-        raise ValueError(f"{folder} is not empty and not a run. Choose another --out.")
+        raise UserError(f"{folder} is not empty and not a run. Choose another --out.")
 
 
 def check_row(path: Path, number: int, row: Row, columns: Mapping[str, type]) -> None:
     """Refuse a row that lacks something or holds another type."""
     for name, kind in columns.items():
         if not isinstance(row.get(name), kind) or isinstance(row.get(name), bool):
-            raise ValueError(
+            raise UserError(
                 f"{path}: line {number} has no {name} of type {kind.__name__}. Restore the file from a copy."
             )
 

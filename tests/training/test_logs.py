@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from mma.errors import UserError
 from mma.run import Run
 from mma.training.host import Host
 from mma.training.loop import train
@@ -55,6 +57,26 @@ def test_going_back_as_the_message_says_ends_byte_equal(new_run, digits, content
     run.checkpoint_path(17).unlink()
     go(run, digits)
     assert contents(run) == contents(whole)
+
+
+@pytest.mark.parametrize(
+    "change", [{"label": 3, "class": "7"}, {"label": -1, "class": "7"}, {"label": 3, "class": None}, {"label": 10}]
+)
+def test_a_label_that_contradicts_its_class_is_refused(new_run, digits, change):
+    run = go(new_run("a"), digits, until=17)
+    lines = run.path("labels").read_text().splitlines()
+    lines[2] = json.dumps({**json.loads(lines[2]), **change})
+    run.path("labels").write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(UserError, match=r"labels\.jsonl: line 3 contradicts itself"):
+        go(run, digits)
+
+
+@pytest.mark.parametrize("name", ["config.json", "labels.jsonl"])
+def test_brackets_nested_too_deeply_are_a_sentence(new_run, digits, name):
+    run = go(new_run("a"), digits, until=5)
+    (run.folder / name).write_text("[" * 200_000 + "\n")
+    with pytest.raises(UserError, match=rf"{name}.* is damaged"):
+        go(run, digits)
 
 
 def test_a_purchase_that_is_missing_is_refused(new_run, digits):

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from mma.errors import UserError
+
 
 def initialise(net: nn.Module, rng: np.random.Generator) -> None:
     """Draw every trained parameter of `net` anew from `rng`, in place, and set running statistics back to their start.
@@ -56,7 +58,7 @@ def _reset(name: str, module: nn.Module, rng: np.random.Generator) -> None:
     owned, buffers = list(module.parameters(recurse=False)), list(module.buffers(recurse=False))
     reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
     if reset is None and owned:
-        raise ValueError(
+        raise UserError(
             f"cannot initialise {name or 'the network'}: {type(module).__name__} owns parameters but has no "
             "reset_parameters(). Give it one that draws them, so that a run can be repeated from its seed."
         )

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from mma.errors import UserError
 from mma.nets.layers import Dense, GroupedBatchNorm2d, mean_over_maps
 from mma.nets.network import GroupedNetwork, Net, Shape
 from mma.nets.wrn import BN_EPS, LEAK, SameConv2d
@@ -93,7 +94,7 @@ class Fast(Net):
         """Return the network; it pools three times, so images need a side of 8 or more."""
         side = min(shape[:2])
         if side < 8:
-            raise ValueError(
+            raise UserError(
                 f"the network fast pools three times, so images of side {side} are too small. Use  --set net=small"
             )
         return FastNet(shape, classes, self)

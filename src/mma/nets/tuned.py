@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from mma.errors import UserError
 from mma.features import lite, mobilenetv2
 from mma.features.pretrained import ConvNorm, Inverted, MobileNetwork
 from mma.nets.head import fit_logistic
@@ -193,7 +194,7 @@ class TunedNet(GroupedNetwork):
     def __init__(self, shape: Shape, classes: int, settings: Tuned) -> None:
         super().__init__()
         if shape[2] not in (1, 3):
-            raise ValueError(
+            raise UserError(
                 f"the network {settings.name} takes grey or RGB images, and these have {shape[2]} channels. "
                 "Use  --set net=small"
             )

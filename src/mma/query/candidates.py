@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mma.errors import UserError
+
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
@@ -50,7 +52,7 @@ class Labeled:
         count = 0 if self.features is None else len(self.features)
         labels = np.full(count, -1) if self.labels is None else np.asarray(self.labels)
         if labels.shape != (count,) or (count and labels.dtype.kind not in "iu"):
-            raise ValueError(
+            raise UserError(
                 f"The labeled set has labels of shape {labels.shape} and type {labels.dtype}, but {count} embeddings. "
                 "Pass one whole number for each: its class, or -1."
             )
@@ -72,7 +74,7 @@ class Labeled:
         if self.features is None or not len(self.features):
             return np.zeros((0, features.shape[1]), np.float32)
         if self.features.shape[1] != features.shape[1]:
-            raise ValueError(
+            raise UserError(
                 f"The labeled set's embeddings have {self.features.shape[1]} numbers and the candidates' "
                 f"{features.shape[1]}. Compute both with the same network."
             )
@@ -82,14 +84,12 @@ class Labeled:
 def _check_index(index: Ints) -> Ints:
     index = np.asarray(index)
     if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
-        raise ValueError(
+        raise UserError(
             f"The candidates' index has shape {index.shape} and type {index.dtype}; it must be one row of whole "
             "numbers, the positions of the images in the data set."
         )
     if len(np.unique(index)) != len(index):
-        raise ValueError(
-            "The candidates' index names an image twice, so it could be asked about twice. Pass each once."
-        )
+        raise UserError("The candidates' index names an image twice, so it could be asked about twice. Pass each once.")
     return index.astype(np.int64, copy=False)
 
 
@@ -102,7 +102,7 @@ def _check_probs(probs: Floats, n: int) -> Floats:
     with np.errstate(invalid="ignore"):  # NaN and infinities fail the comparison below
         low, high, off = probs.min(), probs.max(), np.abs(probs.sum(axis=1) - 1).max()
     if not (low >= -SUM_TOLERANCE and high <= 1 + SUM_TOLERANCE and off <= SUM_TOLERANCE):
-        raise ValueError(
+        raise UserError(
             f"The candidates' probs range from {low:.3g} to {high:.3g} and a row misses the sum of 1 by {off:.3g}. "
             "They must be finite probabilities; if these are logits, apply softmax first."
         )
@@ -114,7 +114,7 @@ def _check_features(features: Floats, n: int, whose: str = "candidates'") -> Flo
         features = _matrix(features, "features", n, whose).astype(np.float32, copy=False)
     # The extremes carry any NaN or infinity with them, without a mask as large as the pool.
     if features.size and not np.isfinite([features.min(), features.max()]).all():
-        raise ValueError(
+        raise UserError(
             f"The {whose} features hold NaN, an infinity, or numbers beyond float32: "
             "distances between images mean nothing then. The network that made them has probably diverged; take its last good "
             "checkpoint."
@@ -126,7 +126,7 @@ def _matrix(values: Floats, name: str, n: int, whose: str = "candidates'") -> Fl
     values = np.asarray(values)
     if values.ndim != 2 or len(values) != n or values.shape[1] == 0:
         wide = "classes" if name == "probs" else "D"
-        raise ValueError(
+        raise UserError(
             f"The {whose} {name} have shape {values.shape}, but with {n} indices they "
             f"must be ({n}, {wide}): one row per image, in the order of the index."
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from mma.errors import UserError
 from mma.query.candidates import Candidates, Floats, Ints, Labeled
 from mma.query.diversity import DIVERSITY
 from mma.query.strategies import STRATEGIES
@@ -48,13 +49,13 @@ class Query:
                 False,
                 "direct",
             ):
-                raise ValueError(_unknown(self.strategy))
+                raise UserError(_unknown(self.strategy))
             return
         known = self.uncertainty is None or self.uncertainty in UNCERTAINTY
         if not known or self.diversity not in DIVERSITY:
-            raise ValueError(_unknown(str(self)))
+            raise UserError(_unknown(str(self)))
         if self.uncertainty is None and (self.aug or self.diversity != "direct"):
-            raise ValueError(
+            raise UserError(
                 "Random picks look at nothing, so they take neither .aug nor a diversification: use 'random'."
             )
 
@@ -65,7 +66,7 @@ class Query:
         for query in _every_query():
             if str(query) == name:
                 return query
-        raise ValueError(_unknown(name))
+        raise UserError(_unknown(name))
 
     def __str__(self) -> str:
         if self.strategy is not None:
@@ -110,7 +111,7 @@ class Query:
         A whole strategy has none: what an image is worth to it depends on the others it picks.
         """
         if self.strategy is not None:
-            raise ValueError(
+            raise UserError(
                 f"The query {self} scores images only together. Call selection(...): it returns the scores."
             )
         if self.uncertainty is None:
@@ -131,7 +132,7 @@ class Query:
     def selection(self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled = NOTHING) -> Selection:
         """Return what `select` returns, with the scores and the reason."""
         if n < 0:
-            raise ValueError(f"A query for {n} images makes no sense. Ask for 0 or more.")
+            raise UserError(f"A query for {n} images makes no sense. Ask for 0 or more.")
         n, generator = min(n, len(candidates)), as_generator(rng)
         if self.strategy is not None:
             return self._by_strategy(self.strategy, candidates, labeled, n, generator)
@@ -163,7 +164,7 @@ class Query:
 
     def _require(self, what: str, values: Floats | None) -> Floats:
         if values is None:
-            raise ValueError(
+            raise UserError(
                 f"The query {self} needs {what}, but the candidates have none. Pass Candidates(..., {what}=...)."
             )
         return values
@@ -171,7 +172,7 @@ class Query:
 
 def _check_scores(who: str, scores: Floats, count: int) -> None:
     if np.shape(scores) != (count,) or not np.isfinite(scores).all():
-        raise ValueError(
+        raise UserError(
             f"{who} must return one finite score per image, shape ({count},); it returned shape "
             f"{np.shape(scores)}{'' if np.isfinite(scores).all() else ' with NaN or infinite scores'}."
         )
@@ -180,7 +181,7 @@ def _check_scores(who: str, scores: Floats, count: int) -> None:
 def _check_rows(who: str, rows: Ints, n: int, count: int) -> None:
     whole = rows.shape == (n,) and (n == 0 or rows.dtype.kind in "iu")
     if not whole or len(set(rows.tolist())) != n or (n and not 0 <= rows.min() <= rows.max() < count):
-        raise ValueError(
+        raise UserError(
             f"{who} must pick {n} different rows below {count}, but returned "
             f"{rows.tolist()[:5]}{'...' if rows.size > 5 else ''} of shape {rows.shape}."
         )
@@ -192,7 +193,7 @@ def as_generator(rng: Generator | int) -> Generator:
         return rng
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
         return seeded(int(rng), "query")
-    raise ValueError(f"rng is {rng!r}; it must be a whole number (a seed) or a numpy Generator, like rng=0.")
+    raise UserError(f"rng is {rng!r}; it must be a whole number (a seed) or a numpy Generator, like rng=0.")
 
 
 def names() -> list[str]:

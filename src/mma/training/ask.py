@@ -14,6 +14,7 @@ from mma.cost import Prices, buyer
 from mma.cost.buyer import Bought, Measurement, Situation, Terms
 from mma.data import DataSet, Images, start_set
 from mma.data.tables import read_labels
+from mma.errors import UserError
 from mma.files import Row, write_atomically
 from mma.growth import Buyer, Round, Split
 from mma.query import Candidates, Labeled, Query, Selection
@@ -61,7 +62,7 @@ def labels_to_train(job: Job, round: Round) -> dict[int, int]:
     held = set() if last else job.run.held_out()
     labels = {i: y for i, y in job.run.answers(round.index).items() if y >= 0 and i not in held}
     if not labels:
-        raise ValueError(
+        raise UserError(
             f"{job.run.folder} has no label to train with: all images asked about were declined, or have no label. Start a new "
             "run with data that has labels, or with more of its images (data.total)."
         )
@@ -108,7 +109,7 @@ def check_answer(index: int, label: int, asked: Sequence[int], classes: Sequence
     """Return the label as a plain int, or refuse an answer that was not asked for or is no class."""
     whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
     if index not in asked or not whole or not DECLINED <= label < len(classes):
-        raise ValueError(
+        raise UserError(
             f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class from 0 to "
             f"{len(classes) - 1}, or -1 to decline. Nothing was stored."
         )

@@ -15,6 +15,7 @@ from safetensors.numpy import save
 from torch import Tensor
 
 from mma.config import Config, config_of, from_json
+from mma.errors import UserError
 from mma.growth import Round
 from mma.nets import Head
 from mma.run import Run
@@ -89,7 +90,7 @@ def save_state(run: Run, state: State, identity: Identity) -> None:
     if state.step in run.checkpoint_steps():
         return
     if not bool(torch.isfinite(state.weights.vector).all()):
-        raise ValueError(diverged(run, state.step))
+        raise UserError(diverged(run, state.step))
     run.store(state.step, lambda: encode(state, identity))
 
 
@@ -158,7 +159,7 @@ def load(path: Path, state: State, identity: Identity | None) -> CheckpointHeade
     expected = dict(tensors(state))
     found = {name for name in arrays if not name.startswith("sum/")}
     if found != set(expected) or any(arrays[n].shape != tuple(expected[n].shape) for n in found):
-        raise ValueError(f"{path} holds another network than this run's config describes. It was not loaded.")
+        raise UserError(f"{path} holds another network than this run's config describes. It was not loaded.")
     with torch.no_grad():
         for name, tensor in expected.items():
             tensor.copy_(torch.from_numpy(arrays[name]))
@@ -176,13 +177,13 @@ def read(path: Path) -> tuple[CheckpointHeader, dict[str, np.ndarray]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, ValidationError, OSError) as error:
         reason = "its description is not one of ours" if isinstance(error, ValidationError) else error
-        raise ValueError(damaged(path, str(reason))) from error
+        raise UserError(damaged(path, str(reason))) from error
     except TypeError as error:  # numpy has no bfloat16
-        raise ValueError(damaged(path, f"it holds tensors of a type that is never stored: {error}")) from error
+        raise UserError(damaged(path, f"it holds tensors of a type that is never stored: {error}")) from error
     if digest(arrays) != header.tensors:
-        raise ValueError(damaged(path, "its contents do not match their digest"))
+        raise UserError(damaged(path, "its contents do not match their digest"))
     if path.stem.isdigit() and int(path.stem) != header.step:
-        raise ValueError(damaged(path, f"it holds the state of step {header.step}: the file was renamed"))
+        raise UserError(damaged(path, f"it holds the state of step {header.step}: the file was renamed"))
     return header, arrays
 
 
@@ -201,18 +202,18 @@ def check_identity(path: Path, header: CheckpointHeader, identity: Identity) -> 
     """Refuse a state of another config or other data: going on would be a different run under the same name."""
     run = path.parent.parent
     if header.config != identity.config:
-        raise ValueError(f"{run}: {CONFIG_CHANGED}")
+        raise UserError(f"{run}: {CONFIG_CHANGED}")
     if header.data != identity.data:
-        raise ValueError(f"{run}: {DATA_CHANGED}")
+        raise UserError(f"{run}: {DATA_CHANGED}")
     if header.views != identity.views:
-        raise ValueError(f"{run}: {views_changed(header.views, identity.views)}")
+        raise UserError(f"{run}: {views_changed(header.views, identity.views)}")
 
 
 def check_frozen(path: Path, header: CheckpointHeader, state: State) -> None:
     """Refuse to go on with other frozen weights than the state was trained with."""
     here = frozen_digest(state)
     if header.frozen != here:
-        raise ValueError(
+        raise UserError(
             f"{path} was trained on frozen weights with digest {header.frozen or 'none'}, and the network now brings "
             f"{here or 'none'}. Bring the same weights back, or start a new run."
         )
@@ -235,7 +236,7 @@ def shared_end(a: Config, b: Config) -> int:
     """Return the last step up to which two runs that differ only in budget are the same run."""
     for policy in (a.growth.policy, b.growth.policy):
         if not policy.grows:
-            raise ValueError(f"a run with growth.policy={policy.name} shares nothing with another budget.")
+            raise UserError(f"a run with growth.policy={policy.name} shares nothing with another budget.")
     if a.growth.steps != b.growth.steps and (a.optim.decay != "constant" or a.views.early_share > 0):
         return 0  # what depends on the length of the whole run differs from the first step on
     end = 0
@@ -273,12 +274,12 @@ def fork(trunk: Run, folder: Path, budget: int) -> int:
     new = from_json({**old.model_dump(mode="json"), "growth": growth})
     stored = shared_states(trunk, new)
     if not stored and not shared_end(old, new):
-        raise ValueError(
+        raise UserError(
             f"{trunk.folder} shares no step with a budget of {budget}: its rate (optim.decay), the size of its images "
             "(views.small_share) or the temperature of its head (net.folds) depends on how long it trains. Train it separately."
         )
     if not stored:
-        raise ValueError(
+        raise UserError(
             f"{trunk.folder} has no stored state that a budget of {budget} could start from: its first steps up to "
             f"{shared_end(old, new):,} are shared, and none of them was kept. Train it separately, or list the budget in "
             "growth.budgets."

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from mma.config import Config
+from mma.errors import UserError
 from mma.growth import Growth, Passive
 from mma.nets import Head, HeadNet
 from mma.nets.head import ENOUGH, deal, find_temperature, with_two_labels
@@ -87,7 +88,7 @@ def fit_head(
     `head.probabilities(views.of_source(source), np.arange(len(source)))`.
     """
     if not answers:
-        raise ValueError("a head needs a label at least, and there is none.")
+        raise UserError("a head needs a label at least, and there is none.")
     config, many = config or preset("photos"), len(answers)
     once = one_round(config, many, config.growth.final)
     rows = np.arange(len(views)) if pool is None else pool

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mma import machine
 from mma.config import Optim
+from mma.errors import UserError
 from mma.features.backbone import Precision
 from mma.nets.flops import forward_flop
 from mma.run import Run
@@ -48,7 +49,7 @@ class Host:
         """Return the device, if it is there."""
         device = parse_device(self.device or "cpu")
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device {self.device}: torch sees no GPU here. Use the device cpu.")
+            raise UserError(f"device {self.device}: torch sees no GPU here. Use the device cpu.")
         return device
 
     def prepare(self, local: int | None = None) -> torch.device:
@@ -67,19 +68,17 @@ class Host:
 def parse_device(device: str) -> torch.device:
     """Return the device that the user means."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise ValueError(f"device {device}: there is no such device. Use cpu, cuda or cuda:N.")
+        raise UserError(f"device {device}: there is no such device. Use cpu, cuda or cuda:N.")
     return torch.device(device)
 
 
 def own_gpu(device: torch.device, local: int) -> torch.device:
     """Return the GPU of one of several processes on this machine."""
     if device.index is not None:
-        raise ValueError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
+        raise UserError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
     if local >= torch.cuda.device_count():
         there = torch.cuda.device_count()
-        raise ValueError(
-            f"this is process {local + 1} here, but torch sees {there} GPUs. Use --nproc-per-node {there}."
-        )
+        raise UserError(f"this is process {local + 1} here, but torch sees {there} GPUs. Use --nproc-per-node {there}.")
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
 
@@ -152,9 +151,9 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
         backbone = views_changed(then.get("views"), now["views"])
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
             if key in changed:
-                raise ValueError(f"{run.folder}: {why}")
+                raise UserError(f"{run.folder}: {why}")
         if changed and not inexact:
-            raise ValueError(explain_change(run, then, now, changed))
+            raise UserError(explain_change(run, then, now, changed))
         if not changed:
             return
     run.write_host(now)

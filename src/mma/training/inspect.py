@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mma.errors import UserError
 from mma.query import Query
 from mma.rng import rng
 from mma.run import Run
@@ -27,7 +28,7 @@ def evaluate(run: Run | Path | str) -> dict[str, Any]:
     labels = job.data.test.labels
     known = np.flatnonzero(labels >= 0)
     if not len(known):
-        raise ValueError(f"{job.data.name} has no labeled test images, so there is nothing to test on.")
+        raise UserError(f"{job.data.name} has no labeled test images, so there is nothing to test on.")
     test = job.test.at(job.state.step - 1)  # of the size it was trained with
     with job.computing():
         probs, truth = probabilities(job.state.teacher, test, known), labels[known]
@@ -52,7 +53,7 @@ def suggest_with_reason(run: Run | Path | str, n: int, strategy: str | None = No
     query = Query.parse(strategy or job.config.query)
     free = free_images(job)
     if not len(free):
-        raise ValueError(
+        raise UserError(
             f"every image of {job.data.name} has a label or was asked about, so there is nothing to choose from."
         )
     found, labeled = look(job, free, query, job.state.step)

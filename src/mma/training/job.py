@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mma.config import Config, config_of
 from mma.data import DataSet, load_data, nested_order
+from mma.errors import UserError
 from mma.growth import Round
 from mma.run import Run, Watch
 from mma.training import checkpoint, host
@@ -147,6 +148,7 @@ def cut_logs(job: Job) -> None:
     """Cut the logs back to the state that was loaded, after making sure that they hold all that led to it."""
     for log in ("queries", "labels", "purchases"):
         job.run.cut(log, lambda row: True)  # only a torn last row
+    check_labels(job.run, job.data.train.classes)
     check_logs(job.run, job.config, job.state.step)
     for log in ("metrics", "timings"):
         job.run.cut(log, lambda row: bool(row["step"] <= job.state.step))
@@ -157,7 +159,7 @@ def look_at(run: Run, data: DataSet | None = None) -> Job:
     """Load the latest stored state of a run without changing anything; somebody may be training it."""
     job = load_job(run, Host().prepare(), Watch(), data)
     if not checkpoint.load_latest(run, job.state, job.identity):
-        raise ValueError(f"{run.folder} has no stored state yet. Train it first:  mma train {run.folder}")
+        raise UserError(f"{run.folder} has no stored state yet. Train it first:  mma train {run.folder}")
     job.state.teacher.eval()
     return job
 
@@ -186,6 +188,18 @@ def load_job(
 # Whether the logs of a run hold everything that led to its stored state. If not, going on would be another run.
 
 
+def check_labels(run: Run, classes: tuple[str, ...]) -> None:
+    """Refuse a label whose number and class name differ: one of them was changed, and nobody knows which."""
+    for number, row in enumerate(run.read("labels"), 1):
+        label = row["label"]
+        name = classes[label] if 0 <= label < len(classes) else None
+        if not -1 <= label < len(classes) or row.get("class", name) != name:
+            raise UserError(
+                f"{run.path('labels')}: line {number} contradicts itself: label {label} is {name!r} here, and its class says "
+                f"{row.get('class')!r}. Restore the file from a copy."
+            )
+
+
 def check_logs(run: Run, config: Config, step: int) -> None:
     """Refuse logs that are older than the state: those of a folder that was copied while it was trained, say."""
     begun = {round.index for round in config.growth.rounds() if round.begin < step}
@@ -208,7 +222,7 @@ def check_logs(run: Run, config: Config, step: int) -> None:
         ("metrics", sorted(due - recorded)),
     ):
         if gap:
-            raise ValueError(explain_gap(run, log, gap[0], step))
+            raise UserError(explain_gap(run, log, gap[0], step))
 
 
 def explain_gap(run: Run, log: str, first: int, step: int) -> str:

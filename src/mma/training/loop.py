@@ -11,6 +11,7 @@ import torch
 
 from mma.config import config_of
 from mma.data import DataSet, load_data
+from mma.errors import UserError
 from mma.growth import Round
 from mma.nets import HeadNet
 from mma.run import Run, Watch
@@ -109,7 +110,7 @@ def record(job: Job, round: Round, answers: dict[int, int]) -> None:
     job.check_replicas()
     means = job.state.means()
     if not all(np.isfinite(value).all() for value in means.values()):
-        raise ValueError(diverged(job.run, job.state.step))
+        raise UserError(diverged(job.run, job.state.step))
     guesses = means.pop("guesses", None)
     job.state.teacher.eval()
     test = job.test.at(job.state.step - 1)  # of the size it was trained with

@@ -23,6 +23,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from mma.algorithms import Losses
+from mma.errors import UserError
 from mma.files import Row
 from mma.run import Run
 from mma.training.state import State
@@ -33,7 +34,7 @@ PATIENCE = timedelta(hours=2)
 TO_MEET = timedelta(minutes=10)  # at the start
 
 
-class Elsewhere(ValueError):
+class Elsewhere(UserError):
     """Another process of the run failed, and says why itself."""
 
 
@@ -63,7 +64,7 @@ class Ranks:
         return items
 
     def from_first_rank(self, make: Callable[[], T]) -> T:
-        """Let the first process make something that JSON can say, and tell the others; a ValueError ends all of them."""
+        """Let the first process make something that JSON can say, and tell the others; a UserError ends all of them."""
         return make()
 
     def anyone(self, *flags: bool) -> tuple[bool, ...]:
@@ -120,7 +121,7 @@ class Team(Ranks):
             return make()
         said = json.loads(self._broadcast(self._make(make) if self.first else b""))
         if "error" in said:
-            raise (ValueError if self.first else Elsewhere)(said["error"])
+            raise (UserError if self.first else Elsewhere)(said["error"])
         value: T = said["value"]
         return value
 
@@ -128,7 +129,7 @@ class Team(Ranks):
         self.telling = True
         try:
             said: dict[str, Any] = {"value": make()}
-        except ValueError as error:
+        except UserError as error:
             said = {"error": str(error)}
         finally:
             self.telling = False
@@ -203,7 +204,7 @@ class Team(Ranks):
         other = [f"{key} is {there[key]!r} in the first process and {here[key]!r} here" for key in here]
         other = [text for text, key in zip(other, here, strict=True) if there[key] != here[key]]
         if self.anyone(bool(other))[0]:
-            kind = ValueError if other else Elsewhere
+            kind = UserError if other else Elsewhere
             raise kind(
                 f"the processes of one run must be alike: {'; '.join(other) or 'another one says how they differ'}"
             )
@@ -249,12 +250,12 @@ def check_share(batch: int, size: int) -> None:
     """Refuse a batch that the processes cannot share equally."""
     if batch % size:
         fitting = next(n for n in range(size, 0, -1) if batch % n == 0)
-        raise ValueError(
+        raise UserError(
             f"optim.batch is {batch}, which {size} processes cannot share equally. Train with {fitting} of them "
             f"(torchrun --nproc-per-node {fitting}), or start a new run with  --set optim.batch={batch + -batch % size}"
         )
     if batch < 2 * size:
-        raise ValueError(
+        raise UserError(
             f"optim.batch is {batch}: with {size} processes each would train on one image a step, and batch normalisation "
             f"needs two. Start a new run with  --set optim.batch={2 * size}"
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mma.config import Config, config_of, from_json
 from mma.data import DataSet, Images, load_data, nested_order
+from mma.errors import UserError
 from mma.files import Row
 from mma.rng import rng
 from mma.run import Run, check_vacant
@@ -58,7 +59,7 @@ def check_data(config: Config, data: DataSet) -> None:
     classes = len(data.train.classes)
     if classes < LEAST_CLASSES:
         have = "no class is" if classes == 0 else "only one class is"
-        raise ValueError(
+        raise UserError(
             f"{have} known in {data.name}, and a classifier needs {LEAST_CLASSES} or more. Declare them, also before there are "
             "labels:  mma data get folder --from DIR --classes NAME,NAME"
         )
@@ -71,7 +72,7 @@ def split_pool(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
     """
     have, held, total = len(data.train), config.data.validation, config.data.total
     if held >= have:
-        raise ValueError(
+        raise UserError(
             f"data.validation is {held}, but {data.name} has only {have} images, and some must be left to train on."
         )
     asked = {
@@ -84,7 +85,7 @@ def split_pool(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
         beside = f" beside the {held} held out by data.validation" if held else ""
         fewer = have - held
         start = f" --set growth.start={max(fewer // 3, 1)}" if config.growth.start > fewer else ""
-        raise ValueError(
+        raise UserError(
             f"{name} is {asked[name]}, but {data.name} has only {fewer} images{beside}. Use  "
             f"--set {name}={fewer}{start}  or less."
         )
@@ -103,7 +104,7 @@ def with_labels_of(config: Config, source: Run) -> Config:
     """Return the config of a run that starts with the labels of another one; it may buy more, never fewer."""
     count = sum(label >= 0 for label in source.answers().values())
     if not count:
-        raise ValueError(
+        raise UserError(
             f"{source.folder} has no labels yet that another run could start with. Train it first:  "
             f"mma train {source.folder}"
         )
@@ -165,7 +166,7 @@ def as_given(index: int, row: Row, images: Images) -> Row:
     """Return a label as the new run writes it: its class is found by name."""
     name = row.get("class")
     if name is not None and name not in images.classes:
-        raise ValueError(
+        raise UserError(
             f"a label says '{name}', which is no class of this data set: {', '.join(images.classes)}. Give the data set that "
             "the labels are of, with the same classes."
         )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mma.algorithms import Losses
 from mma.config import Config
+from mma.errors import UserError
 from mma.nets import Network, Shape, without_embeddings
 from mma.nets.layers import is_frozen
 from mma.query import Query
@@ -95,7 +96,7 @@ def check_embeddings(net: nn.Module, config: Config) -> None:
     query = Query.parse(config.query)
     looks = query.needs_features or (query.needs_probs and not query.aug)
     if looks and config.growth.policy.name != "passive" and not isinstance(net, Network):
-        raise ValueError(without_embeddings(net, config.query))
+        raise UserError(without_embeddings(net, config.query))
 
 
 def assemble(student: nn.Module, device: torch.device) -> State:

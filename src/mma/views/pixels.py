@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from mma.data import DataSet, Images
+from mma.errors import UserError
 from mma.views.views import ALL, Say, ViewSettings, keep_quiet
 
 OPS = 2  # distortions per image
@@ -171,7 +172,7 @@ class PixelViews(ViewSettings):
     @model_validator(mode="after")
     def _small_means_both(self) -> PixelViews:
         if (self.small_side is None) != (self.small_share == 0.0):
-            raise ValueError(
+            raise UserError(
                 "views.small_side and views.small_share go together: how small, and for what share of the steps. "
                 "Write both:  --set views.small_side=16 --set views.small_share=0.5"
             )
@@ -259,7 +260,7 @@ def pixel_views(images: Images, device: torch.device, settings: PixelViews, step
     """Return the views of some images."""
     side = min(images.pixels.shape[1:3])
     if settings.shift >= side:
-        raise ValueError(
+        raise UserError(
             f"views.shift={settings.shift} moves images of side {side} out of sight. Use  --set views.shift={side - 1}  "
             "at most."
         )
