@@ -24,7 +24,7 @@ TITLES = {
 
 
 def comments(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, tag, sentence) for every tagged comment; a comment goes on over the lines below that begin with #."""
+    """Yield (line, tag, sentence) for every tagged comment; a comment may continue on the lines below that begin with #."""
     lines = path.read_text("utf-8").splitlines()
     for number, line in enumerate(lines):
         if not (match := TAG.search(line)):
@@ -55,7 +55,7 @@ def differences() -> str:
             lines[tag].append(f"- {against}**Ours:** {said}{where}")
         else:
             lines[tag].append(f"- {said[0].upper()}{said[1:]}{where}")
-    page = ["# Paper, released code, and mma", "", (ROOT / "docs" / "differences.intro.md").read_text("utf-8").strip()]
+    page = ["# Paper, released code, and mma", "", (ROOT / "tools" / "differences.intro.md").read_text("utf-8").strip()]
     for tag, title in TITLES.items():
         page += ["", f"## {title}", "", *lines[tag]]
     return "\n".join(page) + "\n"
