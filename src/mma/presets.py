@@ -144,7 +144,7 @@ def cifar10_lab() -> Config:
     """CIFAR-10 at lab scale: a cheap network on 10,000 images, small at first; 250 labels growing to 500 in six minutes.
 
     Width, steps and image sizes are what a core does in that time. The unlabeled weight was chosen from 10 and 30 on
-    5,000 held-out images with 500 labels drawn at once (results/cifar10-lab-tuning).
+    5,000 held-out images with 500 labels drawn at once (results/notes.md).
     """
     return Config(
         preset="cifar10-lab",
@@ -160,7 +160,7 @@ def cifar10_lab() -> Config:
 
 
 def muon() -> Optim:
-    """Muon with a rate that falls to zero (results/fast-tuning), in bfloat16 where the processor has it."""
+    """Muon with a rate that falls to zero (results/notes.md), in bfloat16 where the processor has it."""
     return Optim(
         rule="muon",
         lr=0.004,
@@ -177,7 +177,7 @@ def cifar10_fast() -> Config:
     """CIFAR-10 in an hour of one core with bfloat16: a cheap network on whole images, 250 labels growing to 500.
 
     Chosen on 5,000 held-out images with 500 labels drawn at once, one seed, five to twenty minutes of one core
-    (results/fast-tuning); the width after one longer run on the test set. What it reaches at which cost, against the
+    (results/notes.md); the width after one longer run on the test set. What it reaches at which cost, against the
     paper's network: results/compute-cifar10.
     """
     return Config(
@@ -226,7 +226,7 @@ def photos_deep() -> Config:
     """Photos of your own, on pixels: a pretrained network is fine-tuned in minutes.  mma train photos-deep --data DIR
 
     With --labels-from RUN it starts where `photos` ended, and is `photos-scratch` where the labels there favour that.
-    The side, and what normalises, were chosen on held-out images of CIFAR-10 with 500 labels (docs/fine-tuning.md). Frozen
+    The side, and what normalises, were chosen on held-out images of CIFAR-10 with 500 labels (results/notes.md). Frozen
     parts, batch and steps were set by the time they take.
     """
     return Config(

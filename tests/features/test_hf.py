@@ -14,7 +14,7 @@ import torch
 from mma.features import features, parse_backbone
 from tests.features.conftest import array_images, batch
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'mma-learn[transformers]'")
+pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[transformers]'")
 
 SMALL = {
     "hidden_size": 16,
@@ -154,7 +154,7 @@ def test_without_a_network_it_says_what_to_do(monkeypatch):
 
 def test_without_transformers_the_extra_is_named(dino, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match=r"pip install 'mma-learn\[transformers\]'"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[transformers\]'"):
         parse_backbone(f"hf:{dino}").load()
 
 

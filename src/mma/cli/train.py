@@ -58,7 +58,7 @@ Compile = Annotated[
     bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")
 ]
 TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (needs mma-learn[tensorboard]).")
+    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (pip install '.[tensorboard]').")
 ]
 Inexact = Annotated[bool, typer.Option("--inexact", help="Go on although host or versions changed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
@@ -381,7 +381,7 @@ def require_tensorboard() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ValueError("--tensorboard needs TensorBoard: pip install 'mma-learn[tensorboard]'") from None
+        raise ValueError("--tensorboard needs TensorBoard: pip install '.[tensorboard]'") from None
     return SummaryWriter
 
 

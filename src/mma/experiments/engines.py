@@ -328,4 +328,4 @@ def import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise ValueError("--engine ray needs Ray: pip install 'mma-learn[ray]'") from None
+        raise ValueError("--engine ray needs Ray: pip install '.[ray]'") from None

@@ -328,7 +328,7 @@ def _connect() -> Any:
     try:
         ray = importlib.import_module("ray")
     except ImportError:
-        raise ValueError("--engine ray needs Ray: pip install 'mma-learn[ray]'") from None
+        raise ValueError("--engine ray needs Ray: pip install '.[ray]'") from None
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS")
         options = {"address": address} if address else {"address": "local", "include_dashboard": False}

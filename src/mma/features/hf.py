@@ -20,7 +20,7 @@ from mma.files import read_json
 
 SIDE = 224
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
-EXTRA = "hf: backbones need the library transformers:  pip install 'mma-learn[transformers]'"
+EXTRA = "hf: backbones need the library transformers:  pip install '.[transformers]'"
 
 
 class HuggingFace(NetworkBackbone):

@@ -16,7 +16,7 @@ from mma.features.backbone import Backbone
 from mma.features.mobilenetv2 import MEAN, STD
 from mma.settings import Settings, explain
 
-EXTRA = "onnx: backbones need onnx and onnxruntime:  pip install 'mma-learn[onnx]'"
+EXTRA = "onnx: backbones need onnx and onnxruntime:  pip install '.[onnx]'"
 
 
 class Sidecar(Settings):

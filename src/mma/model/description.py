@@ -166,7 +166,7 @@ def check_format(found: dict[str, Any], where: Path) -> None:
     if isinstance(number, int) and not isinstance(number, bool) and number > FORMAT:
         raise ValueError(
             f"{where} is a model of format {number}, and this mma reads format {FORMAT}. Install a newer mma:  "
-            "pip install --upgrade mma-learn"
+            "git pull && pip install ."
         )
 
 

@@ -254,7 +254,7 @@ def quiet_tracing() -> Iterator[None]:
 
 # The bytes of an exported .onnx file: one file, with the classes and the model's story in its metadata.
 
-EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install 'mma-learn[onnx]'"
+EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install '.[onnx]'"
 LIMIT = 2 << 30  # bytes of one file in ONNX's own format
 
 
@@ -305,7 +305,7 @@ def import_onnx() -> Any:
 
 KEY = "mma"  # of the description in the file's metadata
 INPUT, OUTPUT = "images", "probabilities"
-READER_EXTRA = "models in ONNX need onnxruntime:  pip install 'mma-learn[onnx]'"
+READER_EXTRA = "models in ONNX need onnxruntime:  pip install '.[onnx]'"
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from mma.text import did_you_mean, printable
 
 GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
 FORMULA = re.compile(r"[=+\-@\t\r\n]")  # what makes a spreadsheet take a cell for a formula
-EXTRA = "predictions in Parquet need pyarrow:  pip install 'mma-learn[parquet]'   Or write  -o NAME.csv"
+EXTRA = "predictions in Parquet need pyarrow:  pip install '.[parquet]'   Or write  -o NAME.csv"
 Prediction = Mapping[str, Any]  # column -> value; None where there is none
 
 

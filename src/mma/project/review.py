@@ -239,7 +239,7 @@ def answers_by_person(events: Sequence[Event], classes: Sequence[Klass]) -> tupl
 # Where the mistakes may be: labels that look wrong, alike images with two labels, folders that people cannot tell. No torch.
 # Pure functions. Probabilities must be out of sample: of models that were not trained on the label they judge.
 
-EXTRA = "finding wrong labels needs cleanlab:  pip install 'mma-learn[review]'"
+EXTRA = "finding wrong labels needs cleanlab:  pip install '.[review]'"
 
 
 @dataclass(frozen=True)

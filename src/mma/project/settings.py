@@ -102,7 +102,7 @@ def project_folder(images: Path) -> Path:
 def write_settings(layout: Layout, settings: ProjectSettings) -> None:
     """Write mma.toml."""
     values = {name: value for name, value in settings.model_dump().items() if value is not None}
-    lines = ["# A labeling project, see docs/projects.md. The images are never changed.", *map(_toml, values.items())]
+    lines = ["# A labeling project, see docs/label.md. The images are never changed.", *map(_toml, values.items())]
     write_atomically(layout.settings, "\n".join(lines) + "\n")
 
 
@@ -128,7 +128,7 @@ def read_settings(layout: Layout) -> ProjectSettings:
     if isinstance(found, int) and found > FORMAT:
         raise ValueError(
             f"{printable(str(layout.folder))} was made by a newer mma (format {found}, this one knows {FORMAT}). "
-            "Update:  pip install --upgrade mma-learn"
+            "Update:  git pull && pip install ."
         )
     try:
         return ProjectSettings.model_validate(values)

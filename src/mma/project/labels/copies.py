@@ -247,7 +247,7 @@ def prepare(store: Store, layout: Layout) -> None:
     if found is not None and found > db.FORMAT:
         raise ValueError(
             f"the database of {printable(str(layout.folder))} was made by a newer mma (format {found}, this one knows "
-            f"{db.FORMAT}). Update:  pip install --upgrade mma-learn"
+            f"{db.FORMAT}). Update:  git pull && pip install ."
         )
     if found is not None:
         back_up_database(store, layout, f"format-{found}")

@@ -105,7 +105,7 @@ def postgres_store(url: str, project: str) -> Store:
         arguments: dict[str, Any] = {"connect_args": {"options": options}, "pool_pre_ping": True}  # servers restart
         engine = create_engine(parsed, pool_size=8, max_overflow=64, **arguments)
     except ImportError as error:
-        raise ValueError("PostgreSQL needs one more package:  pip install 'mma-learn[postgres]'") from error
+        raise ValueError("PostgreSQL needs one more package:  pip install '.[postgres]'") from error
     store = Store(engine, parsed.render_as_string(hide_password=True), zlib.crc32(schema.encode()))
     with store.writing() as connection:
         there = text("SELECT 1 FROM pg_namespace WHERE nspname = :schema")
