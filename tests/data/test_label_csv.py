@@ -1,3 +1,6 @@
+import csv
+import io
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +10,7 @@ from PIL import Image
 from mma.data import FolderOptions
 from mma.data import tables as label_csv
 from mma.data.folder import read_folder
-from mma.data.tables import read_labels
+from mma.data.tables import read_csv, read_labels, render_csv, write_csv
 
 KNOWN = ("a.png", "b.png", "sub/c.png")
 
@@ -125,3 +128,49 @@ def test_a_csv_named_relative_to_the_folder_is_found(images):
 def test_a_csv_that_is_not_there_is_an_error(images, tmp_path):
     with pytest.raises(ValueError, match="there is no file"):
         read_folder(images, FolderOptions(labels=tmp_path / "missing.csv"))
+
+
+ODD = (
+    "",
+    "=1+1",
+    "'=x",
+    "''+ve",
+    "-0.png",
+    "\r=cmd|' !A0",
+    "a\r=cmd.png",
+    "a\n-b",
+    '"',
+    "a,b",
+    " a ",
+    "\t",
+    "＝1",
+    "'",
+    "x",
+)
+
+
+def test_a_table_is_read_as_it_was_written_and_no_cell_is_a_formula(tmp_path):
+    rows = [list(cells) for cells in itertools.product(ODD, repeat=2)]
+    data = render_csv([["file_name", "label"], *rows])
+    cells = [cell for row in csv.reader(io.StringIO(data.decode(), newline="")) for cell in row]
+    assert not {cell[:1] for cell in cells} & set("=+-@\t\r\n＝")
+    table = read_csv(csv_of(tmp_path, data.decode()))
+    assert [[row["file_name"], row["label"]] for _, row in table.rows] == rows
+    assert table.problems == []
+    file = io.BytesIO()
+    write_csv(file, [["file_name", "label"], *rows])
+    assert file.getvalue() == data
+
+
+def test_a_lone_carriage_return_stays_inside_its_quotes():
+    assert render_csv([["a\r=cmd|' !A0.png", "x"]]) == b'"a\r=cmd|\' !A0.png",x\n'
+
+
+def test_numbers_are_no_formulas_and_a_row_of_one_empty_cell_is_a_row():
+    assert render_csv([["-1", -1, -0.5, None, True], [""]]) == b'\'-1,-1,-0.5,,True\n""\n'
+
+
+def test_labels_that_begin_like_formulas_are_read_as_they_are(tmp_path):
+    data = render_csv([["file_name", "label"], ["-0.png", "+ve"], [" a.png", "-ve"]])
+    found = read_labels(csv_of(tmp_path, data.decode()), ["-0.png", " a.png", "a.png"], ("+ve", "-ve"))
+    assert found == {"-0.png": "+ve", " a.png": "-ve"}

@@ -1,108 +1,169 @@
-"""Labels of a folder in a CSV file (columns file_name and label): taken whole, or refused with the lines at fault."""
+"""CSV files: the one writer, the one reader, and the labels of a folder in such a file.
+
+A spreadsheet takes a cell that begins with = + - @, a tab or a line end for a formula. `escape` puts a quote before
+such a text, `restore` takes it away again. Numbers stay numbers.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
 
+from mma.errors import UserError
 from mma.text import printable
 
 DEFAULT = "labels.csv"  # used without being asked for when it lies in the folder
 MAX_BYTES = 256 << 20
 MAX_LABEL = 200  # characters
 SHOWN = 20  # problems listed before "and so many more"
+FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last four are the wide forms of = + - @
+QUOTED = re.compile('[,"\r\n]')  # a lone carriage return too: some programs take it for the end of a row
 
 
-def read_labels(path: Path, known: Collection[str], classes: Collection[str] = ()) -> dict[str, str]:
-    """Read the label of each file; an empty label means that nobody knows.
-
-    `known` are the images there are, `classes` the labels there may be (any when it is empty).
-    """
-    known = frozenset(known)
-    labels: dict[str, str] = {}
-    lines: dict[str, int] = {}
-    problems: list[str] = []
-    for line, name, label in _rows(path):
-        key, problem = _file(name, known)
-        if not problem and key in lines:
-            same = "again" if labels[key] == label else f"as {_quote(label)}, but as {_quote(labels[key])}"
-            problem = f"{_quote(key)} is listed {same} in line {lines[key]}"
-        problem = problem or _label_problem(label, classes)
-        if problem:
-            problems.append(f"line {line}: {problem}")
-        else:
-            labels[key], lines[key] = label, line
-    _refuse(path, problems)
-    return labels
+def escape(text: str) -> str:
+    """Keep a spreadsheet from taking a text for a formula. `restore` is its inverse."""
+    return "'" + text if FORMULA.match(text) else text
 
 
-def _label_problem(label: str, classes: Collection[str]) -> str:
-    if len(label) > MAX_LABEL:
-        return f"the label has more than {MAX_LABEL} characters"
-    if label and classes and label not in classes:
-        return f"{_quote(label)} is not among the declared classes (--classes)"
-    return ""
+def restore(text: str) -> str:
+    """Return what `escape` was given."""
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
 
 
-def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield line number, file name and label of each row; a row without both is an error of the whole file."""
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+def render_csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    """Return rows as CSV, the column names first. None is an empty cell; texts are escaped, numbers are not."""
+    return b"".join(map(_line, rows))
+
+
+def write_csv(file: IO[bytes], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows as CSV, one at a time, as `render_csv` does."""
+    file.writelines(map(_line, rows))
+
+
+def _line(row: Sequence[Any]) -> bytes:
+    # Not csv.writer: whether it quotes a lone carriage return depends on the version of Python.
+    cells = ("" if cell is None else escape(cell) if isinstance(cell, str) else str(cell) for cell in row)
+    quoted = ('"' + cell.replace('"', '""') + '"' if QUOTED.search(cell) else cell for cell in cells)
+    return ((",".join(quoted) or '""') + "\n").encode()  # a row of one empty cell is no empty line
+
+
+class CsvTable(NamedTuple):
+    """What a CSV file holds: rows by column with their line numbers, and what is wrong with the lines left out."""
+
+    columns: list[str]
+    rows: list[tuple[int, dict[str, str]]]
+    problems: list[str]
+
+
+def read_csv(path: Path, *needed: str) -> CsvTable:
+    """Read a CSV file with a line of column names. `needed` are columns; "a or b" needs one of the two."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    table = CsvTable([], [], [])
     try:
-        header = [column.strip() for column in next(reader, [])]
-        if "file_name" not in header or "label" not in header:
-            raise ValueError(
-                f"{printable(path.name)} must begin with a line of column names, file_name and label among them; its "
-                f"first line is {_quote(','.join(header))}. Correct it and run the same command again."
-            )
-        name, label = header.index("file_name"), header.index("label")
-        for row in reader:
-            if len(row) > max(name, label):
-                yield reader.line_num, row[name].strip(), row[label].strip()
-            elif row:
-                _refuse(path, [f"line {reader.line_num}: {len(row)} columns where the first line has {len(header)}"])
+        table.columns.extend(restore(column.strip()) for column in next(reader, []))
+        _check_columns(path, table.columns, needed)
+        for cells in reader:
+            if len(cells) == len(table.columns):
+                row = dict(zip(table.columns, map(restore, cells), strict=True))
+                table.rows.append((reader.line_num, row))
+            elif cells:
+                expected = len(table.columns)
+                table.problems.append(
+                    f"line {reader.line_num}: {len(cells)} columns where the first line has {expected}"
+                )
     except csv.Error as error:
-        _refuse(path, [f"line {reader.line_num}: {error}"])
+        table.problems.append(f"line {reader.line_num}: {error}")
+    return table
 
 
-def _text(path: Path) -> str:
-    if not path.is_file():
-        raise ValueError(f"there is no file {printable(str(path))}. Give the CSV of labels with --labels FILE.")
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(
-            f"{printable(path.name)} is larger than {MAX_BYTES:,} bytes. Split the folder, or shorten the file."
+def _check_columns(path: Path, columns: Sequence[str], needed: Sequence[str]) -> None:
+    if any(not set(wanted.split(" or ")) & set(columns) for wanted in needed):
+        raise UserError(
+            f"{printable(path.name)} must begin with a line of column names, with commas between them: "
+            f"{', and '.join(needed)}. Its first line is '{printable(','.join(columns))[:MAX_LABEL]}'. Correct it, then "
+            "run the same command again."
         )
-    content = path.read_bytes()
+    if len(set(columns)) != len(columns):
+        raise UserError(f"{printable(path.name)} has a column twice. Correct it, then run the same command again.")
+
+
+def read_text(path: Path) -> str:
+    """Read a file of UTF-8 text, or say why it cannot be used."""
+    name = printable(str(path))
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{name} is larger than {MAX_BYTES:,} bytes. Split it.")
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror}.") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{printable(path.name)} is not UTF-8 text (line {line}). Save it as UTF-8 and run the same command again."
+        raise UserError(
+            f"{name} is not UTF-8 text (line {line}). Save it as UTF-8, then run the same command again."
         ) from error
 
 
-def _file(name: str, known: frozenset[str]) -> tuple[str, str]:
-    """Bring a file name into the form of `known`, and say what is wrong with it, if anything."""
-    pure = PurePosixPath(name)
-    if not name:
-        return name, "there is no file name"
-    if pure.is_absolute() or ".." in pure.parts:
-        return name, f"{_quote(name)} leads out of the folder"
-    if str(pure) not in known:
-        return name, f"there is no image {_quote(name)} in the folder"
-    return str(pure), ""
-
-
-def _quote(text: str) -> str:
-    return f"'{printable(text[:MAX_LABEL])}'"
-
-
-def _refuse(path: Path, problems: list[str]) -> None:
+def refuse(path: Path, problems: Sequence[str]) -> None:
+    """Raise if there are problems, with the first of them."""
     if problems:
         more = [f"and {len(problems) - SHOWN:,} more"] if len(problems) > SHOWN else []
         listed = "\n  ".join([*problems[:SHOWN], *more])
-        raise ValueError(
+        raise UserError(
             f"{printable(path.name)} was not used, because of\n  {listed}\nCorrect it and run the same command again."
         )
+
+
+def read_labels(path: Path, images: Collection[str], classes: Collection[str] = ()) -> dict[str, str]:
+    """Read the label of each file from the columns file_name and label; an empty label means that nobody knows.
+
+    `images` are the files there are, `classes` the labels there may be (any when it is empty).
+    """
+    if not path.is_file():
+        raise UserError(f"there is no file {printable(str(path))}. Give the CSV of labels with --labels FILE.")
+    table = read_csv(path, "file_name", "label")
+    images = frozenset(images)
+    labels: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    problems = list(table.problems)
+    for line, row in table.rows:
+        name, label = find_name(row["file_name"], images), row["label"].strip()
+        problem = name_problem(name, images)
+        if not problem and name in lines:
+            same = "again" if labels[name] == label else f"as {quoted(label)}, but as {quoted(labels[name])}"
+            problem = f"{quoted(name)} is listed {same} in line {lines[name]}"
+        if not problem and len(label) > MAX_LABEL:
+            problem = f"the label has more than {MAX_LABEL} characters"
+        if not problem and label and classes and label not in classes:
+            problem = f"{quoted(label)} is not among the declared classes (--classes)"
+        if problem:
+            problems.append(f"line {line}: {problem}")
+        else:
+            labels[name], lines[name] = label, line
+    refuse(path, problems)
+    return labels
+
+
+def find_name(written: str, names: Collection[str]) -> str:
+    """Return the file that a cell names: as it is written, or without the space that people leave around it."""
+    exact, stripped = str(PurePosixPath(written)), written.strip()
+    return exact if exact in names else str(PurePosixPath(stripped)) if stripped else ""
+
+
+def name_problem(name: str, names: Collection[str]) -> str:
+    """Say what is wrong with a file name, if anything."""
+    if not name:
+        return "there is no file name"
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        return f"{quoted(name)} leads out of the folder"
+    return "" if name in names else f"there is no image {quoted(name)} in the folder"
+
+
+def quoted(text: str) -> str:
+    """Write a name from a file as a message shows it: in quotes, not too long, control characters as escapes."""
+    return f"'{printable(text[:MAX_LABEL])}'"

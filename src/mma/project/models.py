@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -19,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from sqlalchemy import Connection, delete, func, insert, select
 
+from mma.data.tables import render_csv
 from mma.files import write_atomically
 from mma.project.labels import tables as db
 from mma.project.labels.events import now
@@ -193,24 +192,16 @@ class TrainingSet:
         """Count labels by where their image came from."""
         return provenance_counts(self.labels.provenance)
 
-    def as_csv(self) -> str:
+    def as_csv(self) -> bytes:
         """Return the snapshot as a table: one line per label, then those who could not tell, then the excluded."""
-        table = io.StringIO()
-        rows = csv.writer(table, lineterminator="\n")
-        rows.writerow(["image", "answer", "class_id", "provenance", "by", "seq", "audit"])
         names = {each.id: each.name for each in self.labels.classes}
         columns = (self.labels.ids, self.labels.class_ids, self.labels.provenance, self.labels.by, self.labels.seqs)
+        rows: list[list[Any]] = [["image", "answer", "class_id", "provenance", "by", "seq", "audit"]]
         for image, klass, provenance, by, seq in zip(*columns, strict=True):
-            rows.writerow([image, cell(names[klass]), klass, provenance, cell(by), seq, int(self.is_audit(image))])
+            rows.append([image, names[klass], klass, provenance, by, seq, int(self.is_audit(image))])
         for kind, images in (("can't tell", self.labels.cannot_tell), ("exclude", self.labels.excluded)):
-            rows.writerows([image, kind, "", "", "", "", int(self.is_audit(image))] for image in images)
-        return table.getvalue()
-
-
-def cell(text: str) -> str:
-    """Keep a name from being taken for a formula."""
-    shown = printable(text)
-    return f"'{shown}" if shown[:1] in ("=", "+", "-", "@") else shown
+            rows += [[image, kind, None, None, None, None, int(self.is_audit(image))] for image in images]
+        return render_csv(rows)
 
 
 def rows_without(rows: Iterable[tuple[str, int]], left_out: Container[str]) -> Ints:

@@ -16,10 +16,11 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import select
 
+from mma.data.tables import refuse
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn, locked, read_json, write_atomically
 from mma.project.exchange.formats import LabelRow, read_current, read_rows, write_rows
-from mma.project.exchange.import_labels import ImportProblems, TakeIn, refuse, take_in
+from mma.project.exchange.import_labels import ImportProblems, TakeIn, take_in
 from mma.project.grid import Group, lease_group
 from mma.project.labels import events as class_rules
 from mma.project.labels import tables as db

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -13,7 +11,7 @@ import numpy as np
 from mma.cost import Prices, buyer
 from mma.cost.buyer import Bought, Measurement, Situation, Terms
 from mma.data import DataSet, Images, start_set
-from mma.data.tables import read_labels
+from mma.data.tables import read_labels, render_csv
 from mma.errors import UserError
 from mma.files import Row, write_atomically
 from mma.growth import Buyer, Round, Split
@@ -260,13 +258,8 @@ class QuestionFile:
         """Return the answers that are filled in. The file lists what is asked now, with the labels it has so far."""
         names = {index: self.name(index) for index in indices}
         labels = self.read()
-        table = io.StringIO()
-        rows = csv.writer(table, lineterminator="\n")
-        rows.writerow(["file_name", "label"])
-        rows.writerows(
-            [name, labels.get(name, "")] for name in dict.fromkeys(names.values())
-        )  # equal images share a row
-        write_atomically(self.path, table.getvalue())
+        rows = [[name, labels.get(name, "")] for name in dict.fromkeys(names.values())]  # equal images share a row
+        write_atomically(self.path, render_csv([["file_name", "label"], *rows]))
         return {index: self.number(labels[name]) for index, name in names.items() if labels.get(name)}
 
     def read(self) -> dict[str, str]:

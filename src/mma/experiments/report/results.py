@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
+from mma.data.tables import read_csv, refuse, render_csv
 from mma.experiments import grids
 from mma.experiments.grids import Grid, GridCell
 from mma.files import Row, write_atomically
@@ -106,33 +105,30 @@ FILES: dict[str, type] = {
 RUNS, ROUNDS, CURVES, SPENDING, COMPUTE = FILES
 
 
-def to_csv(rows: Sequence[Any], kind: type) -> str:
+def to_csv(rows: Sequence[Any], kind: type) -> bytes:
     """Return rows of one kind as CSV, with a heading."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [one.name for one in fields(kind)]
-    writer.writerow(names)
-    writer.writerows(["" if (v := getattr(row, name)) is None else v for name in names] for row in rows)
-    return text.getvalue()
+    return render_csv([names, *([getattr(row, name) for name in names] for row in rows)])
 
 
 def read_rows(path: Path, kind: type) -> tuple[Any, ...]:
     """Read rows of one kind, or say which line is wrong. No file, no rows."""
     if not path.is_file():
         return ()
-    reader = csv.DictReader(path.read_text("utf-8").splitlines())
+    table = read_csv(path)
+    refuse(path, table.problems)
     names = [one.name for one in fields(kind)]
-    there = [one for one in fields(kind) if one.name in (reader.fieldnames or [])]
+    there = [one for one in fields(kind) if one.name in table.columns]
     # A column with a default may be missing: results that are older than the column are still read.
     missing = [one.name for one in fields(kind) if one not in there and one.default is MISSING]
     if missing:
         raise ValueError(f"{path} lacks the column {missing[0]}. Its heading must be {','.join(names)}.")
     rows = []
-    for row in reader:
+    for line, row in table.rows:
         try:
             rows.append(kind(**{one.name: PARSERS[str(one.type)](row[one.name]) for one in there}))
         except (ValueError, TypeError):
-            raise ValueError(f"{path}, line {reader.line_num} is damaged: {printable(str(row))}") from None
+            raise ValueError(f"{path}, line {line} is damaged: {printable(str(row))}") from None
     return tuple(rows)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mma import paper
+from mma.data.tables import render_csv
 from mma.experiments.report.results import Result, Results
 from mma.experiments.report.statistics import differences, interval, pair_by_seed, reference_of, spread
 
@@ -277,9 +277,8 @@ def escape(name: str) -> str:
 
 def as_csv(found: ReportTable) -> str:
     """Write one line per cell, for programs."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([found.corner, "labels", "mean", "std", "n", "missing", "paper mean", "paper std", "better"])
+    heading = [found.corner, "labels", "mean", "std", "n", "missing", "paper mean", "paper std", "better"]
+    lines: list[list[Any]] = [heading]
     for name, row in zip(found.rows, found.cells, strict=True):
         for budget, cell in zip(found.budgets, row, strict=True):
             if cell is not None:
@@ -287,8 +286,8 @@ def as_csv(found: ReportTable) -> str:
                 std = "" if math.isnan(cell.std) else f"{cell.std:.4f}"
                 theirs = ["", ""] if cell.published is None else [f"{value:.2f}" for value in cell.published]
                 row_name = name.replace(",", "") if found.corner == TOTALS else name
-                writer.writerow([row_name, budget, mean, std, cell.n, cell.missing, *theirs, int(cell.better)])
-    return out.getvalue()
+                lines.append([row_name, budget, mean, std, cell.n, cell.missing, *theirs, int(cell.better)])
+    return render_csv(lines).decode()
 
 
 def as_latex(found: ReportTable) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import io
 import json
@@ -20,7 +19,7 @@ from sqlalchemy import Connection, select
 
 from mma.data.folder import list_files
 from mma.data.photos import explain_bad_file, quiet_decoders, read_unscaled_photo
-from mma.data.tables import MAX_BYTES
+from mma.data.tables import read_csv, read_text, render_csv
 from mma.files import create_atomically, explain_write_errors, write_atomically
 from mma.project.labels import tables as db
 from mma.project.labels.current import chunks
@@ -36,7 +35,6 @@ FIELDS = ("file_name", "label", "sha256", "state", "by", "at")
 STATES = {"label": "", "cannot_tell": "cannot_tell", "exclude": "excluded"}
 KINDS = {state: kind for kind, state in STATES.items()}
 CANNOT_TELL = "?"  # what people write into a column of labels
-FORMULA = re.compile("'*[=+\\-@\t\r]")
 
 
 class LabelRow(NamedTuple):
@@ -90,82 +88,24 @@ def natural(name: str) -> tuple[list[tuple[int, str]], str]:
     return [(int(number) if number else -1, text) for number, text in pieces], name
 
 
-def neutralise(text: str) -> str:
-    """Keep a spreadsheet from taking a name for a formula. `restore` is its inverse."""
-    return "'" + text if FORMULA.match(text) else text
-
-
-def restore(text: str) -> str:
-    """Return what `neutralise` was given."""
-    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
-
-
-def read_text(path: Path) -> str:
-    """Read a file of labels, or say why it cannot be one."""
-    name = printable(str(path))
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"{name} is larger than {MAX_BYTES:,} bytes. Split it.")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{name} cannot be read: {error.strerror}.") from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{name} is not UTF-8 text (line {line}). Save it as UTF-8, then run the same command again."
-        ) from error
-
-
 # Labels as text tables: CSV, Hugging Face metadata.csv and metadata.jsonl.
 
 
-def render_csv(rows: Iterable[LabelRow]) -> bytes:
-    """Write rows as CSV; what a spreadsheet would take for a formula begins with a quote."""
-    return render_table([FIELDS, *(row.cells() for row in rows)])
+def render_labels(rows: Iterable[LabelRow]) -> bytes:
+    """Write rows as CSV."""
+    return render_csv([FIELDS, *(row.cells() for row in rows)])
 
 
-def render_table(lines: Iterable[Sequence[str]]) -> bytes:
-    """Write any lines of cells as CSV."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    for line in lines:
-        writer.writerow([neutralise(cell) for cell in line])
-    return text.getvalue().encode()
-
-
-def parse_csv(path: Path) -> tuple[list[LabelRow], list[str]]:
+def parse_labels(path: Path) -> tuple[list[LabelRow], list[str]]:
     """Read rows; the second list says what is wrong, with line numbers."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    rows: list[LabelRow] = []
-    problems: list[str] = []
-    try:
-        header = [column.strip() for column in next(reader, [])]
-        _check_header(path, header)
-        for cells in reader:
-            if len(cells) != len(header):
-                problems += [f"line {reader.line_num}: {len(cells)} columns instead of {len(header)}"] if cells else []
-            else:
-                rows.append(_row(dict(zip(header, map(restore, cells), strict=True)), reader.line_num))
-    except csv.Error as error:
-        problems.append(f"line {reader.line_num}: {error}")
-    return rows, problems
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    if "label" not in header or not {"file_name", "sha256"} & set(header):
-        raise ValueError(
-            f"{printable(path.name)} must begin with a line of column names, with commas between them: label, and file_name "
-            "or sha256. Its first line is "
-            f"'{printable(','.join(header))[:200]}'. Correct it, then run the same command again."
-        )
-    if len(set(header)) != len(header):
-        raise ValueError(f"{printable(path.name)} has a column twice. Correct it, then run the same command again.")
+    table = read_csv(path, "label", "file_name or sha256")
+    return [_row(values, line) for line, values in table.rows], table.problems
 
 
 def _row(values: dict[str, Any], line: int) -> LabelRow:
-    return LabelRow(**{name: str(values.get(name, "")).strip() for name in FIELDS}, line=line)
+    """Return a row without the space that people leave around cells; a file's name may have some of its own."""
+    cells = {name: str(values.get(name, "")).strip() for name in FIELDS}
+    return LabelRow(**{**cells, "file_name": str(values.get("file_name", ""))}, line=line)
 
 
 def render_jsonl(rows: Iterable[LabelRow]) -> bytes:
@@ -212,7 +152,7 @@ def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, *, co
         for row in rows:
             if not row.state:
                 _place(root / row.file_name, beside / class_folder(row.label) / row.file_name, copy=copy)
-        (beside / MANIFEST).write_bytes(render_csv(rows))
+        (beside / MANIFEST).write_bytes(render_labels(rows))
 
     with explain_write_errors(folder, "the same command"):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +180,7 @@ def read_image_folder(folder: Path) -> tuple[list[LabelRow], list[str]]:
             f"{printable(str(folder))} is a file, and imagefolder is a folder for each class. Change --format."
         )
     if (folder / MANIFEST).is_file():
-        return parse_csv(folder / MANIFEST)
+        return parse_labels(folder / MANIFEST)
     names, _ = list_files(folder)
     rows, problems = [], []
     for number, name in enumerate(names, 1):
@@ -387,9 +327,9 @@ def is_export(path: Path, form: LabelFormat) -> bool:
 
 
 LABEL_FORMATS: dict[str, LabelFormat] = {
-    "csv": LabelFormat("a table: file_name, label, sha256, state, by, at", parse_csv, render_csv),
+    "csv": LabelFormat("a table: file_name, label, sha256, state, by, at", parse_labels, render_labels),
     "imagefolder": LabelFormat("a folder per class, with links or copies", read_image_folder, None),
-    "hf-csv": LabelFormat("Hugging Face metadata.csv", parse_csv, render_csv),
+    "hf-csv": LabelFormat("Hugging Face metadata.csv", parse_labels, render_labels),
     "hf-jsonl": LabelFormat("Hugging Face metadata.jsonl", parse_jsonl, render_jsonl),
     "label-studio": LabelFormat("tasks of Label Studio, JSON", parse_tasks, render_tasks),
 }
@@ -434,7 +374,7 @@ def check_table(project: Project, out: Path) -> None:
     if not out.exists():
         return
     try:
-        rows, _ = parse_csv(out)
+        rows, _ = parse_labels(out)
     except ValueError:
         raise ValueError(f"{place} is there already, and is no table of questions. Choose another -o.") from None
     labels = project.labels()
@@ -448,7 +388,7 @@ def check_table(project: Project, out: Path) -> None:
 
 def _table(items: Sequence[Item]) -> bytes:
     rows = [[item.name, "", item.image, item.why] for item in items]
-    return render_table([("file_name", "label", "sha256", "why"), *rows])
+    return render_csv([("file_name", "label", "sha256", "why"), *rows])
 
 
 def _tasks(items: Sequence[Item]) -> str:

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, select
 
+from mma.data.tables import find_name, name_problem, quoted, refuse
 from mma.project.exchange.formats import CANNOT_TELL, KINDS, LabelRow, natural, read_rows
 from mma.project.labels import tables as db
 from mma.project.labels.current import chunks
@@ -31,9 +32,6 @@ from mma.text import did_you_mean, printable, quote_path
 
 if TYPE_CHECKING:
     from mma.project.project import Project
-
-
-SHOWN = 20  # problems listed before "and so many more"
 
 
 @dataclass(frozen=True)
@@ -88,21 +86,12 @@ class ImportProblems(ValueError):
         self.problems = list(problems)
 
 
-def refuse(path: Path, problems: Sequence[str]) -> None:
-    """Raise if there are problems, with the first of them."""
-    if problems:
-        more = [f"and {len(problems) - SHOWN:,} more"] if len(problems) > SHOWN else []
-        listed = "\n  ".join([*problems[:SHOWN], *more])
-        raise ValueError(
-            f"{printable(path.name)} was not used, because of\n  {listed}\nCorrect it and run the same command again."
-        )
-
-
 def _plan(connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> _Plan:
     """Read what is known of the images that the rows name, and of nothing else."""
     f, i, c = db.files.c, db.images.c, db.current.c
     paths: dict[str, str] = {}
-    for part in chunks(sorted({_normal(row.file_name) for row in rows if row.file_name})):
+    written = {row.file_name for row in rows if row.file_name}
+    for part in chunks(sorted({str(PurePosixPath(name)) for each in written for name in (each, each.strip())})):
         found = connection.execute(select(f.path, f.image).where(f.path.in_(part), f.image.is_not(None)))
         paths.update({row.path: row.image for row in found})
     wanted = sorted({*paths.values(), *(row.sha256 for row in rows if row.sha256)})
@@ -112,10 +101,6 @@ def _plan(connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> 
         names.update({row.id: row.name for row in connection.execute(select(i.id, i.name).where(i.id.in_(part)))})
         current.update({row.image: row for row in connection.execute(select(db.current).where(c.image.in_(part)))})
     return _Plan(connection, options, read_classes(connection), paths, names, current)
-
-
-def _normal(name: str) -> str:
-    return str(PurePosixPath(name))
 
 
 def _check_row(plan: _Plan, row: LabelRow) -> str:
@@ -129,41 +114,42 @@ def _check_row(plan: _Plan, row: LabelRow) -> str:
     first = plan.lines.get(image)
     if first is not None:
         same = (first.label, first.state) == (row.label, row.state)
-        return "" if same else f"{_quote(row)} is the image of line {first.line}, with another answer"
+        return (
+            ""
+            if same
+            else f"{quoted(row.file_name or row.sha256)} is the image of line {first.line}, with another answer"
+        )
     plan.lines[image] = row
     return _conflict(plan, image, row)
 
 
 def _image(plan: _Plan, row: LabelRow) -> str:
-    return plan.paths[_normal(row.file_name)] if row.file_name else row.sha256
+    return plan.paths[find_name(row.file_name, plan.paths)] if row.file_name.strip() else row.sha256
 
 
 def _file_problem(plan: _Plan, row: LabelRow) -> str:
-    if not row.file_name and not row.sha256:
+    name = find_name(row.file_name, plan.paths)
+    if not name and not row.sha256:
         return "there is neither a file name nor a sha256"
-    if not row.file_name:
-        return "" if row.sha256 in plan.names else f"there is no image with the sha256 {_quoted(row.sha256)}"
-    pure = PurePosixPath(row.file_name)
-    if pure.is_absolute() or ".." in pure.parts:
-        return f"{_quote(row)} leads out of the folder"
-    name = str(pure)
-    if name not in plan.paths:
-        return f"there is no image {_quote(row)} in the folder"
+    if not name:
+        return "" if row.sha256 in plan.names else f"there is no image with the sha256 {quoted(row.sha256)}"
+    if problem := name_problem(name, plan.paths):
+        return problem
     if name in plan.files:
-        return f"{_quote(row)} is listed in line {plan.files[name]} already"
+        return f"{quoted(row.file_name or row.sha256)} is listed in line {plan.files[name]} already"
     plan.files[name] = row.line
     if row.sha256 and plan.paths[name] != row.sha256:
-        return f"{_quote(row)} has other bytes here than the sha256 says"
+        return f"{quoted(row.file_name or row.sha256)} has other bytes here than the sha256 says"
     return ""
 
 
 def _answer_problem(plan: _Plan, row: LabelRow) -> str:
     if row.state not in KINDS:
-        return f"{_quoted(row.state)} is no state; there are {', '.join(filter(None, KINDS))}"
+        return f"{quoted(row.state)} is no state; there are {', '.join(filter(None, KINDS))}"
     if len(row.by) > 100 or printable(row.by) != row.by:
         return "the name in column by has control characters or more than 100 characters"
     if row.at and not _is_time(row.at):
-        return f"{_quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
+        return f"{quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
     if row.state or _find_class_id(plan, row.label) is not None or row.label == CANNOT_TELL:
         return ""
     return _new_class(plan, row)
@@ -172,13 +158,13 @@ def _answer_problem(plan: _Plan, row: LabelRow) -> str:
 def _new_class(plan: _Plan, row: LabelRow) -> str:
     if not plan.options.add_classes:
         names = [each.name for each in plan.classes if each.merged_into is None]
-        return f"there is no class {_quoted(row.label)}.{did_you_mean(row.label, names)} {plan.options.new_classes}"
+        return f"there is no class {quoted(row.label)}.{did_you_mean(row.label, names)} {plan.options.new_classes}"
     if row.label in plan.new_classes:
         return ""
     others = [*plan.classes, *(Klass(-1, name) for name in plan.new_classes)]
     try:
         if check_name(row.label, others) != row.label:
-            return f"{_quoted(row.label)} cannot be the name of a class as it is written"
+            return f"{quoted(row.label)} cannot be the name of a class as it is written"
     except ValueError as error:
         return str(error).rstrip(".")
     plan.new_classes[row.label] = row.line
@@ -217,7 +203,8 @@ def _conflict(plan: _Plan, image: str, row: LabelRow) -> str:
         return ""
     if plan.options.replace or plan.options.told:
         return ""
-    return f"{_quote(row)} has another answer here, by {printable(before.by)}; {plan.options.other_answers}"
+    file = quoted(row.file_name or row.sha256)
+    return f"{file} has another answer here, by {printable(before.by)}; {plan.options.other_answers}"
 
 
 def _class_drafts(plan: _Plan) -> list[Draft]:
@@ -240,16 +227,8 @@ def _label_draft(plan: _Plan, batch: str, image: str, row: LabelRow) -> Draft:
     where = origin(plan.connection, image, by, "import") if plan.options.told else {"provenance": "import"}
     values = {**where, **({"at": row.at} if row.at else {})}
     class_id = _find_class_id(plan, row.label) if kind == "label" else None
-    file = row.file_name or plan.names[image]
+    file = find_name(row.file_name, plan.paths) or plan.names[image]
     return draft(kind, id=new_id(batch, image), batch=batch, by=by, image=image, file=file, class_id=class_id, **values)
-
-
-def _quote(row: LabelRow) -> str:
-    return _quoted(row.file_name or row.sha256)
-
-
-def _quoted(text: str) -> str:
-    return f"'{printable(text[:200])}'"
 
 
 # Take labels from sub-folders or a file when a person asks for it. What is not clear is a question, never a guess.

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, insert, inspect, select, update
 
 from mma.errors import TemporarilyUnavailable
 from mma.files import append_bytes, cut_lines, explain_write_errors, in_turn, write_atomically
-from mma.project.exchange.formats import read_current, render_csv
+from mma.project.exchange.formats import read_current, render_labels
 from mma.project.labels import tables as db
 from mma.project.labels.database import Store
 from mma.project.labels.events import events_after
@@ -184,7 +184,7 @@ class Mirror:
             with explain_write_errors(self.path, f"mma doctor {quote_path(self.path.parent)}"), in_turn(self.lock):
                 with self.store.reading() as connection:
                     rows = read_current(connection, gone=True)
-                write_atomically(self.path, render_csv(rows))
+                write_atomically(self.path, render_labels(rows))
         except ValueError:
             self._behind = True
             raise

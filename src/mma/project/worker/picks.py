@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.project.models import TrainingSet, cell
+from mma.data.tables import render_csv
+from mma.project.models import TrainingSet
 from mma.project.records import Pick, Provenance
 from mma.project.worker.features import Pool
 from mma.query import Candidates, Labeled, Query
@@ -162,12 +161,10 @@ def mix_random(question: Question, rows: Ints, picks: list[Pick]) -> list[Pick]:
     return mixed
 
 
-def picks_csv(picks: Sequence[Pick], pool: Pool) -> str:
+def picks_csv(picks: Sequence[Pick], pool: Pool) -> bytes:
     """Return the picks as a table."""
-    table = io.StringIO()
-    rows = csv.writer(table, lineterminator="\n")
-    rows.writerow(["image", "file", "provenance", "score", "why"])
-    for pick in picks:
-        name = pool.everything[pick.image].name
-        rows.writerow([pick.image, cell(name), pick.provenance, f"{pick.score:.6g}", cell(pick.why)])
-    return table.getvalue()
+    rows = [
+        [pick.image, pool.everything[pick.image].name, pick.provenance, float(f"{pick.score:.6g}"), pick.why]
+        for pick in picks
+    ]
+    return render_csv([["image", "file", "provenance", "score", "why"], *rows])
