@@ -18,7 +18,7 @@ BY_NAME = {str(path.relative_to(SOURCE)): path for path in FILES}
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
     {"errors"},
-    {"rng", "shares", "text", "machine", "files", "extensions"},
+    {"rng", "shares", "text", "machine", "children", "files", "extensions"},
     {"settings", "paper"},
     {"growth"},
     {"run"},
@@ -41,6 +41,7 @@ WITHOUT_TORCH = {
         "shares",
         "text",
         "machine",
+        "children",
         "files",
         "settings",
         "growth",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from mma import children
 from mma.project import create_project
 from mma.project import photos as scan_module
 from mma.project.worker import supervise as background
@@ -75,20 +78,88 @@ def test_a_folder_that_cannot_be_indexed_is_said_before_the_page_opens(made, pho
         pytest.fail("the page opened")
 
 
-def test_a_worker_that_dies_is_started_again_and_ends_with_the_page(made, monkeypatch, tmp_path):
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write a module with a `main()` that a child process can run, and return its name."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "modules"), *filter(None, sys.path)]))
+
+    def write(name, code):
+        (tmp_path / "modules").mkdir(exist_ok=True)
+        (tmp_path / "modules" / f"{name}.py").write_text(code)
+        return name
+
+    return write
+
+
+def is_alive(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return False
+
+
+def test_a_worker_that_dies_is_started_again_and_ends_with_the_page(made, monkeypatch, tmp_path, module):
     """It dies at its first start; at the second one it stays until it is stopped."""
     monkeypatch.setattr(background, "PAUSES", (0.01,))
-    code = (
-        "import os, sys, time\nfrom pathlib import Path\nnote = Path(sys.argv[1])\n"
-        "with note.open('a') as file: file.write(f'{os.getpid()}\\n')\n"
-        "if len(note.read_text().split()) == 1: sys.exit(7)\ntime.sleep(600)\n"
-    )
     note, said = tmp_path / "pids", []
-    with worker(made, said.append, (sys.executable, "-c", code, str(note))):
+    code = (
+        f"import os, sys, time\nfrom pathlib import Path\nnote = Path({str(note)!r})\ndef main():\n"
+        "    with note.open('a') as file: file.write(f'{os.getpid()}\\n')\n"
+        "    if len(note.read_text().split()) == 1: sys.exit(7)\n    time.sleep(600)\n"
+    )
+    with worker(made, said.append, module("dies_once", code)):
         wait_for(lambda: note.exists() and len(note.read_text().split()) == 2)
     pids = [int(pid) for pid in note.read_text().split()]
     assert len(pids) == 2
     assert len(said) == 1
     assert "ended (code 7). Labeling goes on" in said[0]
-    with pytest.raises(ProcessLookupError):
-        os.kill(pids[1], 0)
+    assert not is_alive(pids[1])
+
+
+@pytest.mark.parametrize("when", ["while it imports", "while it works", "while it ignores signals"])
+def test_a_child_ends_when_its_parent_is_killed(when, tmp_path, module):
+    """Whatever the child does at that moment, it is gone soon."""
+    note = tmp_path / "pid"
+    begin = f"import os, signal, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\n"
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if when == "while it ignores signals" else ""
+    wait = "time.sleep(600)\n"
+    body = f"{begin}{deaf}{wait}" if when == "while it imports" else f"def main():\n    pass\n{begin}{deaf}{wait}"
+    name = module("waits", body)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"from mma import children; import time; children.start({name!r}); time.sleep(600)"]
+    )
+    wait_for(lambda: note.exists() and note.read_text())
+    pid = int(note.read_text())
+    assert is_alive(pid)
+    parent.kill()
+    parent.wait()
+    begun = time.monotonic()
+    wait_for(lambda: not is_alive(pid) or time.monotonic() > begun + 30)
+    assert not is_alive(pid)
+
+
+def test_a_child_that_is_told_to_end_gets_a_moment_to_do_it_in_order(tmp_path, module):
+    note = tmp_path / "ended"
+    code = (
+        "import signal, sys, time\ndef main():\n    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        f"    open({str(note)!r}, 'a').write('on ')\n    try: time.sleep(600)\n"
+        f"    finally: open({str(note)!r}, 'a').write('off')\n"
+    )
+    process = children.start(module("tidies_up", code))
+    wait_for(note.exists)
+    children.end(process)
+    assert note.read_text() == "on off"
+    assert process.returncode == 3
+
+
+def test_a_command_that_runs_ends_early_when_the_server_does(module):
+    begun = time.monotonic()
+    done = children.run(module("sleeps", "import time\ntime.sleep(600)\n"), timeout=60, stop=lambda: True)
+    assert done.returncode
+    assert time.monotonic() - begun < 30
+
+
+def test_what_a_command_prints_is_returned(module):
+    name = module("speaks", "import sys\ndef main(): print(sys.argv[1]); print('oh', file=sys.stderr); sys.exit(2)\n")
+    done = children.run(name, "hello", timeout=60, stop=lambda: False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "hello\n", "oh\n")

@@ -6,7 +6,6 @@ import csv
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +15,7 @@ import pytest
 from safetensors.numpy import load
 
 import mma
+from mma import children
 from mma.project import Answer, open_project
 from mma.project.models import latest_report, model_folder, read_report
 from mma.project.quality.status import status
@@ -303,10 +303,9 @@ def test_the_model_that_is_kept_says_what_the_trained_one_says(made):
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_path):
     project, kinds = made
-    command = [sys.executable, "-m", "mma.project.worker.worker", str(project.folder)]
     draw = np.random.default_rng(0)
     for _ in range(2):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = children.start("mma.project.worker.worker", str(project.folder), stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
         before = len(project.models())
         shapes.answer_next(project, kinds, 10)
@@ -314,7 +313,7 @@ def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_pa
             time.sleep(0.05)
         time.sleep(float(draw.uniform(0, 1.0)))
         os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        children.end(process)
         for folder in sorted((project.folder / "models").glob("[0-9]*")):
             assert read_report(folder).number == int(Path(folder).name)
             assert read_head(folder)

@@ -147,4 +147,7 @@ def main() -> None:
     quiet_threads()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a class name that the encoding lacks must not end a report
-    commands()(prog_name="mma", terminal_width=None if sys.stdout.isatty() else WIDE, max_content_width=120)
+    try:
+        commands()(prog_name="mma", terminal_width=None if sys.stdout.isatty() else WIDE, max_content_width=120)
+    except KeyboardInterrupt:  # while the commands are imported
+        sys.exit(130)

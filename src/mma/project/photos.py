@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from sqlalchemy import Connection, delete, insert, select, update
 
+from mma.children import end_after
 from mma.data.folder import list_files
 from mma.data.images import BadFile
 from mma.data.photos import FORMATS, SMALLEST, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
@@ -434,7 +435,10 @@ def _workers(files: int) -> Executor:
 
 
 def _be_quiet() -> None:
-    """Silence the decoders for the life of a worker process, and leave Ctrl-C to whoever started it."""
+    """Silence the decoders for the life of a worker process, leave Ctrl-C to whoever started it, and end with them."""
+    parent = parent_process()
+    assert parent is not None
+    end_after(parent.join)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     quiet_decoders().__enter__()
 

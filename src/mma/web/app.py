@@ -121,8 +121,8 @@ class Page:
         found = [each for each in STATIC.iterdir() if each.is_file()]
         self.files = {each.name: (each.read_bytes(), MEDIA_TYPES[each.name.rsplit(".", 1)[1]]) for each in found}
         self.pictures, self.newsroom, self.setup = Pictures(self.project), Newsroom(self.project), Setup(self.project)
-        self.review = Review(self.project)
-        self.export = Command("export", self.project, "the model was not exported")
+        self.review = Review(self.project, lambda: self.ending())
+        self.export = Command("export", self.project, "the model was not exported", lambda: self.ending())
         self.decoders = anyio.CapacityLimiter(cores())  # decoding never takes the threads that store labels
 
 

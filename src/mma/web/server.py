@@ -34,7 +34,7 @@ HOST, PORT = "127.0.0.1", 8642
 PORTS = 50  # tried one after the other where none is given
 BACKLOG = 128
 WILDCARDS = ("0.0.0.0", "::")
-KEEP_ALIVE, GRACE = 30, 3  # seconds
+KEEP_ALIVE, GRACE = 30, 1  # seconds
 MAX_HEADERS = 16_384  # bytes of a request before its body
 Say = Callable[[str], None]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
+from mma import children
 from mma.data.tables import DEFAULT, read_labels
 from mma.errors import TemporarilyUnavailable
 from mma.project import ModelRow, Project
@@ -167,15 +166,15 @@ def as_answer(labeled: LabeledImage) -> Json:
 class Command:
     """`mma NAME PROJECT --json`. It takes torch, so it runs in a process of its own, one at a time; others go on."""
 
-    def __init__(self, name: str, project: Project, failed: str) -> None:
-        self.name, self.project, self.failed = name, project, failed
+    def __init__(self, name: str, project: Project, failed: str, ending: Callable[[], bool] = bool) -> None:
+        self.name, self.project, self.failed, self.ending = name, project, failed, ending
         self.turn = threading.Lock()
 
     def run(self) -> Json:
-        """Return what it printed, or say why it failed."""
-        command = [sys.executable, "-m", "mma", self.name, str(self.project.folder), "--json"]
+        """Return what it printed, or say why it failed. When the server ends, so does it."""
+        command = (self.name, str(self.project.folder), "--json")
         with self.turn:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+            done = children.run("mma.cli", *command, timeout=PATIENCE, stop=self.ending)
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise TemporarilyUnavailable(f"{self.failed}: {why.removeprefix(f'mma {self.name}: ')}")
@@ -186,9 +185,9 @@ class Command:
 class Review:
     """Looks for labels that may be wrong. What was found is kept until the next answer."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, ending: Callable[[], bool] = bool) -> None:
         self.project = project
-        self.command = Command("review", project, "the search for mistakes failed")
+        self.command = Command("review", project, "the search for mistakes failed", ending)
         self.seq, self.found = -1, Json()
 
     def likely_mistakes(self) -> Json:

@@ -1,4 +1,4 @@
-"""Train on pixels behind the page: the same `train(run, oracle)` as everywhere. `python -m mma.project.worker.deep FOLDER`
+"""Train on pixels behind the page: the same `train(run, oracle)` as everywhere. `mma.children` runs its `main()`.
 
 Everything it needs is fixed when it begins: the labels up to one event, and the images there were. Started again, it goes on.
 """
@@ -22,6 +22,7 @@ from mma.config import Config
 from mma.data import UNKNOWN, DataSet, Images
 from mma.data.images import no_images
 from mma.data.photos import decode_all
+from mma.errors import UserError
 from mma.files import Row, create_atomically, open_synced, read_json, write_atomically
 from mma.growth import Growth, Passive, Round
 from mma.model.description import About, ModelFile
@@ -109,7 +110,7 @@ def begin_task(project: Project, config: Config) -> DeepTask:
     labels = project.labels()
     training = TrainingSet(labels, lambda image: image in everything and everything[image].audit)
     if not training.can_train():
-        raise ValueError("a deep training needs labels of two classes at least. Label more images first.")
+        raise UserError("a deep training needs labels of two classes at least. Label more images first.")
     left_out = set(labels.excluded)
     pool = [image for image in everything.values() if not image.audit and image.id not in left_out]
     audited = [everything[image] for image in training.audit if image in everything]
@@ -159,7 +160,7 @@ def resume_task(project: Project) -> DeepTask | None:
     audit = int(about["audit"])
     kept = set(ids[len(ids) - audit :])
     if gone := [image for image in ids if image not in everything]:
-        raise ValueError(f"{len(gone)} images of deep model {number} are gone, so that it cannot go on as it began.")
+        raise UserError(f"{len(gone)} images of deep model {number} are gone, so that it cannot go on as it began.")
     training = TrainingSet(
         project.labels(upto=int(about["seq"])), lambda image: image in kept or everything[image].audit
     )
@@ -264,16 +265,13 @@ class TimeLeft(Watch):
 
 
 def main() -> None:
-    """Train one project's photos on pixels, to the end."""
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m mma.project.worker.deep FOLDER")
+    """Train one project's photos on pixels, to the end or until told to stop. `mma.children` starts it."""
     os.nice(NICE)
-    parent, asked = os.getppid(), threading.Event()
+    asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: asked.set())
     try:
-        # When whoever started it is gone, it stops, and goes on when they are back.
-        report = train_deep(open_project(Path(sys.argv[1])), stop=lambda: asked.is_set() or os.getppid() != parent)
-    except ValueError as error:
+        report = train_deep(open_project(Path(sys.argv[1])), stop=asked.is_set)
+    except UserError as error:
         sys.exit(printable(str(error)))
     sys.exit(0 if report else 143)
 
@@ -320,7 +318,7 @@ def decode(project: Project, images: Sequence[ProjectImage], path: Path, side: i
     found = decode_all(project.root, [image.name for image in images], side, grey=False)
     if found.bad:
         first = found.bad[0]
-        raise ValueError(
+        raise UserError(
             f"{len(found.bad)} photos cannot be read any more, such as {printable(first.file)}: {first.reason}. Restore them, "
             f"or look at the folder again:  mma start {quote_path(project.root)}"
         )
@@ -335,7 +333,3 @@ def decode(project: Project, images: Sequence[ProjectImage], path: Path, side: i
 def side_of(config: Config) -> int:
     """Return the pixels on each side that a network wants to see."""
     return config.net.photo_side() or SIDE
-
-
-if __name__ == "__main__":
-    main()

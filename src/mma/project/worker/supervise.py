@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mma import children
 from mma.errors import UserError
 from mma.files import read_json, write_atomically
 from mma.project.labels.events import now
@@ -17,9 +17,8 @@ from mma.project.photos import IndexReport
 from mma.project.project import Project, Say, silent
 from mma.project.records import ModelRow
 
-LIVE = (sys.executable, "-m", "mma.project.worker.worker")
+LIVE = "mma.project.worker.worker"
 PAUSES = (1.0, 5.0, 20.0, 60.0)  # seconds before the worker is started again; the last one from then on
-PATIENCE = 5.0  # seconds a worker gets to end
 Advance = Callable[[int, int], None]  # gets how many of how many files are done
 
 
@@ -62,10 +61,10 @@ def indexing(project: Project, done: Callable[[IndexReport], None], say: Say, ad
 
 
 @contextmanager
-def worker(project: Project, say: Say, command: Sequence[str] = LIVE) -> Iterator[None]:
+def worker(project: Project, say: Say, module: str = LIVE) -> Iterator[None]:
     """Keep a training process running beside the body. It yields to the page, and labeling never waits for it."""
     stop = threading.Event()
-    thread = threading.Thread(target=_keep_running, args=([*command, str(project.folder)], say, stop), name="worker")
+    thread = threading.Thread(target=_keep_running, args=(module, str(project.folder), say, stop), name="worker")
     thread.start()
     try:
         yield
@@ -74,30 +73,20 @@ def worker(project: Project, say: Say, command: Sequence[str] = LIVE) -> Iterato
         thread.join()
 
 
-def _keep_running(command: Sequence[str], say: Say, stop: threading.Event) -> None:
+def _keep_running(module: str, folder: str, say: Say, stop: threading.Event) -> None:
     pauses = iter(PAUSES)
     while not stop.is_set():
-        # A session of its own: Ctrl-C at the terminal is for us, and we end it in order.
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = children.start(module, folder)
         while process.poll() is None and not stop.wait(0.2):
             pass
+        children.end(process)
         if stop.is_set():
-            _end(process)
             return
         pause = next(pauses, PAUSES[-1])
         say(
             f"the training process ended (code {process.returncode}). Labeling goes on; it is started again in {pause:.0f} s."
         )
         stop.wait(pause)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 # The process that trains on pixels: started when somebody asks for it or nobody labels, watched, and stopped. No torch.
@@ -139,6 +128,7 @@ class DeepProcess:
             return False
         if self.process.poll() is None:
             return False
+        children.end(self.process)
         return self.finish(self.process.returncode)
 
     def is_due(self, idle: float) -> bool:
@@ -159,10 +149,7 @@ class DeepProcess:
         if not self.attempts.begin(self.place):
             self.fail("it died twice")
             return
-        folder = str(self.project.folder)
-        command = [sys.executable, "-m", "mma.project.worker.deep", folder]
-        # A session of its own: Ctrl-C at the terminal is for whoever started it, who ends it in order.
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.process = children.start("mma.project.worker.deep", str(self.project.folder))
 
     def finish(self, code: int) -> bool:
         """Take note of how it ended."""
@@ -197,8 +184,7 @@ class DeepProcess:
     def stop(self) -> None:
         """Stop the process; its folder goes on from its last stored state."""
         if self.running and self.process is not None:
-            self.process.terminate()
-            self.process.wait()
+            children.end(self.process)
             self.attempts.end(self.place)
 
     def rows(self) -> list[ModelRow]:

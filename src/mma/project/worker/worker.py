@@ -1,15 +1,17 @@
-"""The worker process: keeps a model and its picks up to date while people label. `python -m mma.project.worker.worker FOLDER`
+"""The worker process: keeps a model and its picks up to date while people label. `mma.children` runs its `main()`.
 
 Labeling never waits for it. Kill it at any time: everything it needs is in the project's folder.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -17,6 +19,7 @@ from typing import Any
 
 import torch
 
+from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import open_project
 from mma.project.models import DeepAnswers, TrainingSet, latest_predictions, latest_report, model_folder, write_report
 from mma.project.project import Project, silent, training
@@ -35,6 +38,7 @@ AWAY = 60.0  # seconds without an answer after which it looks less often
 EVERY = 10  # labels
 REST = 15.0  # seconds without an answer after which fewer labels are enough
 NICE = 10  # the page comes first
+SETTLED = 10.0  # seconds after which another trainer is not just about to end
 COMPARE_EVERY = 50  # labels between two comparisons of queried and random labels
 
 
@@ -104,6 +108,9 @@ class LiveWorker:
             self.say(f"{place}: {type(error).__name__}: {error}")
             failed_again = self.attempts.counts().get(place, 0) >= MOST
             return self.give_up(place, str(error) or type(error).__name__) if failed_again else True
+        except BaseException:  # it was told to end, and did not die of this
+            self.attempts.end(place)
+            raise
         self.attempts.end(place)
         return True
 
@@ -264,18 +271,33 @@ def work(
 
 
 def main() -> None:
-    """Run the worker of one project, as long as the process that started it is there."""
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m mma.project.worker.worker FOLDER")
+    """Run the worker of one project until it is told to end. `mma.children` starts it, and ends it with its parent."""
     os.nice(NICE)
     signal.signal(signal.SIGTERM, leave)
-    parent = os.getppid()
     try:
         project = open_project(Path(sys.argv[1]))
-        with training(project.layout.state, f"mma start {quote_path(project.root)}"):
-            work(project, talk, wanted=lambda: os.getppid() == parent)
-    except ValueError as error:
+        with wait_to_train(project):
+            work(project, talk)
+    except UserError as error:
         sys.exit(printable(str(error)))
+
+
+@contextmanager
+def wait_to_train(project: Project) -> Iterator[None]:
+    """Hold the lock of the one process that trains. The worker of a server that was just killed gives it up in a moment."""
+    patience = time.monotonic() + SETTLED
+    while True:
+        with ExitStack() as held:
+            try:
+                held.enter_context(training(project.layout.state, f"mma start {quote_path(project.root)}"))
+            except TemporarilyUnavailable as error:
+                if time.monotonic() > patience:
+                    talk(str(error))
+                    patience = math.inf  # said once
+                time.sleep(SLOW_POLL)
+                continue
+            yield
+            return
 
 
 def leave(number: int, frame: FrameType | None) -> None:
@@ -319,7 +341,3 @@ def has_note(row: ModelRow) -> bool:
 def without_note(row: ModelRow) -> dict[str, Any]:
     """Return what is known of a model besides the note."""
     return {name: value for name, value in row.about.items() if name != "work"}
-
-
-if __name__ == "__main__":
-    main()
