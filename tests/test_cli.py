@@ -79,6 +79,33 @@ def test_train_runs_and_eval_name_the_same_accuracy(trained):
     assert listed.split()[-1] == f"{last:.2f}"
 
 
+@pytest.mark.parametrize("error", [ValueError("too many values"), KeyError("no such key"), RuntimeError("inside")])
+def test_our_own_mistakes_show_where_they_are_and_how_to_report_them(tmp_path, monkeypatch, error):
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("mma.cli.use.config_of", broken)
+    *lines, last = mma("show", "digits", cwd=tmp_path, code=1).stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert any("in broken" in line for line in lines)
+    assert lines[-1] == f"{type(error).__name__}: {error}"
+    assert last.startswith(
+        "mma show: this is a fault in mma, not in what you typed. To report it, give the lines above"
+    )
+    assert "Python 3" in last
+
+
+def test_a_refusal_is_one_line_without_a_traceback(tmp_path, monkeypatch):
+    from mma.errors import UserError
+
+    def refuse(*_: object) -> None:
+        raise UserError("not like this.")
+
+    monkeypatch.setattr("mma.cli.use.config_of", refuse)
+    assert mma("show", "digits", cwd=tmp_path, code=1).stderr == "mma show: not like this.\n"
+    assert "Missing argument" in mma("show", cwd=tmp_path, code=2).stderr
+
+
 def put_config(folder: Path, text: str) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(text)
@@ -323,6 +350,10 @@ def test_train_shows_what_it_leaves_out_of_a_folder_of_photos(tmp_path, monkeypa
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_lists_commands_and_exit_codes(tmp_path, flag):
     said = mma(flag, cwd=tmp_path).stdout
+    titles = re.findall(r"^([A-Z].*):$", said, re.M)
+    assert titles == ["Options", "Your photos", "Train and use", "Experiments", "Data"]
+    listed = [line.split()[0] for line in said.split("Your photos:\n")[1].splitlines()[:5]]
+    assert listed == ["start", "status", "review", "predict", "export"]
     for words in ("train ", "--use MODULE", "--version", "--show-completion"):
         assert words in said
     assert re.search(r"^ +3 +mma train waits for labels$", said, re.M)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from shlex import quote
 
@@ -41,6 +43,29 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+CHECKOUT = Path(__file__).resolve().parents[2]  # where pyproject.toml lies, when mma runs from its source
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs what an extra of pyproject.toml needs. mma itself is on no package index."""
+    if (CHECKOUT / "pyproject.toml").is_file() and Path.cwd() == CHECKOUT:
+        return f"pip install '.[{extra}]'"
+    try:
+        lines = requires("mma-learn") or []
+    except PackageNotFoundError:  # run from its source, in another folder
+        return f"pip install {quote(f'{CHECKOUT}[{extra}]')}"
+    needed = [line.split(";")[0].strip() for line in lines if re.search(rf"""extra == ['"]{extra}['"]""", line)]
+    assert needed, f"pyproject.toml has no extra {extra}"
+    return f"pip install {' '.join(map(quote, needed))}"
+
+
+def update_hint() -> str:
+    """Return how to get a newer mma, from where this one came."""
+    if (CHECKOUT / "pyproject.toml").is_file():
+        return f"git -C {quote_path(CHECKOUT)} pull"
+    return "install it again from where you got it"
 
 
 # A progress bar on a terminal's stderr; silence everywhere else.

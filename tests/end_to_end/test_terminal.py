@@ -96,7 +96,7 @@ def test_lines_through_a_pipe_are_whole_and_plain(deep, settings):
 def test_help_through_a_pipe_has_one_line_per_option(tmp_path):
     lines = pipe("train", "--help", cwd=tmp_path, **NARROW, **FORCED).stdout.splitlines()
     (found,) = [line for line in lines if "--tensorboard" in line]
-    assert found.endswith("Also write RUN/tensorboard (pip install '.[tensorboard]').")
+    assert found.endswith("Also write RUN/tensorboard (needs the extra tensorboard).")
 
 
 def test_a_terminal_gets_a_bar_and_lines_above_it(tmp_path, settings):
@@ -109,10 +109,8 @@ def test_a_terminal_gets_a_bar_and_lines_above_it(tmp_path, settings):
 def test_brackets_survive_on_a_terminal(tmp_path):
     without = f"import sys; sys.modules['tensorboard'] = None; {MAIN}"
     shown = terminal(without, "train", "digits", "--tensorboard", cwd=tmp_path)
-    assert "pip install '.[tensorboard]'" in shown
+    assert "pip install 'tensorboard>=" in shown
     assert list(tmp_path.iterdir()) == [], "a command that fails leaves nothing behind"
-    shown = "".join(terminal(MAIN, "train", "-h", cwd=tmp_path).split())  # a terminal's help may break at the hyphen
-    assert "(pipinstall'.[tensorboard]')" in shown
     talk = "from mma.cli.terminal import talk, warn; talk('a[bold]b[/]'); warn('c [red]d')"
     shown = terminal(talk, cwd=tmp_path)
     assert "a[bold]b[/]" in shown

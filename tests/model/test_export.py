@@ -120,7 +120,7 @@ def test_wrong_requests_are_sentences(run, pixels, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="is an export already: copy it"):
         export(tmp_path / "x" / "model.onnx", tmp_path / "y")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ValueError, match=r"needs onnx and onnxruntime:  pip install '\.\[onnx\]'"):
+    with pytest.raises(ValueError, match=r"needs onnx and onnxruntime:  pip install "):
         export(model, tmp_path / "y", ["onnx"])
     assert not (tmp_path / "y").exists()
 

@@ -183,7 +183,7 @@ def test_wrong_requests_are_refused_before_anything_is_written(pixels, folder, t
         with pytest.raises(ValueError, match=message.replace(".", r"\.")):
             predict_folder(model, images, tmp_path / out)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ValueError, match=r"need pyarrow:  pip install '\.\[parquet\]'"):
+    with pytest.raises(ValueError, match=r"need pyarrow:  pip install "):
         predict_folder(model, folder, tmp_path / "out.parquet")
     assert not list(tmp_path.glob("*.part"))
 

@@ -57,7 +57,7 @@ def test_classes_without_labels_and_a_single_class_are_no_trouble():
 def test_without_cleanlab_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cleanlab.filter", None)
     labels, _, probs, _ = planted()
-    with pytest.raises(ValueError, match=r"needs cleanlab:  pip install '\.\[review\]'"):
+    with pytest.raises(ValueError, match=r"needs cleanlab:  pip install "):
         find_wrong_labels(labels, probs)
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import sys
+import traceback
+from collections.abc import Callable
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from mma.errors import UserError
 from mma.text import printable
 
 EXIT_CODES = {
     0: "done, or stopped where --until says",
-    1: "failed; the message says why and what to type",
+    1: "failed; the message says why and what to type, or that mma itself has a fault",
     2: "the command line could not be understood",
     3: "mma train waits for labels",
     130: "stopped by Ctrl-C; what is done is stored, and the same command goes on",
@@ -24,51 +28,78 @@ EXIT_CODES = {
 # Click would fill these lines up as a paragraph, but for the mark \b.
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<3}  {meaning}" for code, meaning in EXIT_CODES.items())
 WAY_OUT = "Allow it or make room, then run the same command again. Nothing that was stored is lost."
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[
+    2
+]  # click's ClickException, which newer typers carry themselves
 WIDE = 10_000  # columns of help that no terminal shows: an option is one line, to be searched
 
 
 class Commands(TyperGroup):
-    """Turns an error meant for people into one line that starts with the command's name."""
+    """Prints errors, and the help in groups."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; MMA_DEBUG=1 shows where an error came from."""
+        """Run the command. An error that a person can mend is one line; any other is ours and shows where it happened."""
         try:
             return super().invoke(ctx)
-        except ValueError as error:
-            if os.environ.get("MMA_DEBUG"):
+        except (USAGE_ERROR, typer.Abort, typer.Exit):
+            raise
+        except KeyboardInterrupt:
+            complain(ctx, "stopped at once. The same command goes on from what is stored.")
+            raise typer.Exit(130) from None
+        except UserError as error:
+            if os.environ.get("MMA_DEBUG"):  # shows where it came from
                 raise
             complain(ctx, str(error))
-            raise typer.Exit(1) from None
         except OSError as error:
             if os.environ.get("MMA_DEBUG") or error.errno == errno.EPIPE:  # whoever read our output has gone: no error
                 raise
             complain(ctx, f"{error.filename or 'a file'} cannot be used: {error.strerror or error}. {WAY_OUT}")
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            complain(ctx, "stopped at once. The same command goes on from what is stored.")
-            raise typer.Exit(130) from None
+        except Exception:
+            print("\n".join(map(printable, traceback.format_exc().splitlines())), file=sys.stderr)
+            system = f"{version_text()}, Python {platform.python_version()}, {platform.platform()}"
+            complain(
+                ctx,
+                "this is a fault in mma, not in what you typed. To report it, give the lines above, the whole command and: "
+                f"{system}",
+            )
+        raise typer.Exit(1) from None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands in their groups. In plain text: rich's panels cut lines that a pipe should get whole."""
+        commands = [self.commands[name] for name in self.list_commands(ctx)]
+        width = max(len(command.name or "") for command in commands)
+        for title in dict.fromkeys(getattr(command, "rich_help_panel", None) for command in commands):
+            with formatter.section(title if isinstance(title, str) else "Commands"):
+                group = [command for command in commands if getattr(command, "rich_help_panel", None) == title]
+                limit = formatter.width - 6 - width
+                formatter.write_dl([(f"{one.name:{width}}", one.get_short_help_str(limit)) for one in group])
 
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # markup would take the brackets of '.[ray]' for a style
+    rich_markup_mode=None,  # markup would take brackets in help, as of psycopg[binary], for a style
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The best image classifier out of the fewest labels.",
     epilog=EPILOG,
 )
 
 
+def version_text() -> str:
+    """Return the name and version of this program."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"mma {version('mma-learn')}"
+    except PackageNotFoundError:
+        return "mma, run from its source without being installed"
+
+
 def print_version(value: bool) -> None:
     """Print the version and end."""
     if value:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"mma {version('mma-learn')}")
-        except PackageNotFoundError:
-            print("mma, run from its source without being installed")
+        print(version_text())
         raise typer.Exit
 
 
@@ -95,34 +126,37 @@ def commands() -> typer.Typer:
     """Return the app with every command on it."""
     from mma.cli import cost, data, grid, photos, train, use
 
+    groups: dict[str, dict[str, Callable[..., None]]] = {
+        "Your photos": {  # the five that everybody needs come first
+            "start": photos.start,
+            "status": photos.status,
+            "review": photos.review,
+            "predict": use.predict,
+            "export": use.export,
+            "label": photos.label,
+            "work": photos.work,
+            "ask": photos.ask,
+            "tell": photos.tell,
+            "doctor": photos.doctor,
+            "simulate": photos.simulate,
+        },
+        "Train and use": {
+            "train": train.train,
+            "eval": use.evaluate,
+            "query": use.query,
+            "runs": use.runs,
+            "fork": train.fork,
+            "show": use.show,
+            "flop": use.flop,
+        },
+        "Experiments": {"demo": grid.demo, "grid": grid.grid, "report": grid.report, "cost": cost.cost},
+    }
     if not app.registered_commands:
-        for function, name in (
-            (photos.start, "start"),
-            (photos.label, "label"),
-            (photos.ask, "ask"),
-            (photos.tell, "tell"),
-            (photos.doctor, "doctor"),
-            (photos.work, "work"),
-            (photos.status, "status"),
-            (photos.simulate, "simulate"),
-            (photos.review, "review"),
-            (grid.demo, "demo"),
-            (train.train, "train"),
-            (train.fork, "fork"),
-            (use.show, "show"),
-            (use.flop, "flop"),
-            (use.evaluate, "eval"),
-            (use.query, "query"),
-            (use.predict, "predict"),
-            (use.export, "export"),
-            (use.runs, "runs"),
-            (grid.grid, "grid"),
-            (grid.report, "report"),
-            (cost.cost, "cost"),
-        ):
-            app.command(name)(function)
-        app.add_typer(photos.app, name="labels", cls=Commands, help="Labels of a project, in and out.")
-        app.add_typer(data.app, name="data", cls=Commands, help="Get image data, and see what is there.")
+        for title, group in groups.items():
+            for name, function in group.items():
+                app.command(name, rich_help_panel=title)(function)
+        app.add_typer(photos.app, name="labels", cls=Commands, rich_help_panel="Your photos")
+        app.add_typer(data.app, name="data", cls=Commands, rich_help_panel="Data")
     return app
 
 

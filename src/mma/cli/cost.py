@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mma.errors import UserError
 from mma.text import printable
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _table(source: str) -> CostTable:
             if found.by_total
             else "all its runs have the same images"
         )
-        raise ValueError(
+        raise UserError(
             f"{printable(source)} says nothing about images against labels: {why}. A grid that does:  "
             "mma grid labeled-vs-unlabeled-cifar10, or any preset with  --axis data.total=...  and  --axis growth.budget=..."
             " and nothing else varied but the seed"
@@ -99,7 +100,7 @@ def _prices(label: float | None, image: float | None) -> Prices | None:
         return None
     if label is None or image is None:
         missing = "--label-price" if label is None else "--image-price"
-        raise ValueError(f"One price alone decides nothing: give {missing} too (0 if it is free).")
+        raise UserError(f"One price alone decides nothing: give {missing} too (0 if it is free).")
     return Prices(label, image)
 
 
@@ -109,9 +110,7 @@ def _place(text: str | None) -> tuple[int, int] | None:
     try:
         labels, total = (int(part.replace("_", "")) for part in text.split(","))
     except ValueError:
-        raise ValueError(
-            f"--at is LABELS,TOTAL in whole numbers, like 500,20000; '{printable(text)}' is not."
-        ) from None
+        raise UserError(f"--at is LABELS,TOTAL in whole numbers, like 500,20000; '{printable(text)}' is not.") from None
     return labels, total
 
 

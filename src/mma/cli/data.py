@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mma.errors import UserError
 from mma.text import printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet, DataSetInfo
 
-app = typer.Typer(help="List, get and inspect data sets.", no_args_is_help=True)
+app = typer.Typer(help="Get image data, and see what is there.", no_args_is_help=True)
 
 SHOWN = 20  # lines of the quarantine list on the screen; --json has all of them
 
@@ -86,12 +87,12 @@ def get_(
     options = FolderOptions(own_name, side, labels, test, holdout, mirror, grey, declared)
     if name != "folder":
         if options != FolderOptions():
-            raise ValueError(
+            raise UserError(
                 f"--name, --side and the other folder options do not go with {printable(name)}. Leave them out."
             )
         data = get(name, directory=directory, accept_hash_mismatch=accept_hash_mismatch)
     elif directory is None:
-        raise ValueError("a folder of images needs its place:  mma data get folder --from DIR")
+        raise UserError("a folder of images needs its place:  mma data get folder --from DIR")
     else:
         data = get_folder(directory, options)
     typer.echo("\n".join([*_summary(data), *remarks(data)]))

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from mma.cli.terminal import console, is_terminal
 from mma.cli.train import Device, Inexact, Json, Settings
+from mma.errors import UserError
 from mma.experiments.progress import GridProgress, PlainProgress
 from mma.machine import cores
 from mma.run import Run
@@ -59,7 +60,7 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan, with time and disk on this machine, and stop.")
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="local (processes here) or ray (a cluster: pip install '.[ray]').")
+    str, typer.Option("--engine", help="local (processes here) or ray (a cluster; needs the extra ray).")
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Runs at a time on this machine.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each new run.")]
@@ -360,7 +361,7 @@ def report(
     from mma.experiments.report.write import as_text, write_all, write_pictures
 
     if format not in FORMATS:
-        raise ValueError(f"no format '{format}'. There are: {', '.join(FORMATS)}.")
+        raise UserError(f"no format '{format}'. There are: {', '.join(FORMATS)}.")
     found = collect(folder)
     paths: list[Path] = []
     if out is not None:
@@ -419,7 +420,7 @@ def demo(
     growth = preset("digits").growth
     train(five_ways(growth.budget, seeds), out, "local", EngineOptions(workers=workers))
     if failures := read_failures(out):
-        raise ValueError("; ".join(f"{out / place}: {why}" for place, why in failures.items()))
+        raise UserError("; ".join(f"{out / place}: {why}" for place, why in failures.items()))
     title = f"Real 8x8 digits, {growth.budget} labels: five ways to use them"
     table = write(from_grid(out), out, title)
     if as_json:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mma.errors import UserError
 from mma.text import printable, quote_path
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def open_or_create(
             folder, project, classes=classes, store=store, budget=budget, overlap=overlap or 1, say=talk
         )
     if store is not None or overlap is not None:
-        raise ValueError(f"{printable(str(place))} is there already; --store and --overlap are for new projects.")
+        raise UserError(f"{printable(str(place))} is there already; --store and --overlap are for new projects.")
     names = check_class_names(classes)
     opened = open_project(place) if folder.resolve() == place.resolve() else relink(place, folder)
     if budget is not None:
@@ -384,7 +385,7 @@ def work(
     try:
         if opened.counts().labeled == 0:
             place, root = printable(str(opened.folder)), quote_path(opened.root)
-            raise ValueError(f"{place} has no label yet. Label with  mma start {root}")
+            raise UserError(f"{place} has no label yet. Label with  mma start {root}")
         with training(opened.layout.state, f"mma work {quote_path(project)}"):
             opened.index(talk)
             train_project(opened, deep=deep, watch=watch)
@@ -431,7 +432,7 @@ def status(
 
     if (project / "config.json").is_file():
         if html or target is not None or label_price is not None or point_value is not None:
-            raise ValueError(f"{printable(str(project))} is a run. --html, --target and prices are for projects.")
+            raise UserError(f"{printable(str(project))} is a run. --html, --target and prices are for projects.")
         show_run(project, as_json=as_json)
         return
     opened = open_project(project)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from mma.cli.terminal import Progress, talk, warn
+from mma.errors import UserError
 from mma.growth import Round
 from mma.run import Run, Watch
 from mma.shares import describe_accuracy
-from mma.text import duration, printable
+from mma.text import duration, install_hint, printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet
@@ -58,7 +59,7 @@ Compile = Annotated[
     bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")
 ]
 TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (pip install '.[tensorboard]').")
+    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (needs the extra tensorboard).")
 ]
 Inexact = Annotated[bool, typer.Option("--inexact", help="Go on although host or versions changed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
@@ -122,13 +123,13 @@ def team() -> Iterator[Ranks]:
     with joined() as ranks:
         try:
             yield ranks
-        except ValueError as error:
+        except (UserError, Elsewhere) as error:
             if ranks.first:
                 raise
             if isinstance(error, Elsewhere):
                 ranks.wait_for_first()
                 raise typer.Exit(1) from None
-            raise ValueError(f"rank {ranks.rank}: {error}") from error
+            raise UserError(f"rank {ranks.rank}: {error}") from error
 
 
 def suitable_preset(target: str, labels_from: Path | None, settings: list[str]) -> str:
@@ -148,7 +149,7 @@ def with_photos(target: str, folder: Path | None, test: Path | None, settings: l
     """Read a folder of photos, if one is given, and return the settings with its name as the data set."""
     if folder is None:
         if test is not None:
-            raise ValueError("--test goes with --data: give the folder of photos to train on as well.")
+            raise UserError("--test goes with --data: give the folder of photos to train on as well.")
         return settings
     from mma.cli.data import remarks
     from mma.cli.terminal import talk
@@ -173,7 +174,7 @@ def existing_run(target: str, *, changed: bool) -> Run | None:
         return None
     run = Run.open(Path(target))
     if changed:
-        raise ValueError(
+        raise UserError(
             f"{target} is a run, and a run keeps its settings. Go on with  mma train {quote(target)}  alone, or start a new "
             "run:  mma train PRESET --out NEW"
         )
@@ -198,7 +199,7 @@ def open_or_create(target: str, out: Path | None, settings: list[str], labels_fr
     if (folder / "config.json").exists():
         run = Run.open(folder)
         if config_of(run) != config:
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds a run with other settings. Choose another --out, or go on:  mma train {folder}"
             )
         return run
@@ -381,7 +382,7 @@ def require_tensorboard() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ValueError("--tensorboard needs TensorBoard: pip install '.[tensorboard]'") from None
+        raise UserError(f"--tensorboard needs TensorBoard:  {install_hint('tensorboard')}") from None
     return SummaryWriter
 
 

@@ -11,6 +11,7 @@ import typer
 
 from mma.cli.terminal import print_table, talk
 from mma.cli.train import Json, Settings
+from mma.errors import UserError
 from mma.shares import describe_accuracy
 from mma.text import printable
 
@@ -193,7 +194,7 @@ def runs(
         [path.parent for path in sorted(folder.rglob("config.json")) if may_be_a_run(path)] if folder.is_dir() else []
     )
     if not found:
-        raise ValueError(f"no runs below {folder}. Start one with  mma train digits")
+        raise UserError(f"no runs below {folder}. Start one with  mma train digits")
     rows = [summary_of(place) for place in found]
     if as_json:
         print(json.dumps(rows))
@@ -217,7 +218,7 @@ def summary_of(place: Path) -> Row:
     try:
         return Run.open(place).summary()
     except Exception as error:  # whatever is wrong with one run, the others are listed
-        why = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, UserError | OSError) else f"{type(error).__name__}: {error}"
         talk(f"unreadable: {place}: {' '.join(why.split())}")
         return {**dict.fromkeys(SUMMARY), "run": str(place), "status": "unreadable", "busy": False}
 

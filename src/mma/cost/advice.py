@@ -30,6 +30,7 @@ from mma.cost.exchange import (
 )
 from mma.cost.surface import Forecast, Surface, fit_surface
 from mma.cost.table import CostTable, Floats
+from mma.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Prices:
     def __post_init__(self) -> None:
         for name, price in (("label", self.label), ("image", self.image)):
             if not (math.isfinite(price) and price >= 0):
-                raise ValueError(f"The price of one {name} is {price:g}; it must be 0 or more.")
+                raise UserError(f"The price of one {name} is {price:g}; it must be 0 or more.")
         if self.label == self.image == 0:
-            raise ValueError(
+            raise UserError(
                 "Labels and images are both free, so there is nothing to weigh up. Give at least one price."
             )
 
@@ -79,7 +80,7 @@ def cheapest(
     check_target(table, target)
     have = at or (0, 0)
     if have[0] > table.labels[-1]:
-        raise ValueError(
+        raise UserError(
             f"You have {have[0]:,} labels, more than anything measured in {table.name} ({table.labels[-1]:,}): no mix "
             "can be read from it. Leave out the target to see a forecast of the next step."
         )
@@ -186,7 +187,7 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
     """
     labels, total = at
     if not 1 <= labels <= total:
-        raise ValueError(
+        raise UserError(
             f"{labels:,} labels among {total:,} images in total cannot be. Give LABELS,TOTAL, like 500,20000."
         )
     amounts = _amounts(table, at, prices)
@@ -213,9 +214,7 @@ def _amounts(table: CostTable, at: tuple[int, int], prices: Prices) -> dict[str,
     labels, total = at
     most = {"labels": min(_next(table.labels, labels), total) - labels, "images": _next(table.totals, total) - total}
     if most["labels"] == 0:
-        raise ValueError(
-            f"All {total:,} images are labeled: there is nothing left to label. Only more images can help."
-        )
+        raise UserError(f"All {total:,} images are labeled: there is nothing left to label. Only more images can help.")
     costs = most["labels"] * prices.label, most["images"] * prices.image
     if min(costs) == 0:
         return most  # one of them is free: as far as the next measurement
@@ -324,7 +323,7 @@ def ask(
 ) -> Analysis:
     """Return exchange rates for each target; with prices the cheapest mixes; with a starting point the next step."""
     if at is not None and prices is None:
-        raise ValueError("What to buy next depends on prices: give --label-price and --image-price along with --at.")
+        raise UserError("What to buy next depends on prices: give --label-price and --image-price along with --at.")
     chosen = list(targets) or default_targets(table)
     return Analysis(
         source=table.name,

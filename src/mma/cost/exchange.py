@@ -9,6 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from mma.cost.table import CostTable, Floats
+from mma.errors import UserError
 
 ALREADY, NEVER = -np.inf, np.inf  # below the column's first total, beyond its last
 
@@ -169,11 +170,11 @@ def check_target(table: CostTable, target: float) -> None:
     """Refuse a target that no cell reaches, or that is not a percentage."""
     labels, total, best = table.best()
     if not 0 < target <= 100:
-        raise ValueError(f"A target of {target:g} is not an accuracy in percent. Give one up to {best:g}.")
+        raise UserError(f"A target of {target:g} is not an accuracy in percent. Give one up to {best:g}.")
     if target <= 1 < np.nanmin(table.accuracy):
-        raise ValueError(f"A target of {target:g} looks like a fraction. Write percent: {100 * target:g}.")
+        raise UserError(f"A target of {target:g} looks like a fraction. Write percent: {100 * target:g}.")
     if target > best:
-        raise ValueError(
+        raise UserError(
             f"Nothing measured in {table.name} reaches {target:g} %: the best is {best:g} % at {labels:,} labels and "
             f"{total:,} images in total. Give a target up to that; for what more data might bring, see the forecast."
         )

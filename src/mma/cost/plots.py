@@ -14,6 +14,7 @@ import numpy as np
 from mma.cost.advice import Mix, Prices, cheapest
 from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange, totals_needed
 from mma.cost.table import CostTable, open_table
+from mma.errors import UserError
 from mma.text import printable
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def check_path(path: str | Path) -> None:
     """Refuse a file name that cannot be written, before any work is done."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"Cannot draw into {printable(path.name or str(path))}: end the name in {', '.join(FORMATS)}.")
+        raise UserError(f"Cannot draw into {printable(path.name or str(path))}: end the name in {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
-        raise ValueError(
+        raise UserError(
             f"Cannot draw into {printable(str(path))}: the folder {printable(str(path.parent))} does not exist. Make it first."
         )
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mma.cost.exchange import LEVEL
 from mma.cost.table import CostTable, Floats
+from mma.errors import UserError
 from mma.rng import rng
 
 FLOORS = np.linspace(0, 0.95, 12)  # share of the smallest error measured that no amount of data removes
@@ -119,7 +120,7 @@ class Surface:
     def forecast(self, labels: int, total: int) -> Forecast:
         """Return the forecast at one point; ValueError more than FURTHEST times outside the table."""
         if not 1 <= labels <= total:
-            raise ValueError(f"{labels:,} labels among {total:,} images in total cannot be: labeled images count too.")
+            raise UserError(f"{labels:,} labels among {total:,} images in total cannot be: labeled images count too.")
         point = np.array([[labels, total]], dtype=np.float64)
         drawn = self.predict_draws(point)[:, 0]
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if len(drawn) else (None, None)
@@ -135,7 +136,7 @@ class Surface:
     def _check_reach(self, labels: int, total: int) -> None:
         far = max(self.reach(labels, total))
         if far > FURTHEST:
-            raise ValueError(
+            raise UserError(
                 f"{labels:,} labels and {total:,} images lie {far:,.0f} times outside what was measured (labels from "
                 f"{self.labels[0]:,} to {self.labels[1]:,}, images from {self.totals[0]:,} to {self.totals[1]:,}): a "
                 f"forecast means nothing there. Ask within {FURTHEST} times, or measure nearer."
@@ -150,7 +151,7 @@ def fit_surface(table: CostTable, *, forms: Sequence[str] = tuple(FORMS), draws:
     """Fit the formulas to the cells with unlabeled images; the others were trained by another method."""
     use = table.measured & (table.totals[:, None] > table.labels[None, :])
     if use.sum() < FEWEST:
-        raise ValueError(
+        raise UserError(
             f"{table.name} has {use.sum()} cells with unlabeled images; a surface needs at least {FEWEST}. Measure more."
         )
     rows, columns = np.nonzero(use)
@@ -215,7 +216,7 @@ def hold_out(
 ) -> HeldOut:
     """Fit without the largest total ("most images") or label count ("most labels"), and predict those cells."""
     if held not in HELD:
-        raise ValueError(f"Cannot hold out '{held}': it is one of {', '.join(HELD)}.")
+        raise UserError(f"Cannot hold out '{held}': it is one of {', '.join(HELD)}.")
     rows = held == "most images"
     value = int((table.totals if rows else table.labels)[-1])
     gone: NDArray[np.bool_] = np.zeros(table.accuracy.shape, dtype=bool)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma import paper
+from mma.errors import UserError
 from mma.rng import rng
 from mma.text import did_you_mean, printable
 
@@ -102,22 +103,22 @@ def _pool(cells: list[CellMean]) -> tuple[float, int]:
 def _check(name: str, cells: list[CellMean]) -> None:
     """Refuse cells that would make the numbers meaningless."""
     if not cells:
-        raise ValueError(f"{name} has no measurements. Each row is one run: labels, total, accuracy, seed.")
+        raise UserError(f"{name} has no measurements. Each row is one run: labels, total, accuracy, seed.")
     for c in cells:
         if c.labels < 1 or c.total < c.labels:
-            raise ValueError(
+            raise UserError(
                 f"{name}: {c.labels:,} labels among {c.total:,} images in total cannot be: `total` counts labeled and "
                 "unlabeled images together, and there must be at least one label."
             )
         if not 0 <= c.accuracy <= 100:
-            raise ValueError(f"{name}: accuracy {c.accuracy:g} at {c.labels:,} labels is not a percentage.")
+            raise UserError(f"{name}: accuracy {c.accuracy:g} at {c.labels:,} labels is not a percentage.")
     if max(c.accuracy for c in cells) <= 1:
-        raise ValueError(
+        raise UserError(
             f"{name}: every accuracy lies between 0 and 1, so these look like fractions. Write percent: multiply by 100."
         )
     for what, values in (("label count", {c.labels for c in cells}), ("total", {c.total for c in cells})):
         if len(values) == 1:
-            raise ValueError(
+            raise UserError(
                 f"{name} has only one {what} ({values.pop():,}): what labels are worth in images can only be read from "
                 "at least two label counts at two or more totals. Measure some more."
             )
@@ -160,13 +161,13 @@ def open_table(source: str) -> CostTable:
     path = Path(source)
     if path.is_dir():
         if not (path / GRID_FILE).is_file():
-            raise ValueError(
+            raise UserError(
                 f"The folder {printable(source)} has no {GRID_FILE}, so it is not a labeled-vs-unlabeled grid."
             )
         path = path / GRID_FILE
     if not path.is_file():
         hint = did_you_mean(PAPER + source.removeprefix(PAPER), paper_sources()) if "/" not in source else ""
-        raise ValueError(
+        raise UserError(
             f"There is no file or folder {printable(source)}.{hint} The paper's own: {', '.join(paper_sources())}."
         )
     return table_from_runs(printable(path.name), read_runs(path))
@@ -175,7 +176,7 @@ def open_table(source: str) -> CostTable:
 def _paper_table(source: str) -> CostTable:
     if source not in paper_sources():
         hint = did_you_mean(source, paper_sources())
-        raise ValueError(f"There is no '{printable(source)}'.{hint} The paper measured {', '.join(paper_sources())}.")
+        raise UserError(f"There is no '{printable(source)}'.{hint} The paper measured {', '.join(paper_sources())}.")
     rows = paper.table(PREFIX + source.removeprefix(PAPER))
     return table_from_cells(source, [CellMean(r.labels, r.total, r.accuracy, r.std, paper.RUNS) for r in rows])
 
@@ -185,7 +186,7 @@ def read_runs(path: Path) -> list[tuple[int, int, float]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise ValueError(f"{printable(path.name)} is not a text file in UTF-8. Save it as CSV, UTF-8.") from None
+        raise UserError(f"{printable(path.name)} is not a text file in UTF-8. Save it as CSV, UTF-8.") from None
     reader = csv.DictReader(lines, skipinitialspace=True)
     _check_heading(printable(path.name), [name.strip() for name in reader.fieldnames or []])
     reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
@@ -196,7 +197,7 @@ def read_runs(path: Path) -> list[tuple[int, int, float]]:
         labels, total = (_whole(row, name, where) for name in ("labels", "total"))
         key = labels, total, (row.get("seed") or "").strip()
         if key in seen:
-            raise ValueError(
+            raise UserError(
                 f"{where} repeats line {seen[key]}: {labels:,} labels, {total:,} images, "
                 f"{f'seed {printable(key[2])}' if key[2] else 'no seed'}. Give each run its own seed, or remove one."
             )
@@ -211,7 +212,7 @@ def _check_heading(name: str, heading: list[str]) -> None:
         return
     found = f"its first line has {', '.join(map(repr, heading))}" if heading else "it is empty"
     hint = " The columns must be separated by commas." if len(heading) == 1 and set(heading[0]) & set(";\t") else ""
-    raise ValueError(
+    raise UserError(
         f"{name} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}: {found}.{hint} "
         "The heading is labels,total,accuracy,seed."
     )
@@ -220,20 +221,20 @@ def _check_heading(name: str, heading: list[str]) -> None:
 def _number(row: dict[str, str], column: str, where: str) -> float:
     text = (row.get(column) or "").strip()
     if not text:
-        raise ValueError(f"{where}: the {column} is missing. Fill it in, or leave the whole line out.")
+        raise UserError(f"{where}: the {column} is missing. Fill it in, or leave the whole line out.")
     try:
         number = float(text)
     except ValueError:
-        raise ValueError(
+        raise UserError(
             f"{where}: the {column} '{printable(text)}' is not a number. Write it in digits, like 92.5."
         ) from None
     if not math.isfinite(number):
-        raise ValueError(f"{where}: the {column} is {text}; a run that failed has no place here. Leave the line out.")
+        raise UserError(f"{where}: the {column} is {text}; a run that failed has no place here. Leave the line out.")
     return number
 
 
 def _whole(row: dict[str, str], column: str, where: str) -> int:
     number = _number(row, column, where)
     if number != int(number):
-        raise ValueError(f"{where}: the {column} {number:g} must be a whole number: it counts images.")
+        raise UserError(f"{where}: the {column} {number:g} must be a whole number: it counts images.")
     return int(number)

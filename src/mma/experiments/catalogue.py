@@ -8,6 +8,7 @@ from typing import Literal
 
 from mma.config import Config, change
 from mma.data.hard import HARD
+from mma.errors import UserError
 from mma.experiments.methods import (
     MIXMATCH,
     Experiment,
@@ -308,4 +309,4 @@ def experiment(name: str, scale: str | None = None) -> tuple[Scale, Experiment]:
     for known, make in scales.items():
         if scale in (None, known):
             return known, make()
-    raise ValueError(f"{name} has no --scale {scale}. It can be run at: {', '.join(scales)}.")
+    raise UserError(f"{name} has no --scale {scale}. It can be run at: {', '.join(scales)}.")

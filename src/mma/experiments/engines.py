@@ -18,10 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from mma.errors import UserError
 from mma.experiments.plan import RunTask
 from mma.experiments.worker import GRACE, StopWithParent, TrainingOptions, failure_of
 from mma.extensions import VARIABLE, use_inherited
 from mma.run import Run, Watch
+from mma.text import install_hint
 
 Ended = tuple[Path, str | None]  # the run's folder, and why it failed
 
@@ -107,7 +109,7 @@ def ray(options: EngineOptions) -> Engine:
 def check_engine(name: str) -> None:
     """Refuse an engine that does not exist."""
     if name not in ENGINES:
-        raise ValueError(f"no engine '{name}'. There are: {', '.join(ENGINES)}.")
+        raise UserError(f"no engine '{name}'. There are: {', '.join(ENGINES)}.")
 
 
 def create_engine(name: str, options: EngineOptions) -> Engine:
@@ -265,7 +267,7 @@ class OnRay:
             self.ray.init(address=address or "local", log_to_driver=False, logging_level="error", **cores)
         except (ConnectionError, RuntimeError, OSError, ValueError) as error:
             where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
-            raise ValueError(f"cannot reach {where}: {error}. {CONFLICT}") from None
+            raise UserError(f"cannot reach {where}: {error}. {CONFLICT}") from None
 
     def has_room(self) -> bool:
         """Return True: the queue is Ray's."""
@@ -328,4 +330,4 @@ def import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise ValueError("--engine ray needs Ray: pip install '.[ray]'") from None
+        raise UserError(f"--engine ray needs Ray:  {install_hint('ray')}") from None

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from mma.errors import UserError
 from mma.experiments.methods import Method
 from mma.files import explain_write_errors, write_atomically
 from mma.files import locked as lock_file
@@ -115,7 +116,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 def refuse_changes(where: Path, changes: list[str]) -> None:
     """Refuse settings that differ from those a grid or a run began with: the runs would not be comparable."""
     if changes:
-        raise ValueError(
+        raise UserError(
             f"{where} was begun with other settings: {'; '.join(changes[:3])}. Its runs would not be comparable with new "
             "ones. Choose another --out, or leave the settings as they were."
         )
@@ -132,21 +133,21 @@ def read(folder: Path) -> Grid:
     """Open a grid, or say why the folder is none."""
     path = folder / FILE
     if not path.is_file():
-        raise ValueError(
+        raise UserError(
             f"{printable(str(folder))} is not a grid (it has no {FILE}). Start one with  mma grid EXPERIMENT --out DIR"
         )
     try:
         data = json.loads(path.read_text("utf-8"))
         found = data.get("format") if isinstance(data, dict) else None
         if isinstance(found, int) and found != FORMAT:
-            raise ValueError(
+            raise UserError(
                 f"{folder} has grid format {found}; this mma reads format {FORMAT}. Use the version that made it, "
                 "or start again in another --out."
             )
         return Grid.model_validate_json(path.read_bytes())
     except (json.JSONDecodeError, UnicodeDecodeError, ValidationError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise ValueError(f"{path} is damaged ({reason}). Restore it from a copy.") from None
+        raise UserError(f"{path} is damaged ({reason}). Restore it from a copy.") from None
 
 
 def write(folder: Path, grid: Grid) -> None:
@@ -159,7 +160,7 @@ def write(folder: Path, grid: Grid) -> None:
 def merge(old: Grid, new: Grid, folder: Path) -> Grid:
     """Return the grid in `folder` with a new request added. What has begun never changes."""
     if (old.experiment, old.scale) != (new.experiment, new.scale):
-        raise ValueError(
+        raise UserError(
             f"{folder} holds the grid {old.experiment} at scale {old.scale}, not {new.experiment} at {new.scale}. "
             "Choose another --out."
         )
@@ -176,7 +177,7 @@ def adopt(folder: Path, new: Grid) -> Grid:
     if (folder / FILE).exists():
         grid = merge(read(folder), new, folder)
     elif folder.exists() and {path.name for path in folder.iterdir()} - {"lock", f".{FILE}.tmp"}:
-        raise ValueError(f"{printable(str(folder))} is not empty and not a grid. Choose another --out.")
+        raise UserError(f"{printable(str(folder))} is not empty and not a grid. Choose another --out.")
     else:
         grid = new
     write(folder, grid)
@@ -206,7 +207,7 @@ def read_failures(folder: Path) -> dict[str, str]:
     try:
         found = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}). Delete it: it only says why runs failed.") from None
+        raise UserError(f"{path} is damaged ({error}). Delete it: it only says why runs failed.") from None
     return {str(place): str(why) for place, why in found.items()} if isinstance(found, dict) else {}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from mma.config import Config, change, from_json, parse_value
 from mma.data.hard import is_hard, parse_hard
 from mma.data.sources import DataSetInfo, catalogue, load_data
+from mma.errors import UserError
 from mma.experiments.catalogue import EXPERIMENTS, SCALE, experiment, on_features, rows_on_features
 from mma.experiments.grids import Grid, GridCell, Request
 from mma.experiments.methods import PASSIVE, Experiment, Method
@@ -31,9 +32,9 @@ def read_axes(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         path, equals, values = (part.strip() for part in text.partition("="))
         if not equals or not values:
-            raise ValueError(f"--axis {text!r} is not path=values. Write it like  --axis query=random,diff2.aug-direct")
+            raise UserError(f"--axis {text!r} is not path=values. Write it like  --axis query=random,diff2.aug-direct")
         if path in axes:
-            raise ValueError(f"--axis {path} is given twice. List all its values in one.")
+            raise UserError(f"--axis {path} is given twice. List all its values in one.")
         axes[path] = values
     return axes
 
@@ -52,7 +53,7 @@ def values_of(given: Values) -> tuple[str, ...]:
 def refuse_empty(values: list[str], given: str) -> list[str]:
     """Return the values, or say that there is a comma too many."""
     if "" in values:
-        raise ValueError(f"'{given}' has an empty value: remove the comma too many.")
+        raise UserError(f"'{given}' has an empty value: remove the comma too many.")
     return values
 
 
@@ -63,7 +64,7 @@ def range_of(text: str) -> list[str]:
         return [text]
     first, last = int(numbers[1]), int(numbers[2])
     if first > last:
-        raise ValueError(f"the range {text} is empty: write the smaller number first.")
+        raise UserError(f"the range {text} is empty: write the smaller number first.")
     return [str(number) for number in range(first, last + 1)]
 
 
@@ -84,7 +85,7 @@ def whole_numbers(name: str, given: Values) -> tuple[int, ...]:
     values = values_of(given)
     wrong = [value for value in values if not re.fullmatch(r"[0-9][0-9_]*", value)]
     if wrong:
-        raise ValueError(f"{name} takes whole numbers, like 1..5 or 500,1000; '{wrong[0]}' is none.")
+        raise UserError(f"{name} takes whole numbers, like 1..5 or 500,1000; '{wrong[0]}' is none.")
     return tuple(sorted({int(value) for value in values}))
 
 
@@ -94,7 +95,7 @@ def seeds_of(given: Values) -> tuple[int, ...]:
     if not count.isdigit():
         return whole_numbers("--seeds", given)
     if int(count) == 0:
-        raise ValueError("--seeds 0 would run nothing. Give how many, or which:  --seeds 5  or  --seeds 3..7")
+        raise UserError("--seeds 0 would run nothing. Give how many, or which:  --seeds 5  or  --seeds 3..7")
     return tuple(range(1, int(count) + 1))
 
 
@@ -146,9 +147,9 @@ def from_experiment(
 ) -> Grid:
     """Return the grid of an experiment, or a part of it; with `features`, of the paper's table on features of that backbone."""
     if name not in EXPERIMENTS:
-        raise ValueError(unknown_experiment(name))
+        raise UserError(unknown_experiment(name))
     if features is not None and (scale is not None or "paper" not in EXPERIMENTS[name]):
-        raise ValueError(
+        raise UserError(
             f"--features runs a table of the paper on features, so it takes no --scale. Tables: {', '.join(paper_tables())}."
         )
     known, found = experiment(name, scale)
@@ -193,12 +194,12 @@ def from_axes(
 ) -> Grid:
     """Return the grid of a preset with one's own axes, or with named methods (each a set of settings) as its rows."""
     if name not in PRESETS:
-        raise ValueError(
+        raise UserError(
             f"--axis varies a preset, and '{printable(name)}' is none.{did_you_mean(name, PRESETS)} "
             f"Presets: {', '.join(PRESETS)}."
         )
     if seeds is not None and SEED in axes:
-        raise ValueError("--seeds and --axis seed=... say the same thing. Give one of them.")
+        raise UserError("--seeds and --axis seed=... say the same thing. Give one of them.")
     base = change(preset(name), settings_of(settings))
     made = rows(axes) if methods is None else {title: own_row(given) for title, given in methods.items()}
     request = Request(
@@ -238,7 +239,7 @@ def complete(
     )
     cells = grid.cells()
     if not cells:
-        raise ValueError("these axes leave no run: every budget is larger than every total.")
+        raise UserError("these axes leave no run: every budget is larger than every total.")
     for cell in {(cell.method, cell.total, cell.budget): cell for cell in cells}.values():
         config_of(grid, cell)
     return grid
@@ -258,7 +259,7 @@ def select_methods(given: Values | None, methods: Mapping[str, Method], experime
     for name in names:
         if name not in methods:
             hint = did_you_mean(name, methods)
-            raise ValueError(f"{experiment} has no method '{printable(name)}'.{hint} It has: {', '.join(methods)}.")
+            raise UserError(f"{experiment} has no method '{printable(name)}'.{hint} It has: {', '.join(methods)}.")
     return tuple(name for name in methods if name in names)
 
 
@@ -331,7 +332,7 @@ def find(
         "--scale": scale, "--methods": methods if named is None else None, "--budgets": budgets, "--features": features
     }  # fmt: skip
     for option in (name for name, value in options.items() if value is not None):
-        raise ValueError(f"{option} belongs to an experiment's own table; with --axis every axis is yours.")
+        raise UserError(f"{option} belongs to an experiment's own table; with --axis every axis is yours.")
     return from_axes(target, axes or {}, settings, seeds, named)
 
 

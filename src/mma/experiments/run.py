@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mma.data import load_data
+from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments import options as make
 from mma.experiments.catalogue import EXPERIMENTS
@@ -45,7 +46,7 @@ def find_or_open(
         )
         return grid, out or make.default_folder(grid)
     if any(option is not None for option in (scale, seeds, methods, budgets, out, features)) or settings:
-        raise ValueError(
+        raise UserError(
             f"{target} is a grid, and a grid goes on as it is. Add to it with the command that made it and --out {target}."
         )
     return grids.read(Path(target)), Path(target)

@@ -11,6 +11,7 @@ import torch
 
 from mma.config import config_of
 from mma.data import DataSet, load_data
+from mma.errors import UserError
 from mma.experiments.plan import RunTask, shared_sources
 from mma.files import create_atomically
 from mma.run import Run, Watch
@@ -46,7 +47,7 @@ def finish(task: RunTask, options: TrainingOptions, watch: Watch | None = None) 
     oracle = DatasetLabels(data.train, strangers=data.strangers)
     train(run, oracle, watch=watch, on=host, inexact=options.inexact, data=data, views=views)
     if run.status() == "waiting":
-        raise ValueError(f"{data.name} has images without a label, and a grid has nobody to ask.")
+        raise UserError(f"{data.name} has images without a label, and a grid has nobody to ask.")
 
 
 def failure_of(task: RunTask, options: TrainingOptions, watch: Watch) -> str | None:
@@ -54,7 +55,7 @@ def failure_of(task: RunTask, options: TrainingOptions, watch: Watch) -> str | N
     try:
         finish(task, options, watch)
     except Exception as error:
-        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return "stopped before its end" if watch.stop else None
 
 

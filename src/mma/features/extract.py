@@ -22,13 +22,14 @@ from torch import Tensor, nn
 
 from mma.data.cache import data_root
 from mma.data.photos import quiet_decoders
+from mma.errors import UserError
 from mma.extensions import VARIABLE, use_inherited
 from mma.features.backbone import Backbone, check_images
 from mma.features.inputs import ImageSource, Rows, StoredViews
 from mma.features.store import Appender, FeatureStore, as_strings
 from mma.features.table import Joined, join, parse_backbone, unit
 from mma.machine import cores
-from mma.text import did_you_mean
+from mma.text import did_you_mean, install_hint
 
 BATCH = 32  # images a network sees at a time
 AHEAD = 2  # batches that may wait to be written, beside those in work
@@ -328,7 +329,7 @@ def _connect() -> Any:
     try:
         ray = importlib.import_module("ray")
     except ImportError:
-        raise ValueError("--engine ray needs Ray: pip install '.[ray]'") from None
+        raise UserError(f"--engine ray needs Ray:  {install_hint('ray')}") from None
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS")
         options = {"address": address} if address else {"address": "local", "include_dashboard": False}

@@ -14,13 +14,14 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from mma.errors import UserError
 from mma.features.backbone import Embedder, NetworkBackbone
 from mma.features.mobilenetv2 import MEAN, STD
 from mma.files import read_json
+from mma.text import install_hint
 
 SIDE = 224
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
-EXTRA = "hf: backbones need the library transformers:  pip install '.[transformers]'"
 
 
 class HuggingFace(NetworkBackbone):
@@ -134,7 +135,7 @@ def _import_transformers() -> Any:
     try:
         return importlib.import_module("transformers")
     except ImportError:
-        raise ValueError(EXTRA) from None
+        raise UserError(f"hf: backbones need the library transformers:  {install_hint('transformers')}") from None
 
 
 def _preprocessor(folder: Path) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import torch
 from pydantic import Field, ValidationError, model_validator
 from torch import Tensor, nn
 
+from mma.errors import UserError
 from mma.features.backbone import Backbone
 from mma.features.mobilenetv2 import MEAN, STD
 from mma.settings import Settings, explain
-
-EXTRA = "onnx: backbones need onnx and onnxruntime:  pip install '.[onnx]'"
+from mma.text import install_hint
 
 
 class Sidecar(Settings):
@@ -173,7 +173,7 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise ValueError(EXTRA) from None
+        raise UserError(f"onnx: backbones need onnx and onnxruntime:  {install_hint('onnx')}") from None
 
 
 def _first_line(error: Exception) -> str:

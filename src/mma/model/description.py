@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator
 
 from mma.data.images import check_classes
+from mma.errors import UserError
 from mma.files import read_json
 from mma.nets import NETS, Net
 from mma.settings import Settings, chosen_from, explain
+from mma.text import update_hint
 
 FORMAT = 1
 DESCRIPTION, TENSORS = "model.json", "model.safetensors"
@@ -164,9 +166,8 @@ def check_format(found: dict[str, Any], where: Path) -> None:
     """Refuse a model of a newer mma."""
     number = found.get("format")
     if isinstance(number, int) and not isinstance(number, bool) and number > FORMAT:
-        raise ValueError(
-            f"{where} is a model of format {number}, and this mma reads format {FORMAT}. Install a newer mma:  "
-            "git pull && pip install ."
+        raise UserError(
+            f"{where} is a model of format {number}, and this mma reads format {FORMAT}. Get a newer mma:  {update_hint()}"
         )
 
 

@@ -28,6 +28,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mma.data.photos import unscaled_photo
+from mma.errors import UserError
 from mma.features import Backbone
 from mma.features.inputs import decoded_side
 from mma.features.onnx import Onnx
@@ -37,6 +38,7 @@ from mma.model.model import Model
 from mma.model.predictors import FeaturePredictor, Opener, Pixel, PixelPredictor
 from mma.nets import winograd
 from mma.settings import explain
+from mma.text import install_hint
 from mma.views.pixels import smaller
 
 Filter = Literal["lanczos", "bicubic"]
@@ -254,7 +256,6 @@ def quiet_tracing() -> Iterator[None]:
 
 # The bytes of an exported .onnx file: one file, with the classes and the model's story in its metadata.
 
-EXTRA = "exporting to ONNX needs onnx and onnxruntime:  pip install '.[onnx]'"
 LIMIT = 2 << 30  # bytes of one file in ONNX's own format
 
 
@@ -297,7 +298,7 @@ def import_onnx() -> Any:
         importlib.import_module("onnx.checker")
         importlib.import_module("onnx.helper")
     except ImportError:
-        raise ValueError(EXTRA) from None
+        raise UserError(f"exporting to ONNX needs onnx and onnxruntime:  {install_hint('onnx')}") from None
     return onnx
 
 
@@ -305,7 +306,6 @@ def import_onnx() -> Any:
 
 KEY = "mma"  # of the description in the file's metadata
 INPUT, OUTPUT = "images", "probabilities"
-READER_EXTRA = "models in ONNX need onnxruntime:  pip install '.[onnx]'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,4 +379,4 @@ def import_runtime() -> Any:
     try:
         return importlib.import_module("onnxruntime")
     except ImportError:
-        raise ValueError(READER_EXTRA) from None
+        raise UserError(f"models in ONNX need onnxruntime:  {install_hint('onnx')}") from None

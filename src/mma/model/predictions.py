@@ -18,14 +18,14 @@ from typing import IO, Any
 
 from mma.data.folder import list_files
 from mma.data.images import BadFile
+from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
 from mma.model.loader import model_digest
 from mma.model.model import Model, Predictions
-from mma.text import did_you_mean, printable
+from mma.text import did_you_mean, install_hint, printable
 
 GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
 FORMULA = re.compile(r"[=+\-@\t\r\n]")  # what makes a spreadsheet take a cell for a formula
-EXTRA = "predictions in Parquet need pyarrow:  pip install '.[parquet]'   Or write  -o NAME.csv"
 Prediction = Mapping[str, Any]  # column -> value; None where there is none
 
 
@@ -79,7 +79,9 @@ def import_arrow() -> tuple[Any, Any]:
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise ValueError(EXTRA) from None
+        raise UserError(
+            f"predictions in Parquet need pyarrow:  {install_hint('parquet')}   Or write  -o NAME.csv"
+        ) from None
 
 
 FORMATS: dict[str, Callable[[IO[bytes], Sequence[str], Iterable[Prediction]], None]] = {

@@ -10,6 +10,7 @@ import csv
 from dataclasses import dataclass
 from importlib.resources import files
 
+from mma.errors import UserError
 from mma.text import did_you_mean, printable
 
 RUNS = 5  # Paper: "Each experiment is repeated 5 times"
@@ -36,7 +37,7 @@ def table(experiment: str) -> list[PaperCell]:
     """Return the cells of one table, in the paper's order."""
     if experiment not in experiments():
         hint = did_you_mean(experiment, experiments())
-        raise ValueError(
+        raise UserError(
             f"The paper has no table '{printable(experiment)}'.{hint} There are: {', '.join(experiments())}."
         )
     text = files(__name__).joinpath(f"{experiment}.csv").read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.config import Config
+from mma.errors import UserError
 from mma.project.labels.events import merge_roots
 from mma.project.models import TrainingSet
 from mma.project.project import Project
@@ -34,6 +35,7 @@ from mma.project.records import ANSWERS, Event, Klass
 from mma.project.worker.features import Pool, open_pool
 from mma.project.worker.live_model import fit_answers
 from mma.project.worker.round import live_config
+from mma.text import install_hint
 from mma.views import FeatureViews
 
 LEAST = 20  # labels before any is called wrong
@@ -239,8 +241,6 @@ def answers_by_person(events: Sequence[Event], classes: Sequence[Klass]) -> tupl
 # Where the mistakes may be: labels that look wrong, alike images with two labels, folders that people cannot tell. No torch.
 # Pure functions. Probabilities must be out of sample: of models that were not trained on the label they judge.
 
-EXTRA = "finding wrong labels needs cleanlab:  pip install '.[review]'"
-
 
 @dataclass(frozen=True)
 class Suspect:
@@ -285,7 +285,7 @@ def _import_filter() -> Any:
     try:
         return importlib.import_module("cleanlab.filter")
     except ImportError:
-        raise ValueError(EXTRA) from None
+        raise UserError(f"finding wrong labels needs cleanlab:  {install_hint('review')}") from None
 
 
 def label_margins(labels: Ints, probs: Floats) -> Floats:

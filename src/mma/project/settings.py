@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from mma.errors import UserError
 from mma.files import write_atomically
 from mma.settings import Settings, explain
-from mma.text import printable
+from mma.text import printable, update_hint
 
 FORMAT = 1  # of the folder and of mma.toml
 SUFFIX = ".mma"
@@ -126,9 +127,9 @@ def read_settings(layout: Layout) -> ProjectSettings:
         raise ValueError(f"{place} is damaged ({printable(str(error))}). Restore it from a copy.") from error
     found = values.get("format")
     if isinstance(found, int) and found > FORMAT:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(layout.folder))} was made by a newer mma (format {found}, this one knows {FORMAT}). "
-            "Update:  git pull && pip install ."
+            f"Get a newer mma:  {update_hint()}"
         )
     try:
         return ProjectSettings.model_validate(values)

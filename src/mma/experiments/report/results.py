@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from mma.data.tables import read_csv, refuse, render_csv
+from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.grids import Grid, GridCell
 from mma.files import Row, write_atomically
@@ -122,13 +123,13 @@ def read_rows(path: Path, kind: type) -> tuple[Any, ...]:
     # A column with a default may be missing: results that are older than the column are still read.
     missing = [one.name for one in fields(kind) if one not in there and one.default is MISSING]
     if missing:
-        raise ValueError(f"{path} lacks the column {missing[0]}. Its heading must be {','.join(names)}.")
+        raise UserError(f"{path} lacks the column {missing[0]}. Its heading must be {','.join(names)}.")
     rows = []
     for line, row in table.rows:
         try:
             rows.append(kind(**{one.name: PARSERS[str(one.type)](row[one.name]) for one in there}))
         except (ValueError, TypeError):
-            raise ValueError(f"{path}, line {line} is damaged: {printable(str(row))}") from None
+            raise UserError(f"{path}, line {line} is damaged: {printable(str(row))}") from None
     return tuple(rows)
 
 
@@ -295,8 +296,8 @@ def collect(folder: Path) -> Results:
         return from_grid(folder)
     name = printable(str(folder))
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {name}. Start a grid with  mma grid EXPERIMENT --out {name}")
-    raise ValueError(f"{name} is neither a grid (it has no {grids.FILE}) nor a folder of results (it has no {RUNS}).")
+        raise UserError(f"there is no folder {name}. Start a grid with  mma grid EXPERIMENT --out {name}")
+    raise UserError(f"{name} is neither a grid (it has no {grids.FILE}) nor a folder of results (it has no {RUNS}).")
 
 
 def from_grid(folder: Path) -> Results:
@@ -468,7 +469,7 @@ def from_csv(folder: Path) -> Results:
         description = Description.model_validate_json(json.dumps(about.get("description", {})))
     except (ValidationError, ValueError, AttributeError) as error:
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise ValueError(f"{path} is damaged ({why}). Restore it from a copy.") from None
+        raise UserError(f"{path} is damaged ({why}). Restore it from a copy.") from None
     runs, rounds, points, money, counted = (read_rows(folder / name, kind) for name, kind in FILES.items())
     if not points:
         points = tuple(curves_of_rounds(rounds))

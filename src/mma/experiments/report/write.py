@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.report import compute_and_money as compute
 from mma.experiments.report import compute_and_money as money
@@ -59,10 +60,10 @@ def plot(found: Results, path: Path, which: str | None = None) -> Path:
     """Write one figure as the path's ending says; without `which`, the first that there is."""
     figures, kind = draw(found), path.suffix.removeprefix(".")
     if kind not in NO_DATES:
-        raise ValueError(f"{printable(str(path))}: a plot ends in {', '.join(f'.{one}' for one in NO_DATES)}.")
+        raise UserError(f"{printable(str(path))}: a plot ends in {', '.join(f'.{one}' for one in NO_DATES)}.")
     name = which or next(iter(figures), "")
     if name not in figures:
-        raise ValueError(f"these results have no plot '{printable(name)}'. They have: {', '.join(figures) or 'none'}.")
+        raise UserError(f"these results have no plot '{printable(name)}'. They have: {', '.join(figures) or 'none'}.")
     write_atomically(path, render(figures[name], kind))
     return path
 

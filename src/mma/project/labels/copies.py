@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
-from mma.errors import TemporarilyUnavailable
+from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import append_bytes, cut_lines, explain_write_errors, in_turn, write_atomically
 from mma.project.exchange.formats import read_current, render_labels
 from mma.project.labels import tables as db
@@ -23,7 +23,7 @@ from mma.project.labels.database import Store
 from mma.project.labels.events import events_after
 from mma.project.records import Event
 from mma.project.settings import Layout
-from mma.text import printable, quote_path
+from mma.text import printable, quote_path, update_hint
 
 TAIL = 1 << 16  # bytes read from the end to find the last line
 PART = 5_000  # events appended at once
@@ -245,9 +245,9 @@ def prepare(store: Store, layout: Layout) -> None:
     if found == db.FORMAT:
         return
     if found is not None and found > db.FORMAT:
-        raise ValueError(
+        raise UserError(
             f"the database of {printable(str(layout.folder))} was made by a newer mma (format {found}, this one knows "
-            f"{db.FORMAT}). Update:  git pull && pip install ."
+            f"{db.FORMAT}). Get a newer mma:  {update_hint()}"
         )
     if found is not None:
         back_up_database(store, layout, f"format-{found}")

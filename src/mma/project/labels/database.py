@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, ProgrammingError
 
-from mma.errors import TemporarilyUnavailable
+from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn
-from mma.text import printable, quote_path
+from mma.text import install_hint, printable, quote_path
 
 WAIT = 60_000  # milliseconds to wait for another writer
 NOT_ALLOWED = "42501"  # what PostgreSQL calls a missing permission
@@ -105,7 +105,7 @@ def postgres_store(url: str, project: str) -> Store:
         arguments: dict[str, Any] = {"connect_args": {"options": options}, "pool_pre_ping": True}  # servers restart
         engine = create_engine(parsed, pool_size=8, max_overflow=64, **arguments)
     except ImportError as error:
-        raise ValueError("PostgreSQL needs one more package:  pip install '.[postgres]'") from error
+        raise UserError(f"PostgreSQL needs one more package:  {install_hint('postgres')}") from error
     store = Store(engine, parsed.render_as_string(hide_password=True), zlib.crc32(schema.encode()))
     with store.writing() as connection:
         there = text("SELECT 1 FROM pg_namespace WHERE nspname = :schema")
