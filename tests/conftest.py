@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 
 from mma.config import Config, change
 from mma.data import DataSet, load_data
+from mma.errors import UserError
 from mma.presets import preset
 from mma.run import Run
+from tests import messages
 
 TINY = [
     "net.filters=4",
@@ -47,6 +50,48 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
         os.environ["RAY_TMPDIR"] = folder.name
         config.add_cleanup(folder.cleanup)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --messages, which writes the messages that tests meet instead of comparing them."""
+    parser.addoption(
+        "--messages", action="store_true", help="write tests/messages.json anew for the tests that are run"
+    )
+
+
+MET: dict[str, list[str]] = {}  # the messages of each test; also of those that ran in another process
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collect the messages that a test met: reports come here from every process."""
+    said = [str(value) for name, value in report.user_properties if name == "refusal"]
+    if said and report.when == "call" and report.passed:
+        MET[report.nodeid] = said
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the messages, in the process that saw all of them."""
+    if session.config.getoption("messages") and not hasattr(session.config, "workerinput"):
+        messages.write(MET)
+
+
+@pytest.fixture
+def refusal(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., AbstractContextManager[None]]:
+    """Expect that mma refuses, with the message that messages.json has for this test."""
+    expected = messages.read().get(request.node.nodeid, [])
+    met: list[str] = []
+
+    @contextmanager
+    def refused(kind: type[UserError] = UserError) -> Iterator[None]:
+        with pytest.raises(kind) as caught:
+            yield
+        met.append(messages.normalise(str(caught.value), tmp_path))
+        request.node.user_properties.append(("refusal", met[-1]))
+        if not request.config.getoption("messages"):
+            assert len(met) <= len(expected), f"not in messages.json yet (pytest --messages): {met[-1]}"
+            assert met[-1] == expected[len(met) - 1], "another message than in messages.json (pytest --messages)"
+
+    return refused
 
 
 NEEDS = {"chromium": "browser", "postgres_url": "postgres"}  # a fixture: the mark of tests that use it
