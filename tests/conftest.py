@@ -16,7 +16,6 @@ import torch
 
 from mma.config import Config, change
 from mma.data import DataSet, load_data
-from mma.errors import UserError
 from mma.presets import preset
 from mma.run import Run
 from tests import messages
@@ -82,7 +81,7 @@ def refusal(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Abs
     met: list[str] = []
 
     @contextmanager
-    def refused(kind: type[UserError] = UserError) -> Iterator[None]:
+    def refused(kind: type[ValueError] = ValueError) -> Iterator[None]:
         with pytest.raises(kind) as caught:
             yield
         met.append(messages.normalise(str(caught.value), tmp_path))

@@ -20,7 +20,8 @@ VARYING = {
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}": "UUID",
     r"\b[0-9a-f]{16,}\b": "DIGEST",
     r"\b20\d\d-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00|Z| UTC)?)?": "DATE",
-    r"\b(process|pid) \d+": r"\1 PID",
+    r"\b(process|pid) \d+( on \S+)?": r"\1 PID",
+    r"\bport \d+": "port PORT",
     r"\b(127\.0\.0\.1|localhost):\d+": r"\1:PORT",
 }
 
@@ -31,7 +32,7 @@ def normalise(text: str, folder: Path) -> str:
     places |= {Path(sys.executable): "PYTHON", Path.home(): "HOME"}
     for place, name in places.items():
         for path in {str(place.resolve()), str(place)}:
-            text = text.replace(path, name)
+            text = re.sub(rf"(?<!\w){re.escape(path)}(?!\w)", name, text)
     for pattern, name in VARYING.items():
         text = re.sub(pattern, name, text)
     return text

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import messages
 from tests.each import each
 
 ROOT = Path(__file__).parents[1]
@@ -162,3 +163,7 @@ def test_only_one_place_writes_files_with_care():
     pattern = re.compile(r"\bfsync\(|\bfcntl\b|\bflock\b")
     found = {str(path.relative_to(SOURCE)) for path in FILES if pattern.search(path.read_text("utf-8"))}
     assert found == {"files.py"}
+
+
+def test_messages_belong_to_tests():
+    assert not [test for test in messages.read() if not messages.is_there(test)]

@@ -40,10 +40,10 @@ def test_cut_drops_from_the_first_row_that_is_not_kept(new_run):
     assert [row["step"] for row in run.read("metrics")] == [4, 8]
 
 
-def test_a_damaged_row_in_the_middle_is_named(new_run):
+def test_a_damaged_row_in_the_middle_is_named(new_run, refusal):
     run = new_run("a")
     run.path("labels").write_text('{"index":1}\n{"index\n{"index":3}\n')
-    with pytest.raises(ValueError, match="line 2 is damaged"):
+    with refusal():
         run.read("labels")
 
 
@@ -59,25 +59,25 @@ def test_answers_come_in_the_order_they_were_asked_for(new_run):
     assert run.status() == "training"
 
 
-def test_a_newer_format_is_refused(new_run):
+def test_a_newer_format_is_refused(new_run, refusal):
     run = new_run("a")
     config = run.config() | {"format": FORMAT + 1}
     (run.folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="Install a newer mma"):
+    with refusal():
         Run.open(run.folder)
 
 
-def test_a_damaged_config_is_named(new_run):
+def test_a_damaged_config_is_named(new_run, refusal):
     run = new_run("a")
     (run.folder / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config.json is damaged"):
+    with refusal():
         Run.open(run.folder)
 
 
-def test_a_folder_with_other_things_is_not_taken(tmp_path, tiny):
+def test_a_folder_with_other_things_is_not_taken(tmp_path, tiny, refusal):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "photo.jpg").touch()
-    with pytest.raises(ValueError, match="not empty and not a run"):
+    with refusal():
         Run.create(tmp_path / "x", tiny().model_dump(mode="json"))
 
 
@@ -124,24 +124,24 @@ def test_a_run_can_be_locked_while_somebody_looks_at_it(new_run):
         ("queries", {**query(0, []), "indices": 3}, "indices of type list"),
     ],
 )
-def test_a_row_of_the_wrong_shape_is_named(new_run, log, row, missing):
+def test_a_row_of_the_wrong_shape_is_named(new_run, log, row, missing, refusal):
     run = new_run("a")
     run.append(log, [row])
-    with pytest.raises(ValueError, match=f"{log}.jsonl: line 1 has no {missing}"):
+    with refusal():
         run.read(log)
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '"x"'])
-def test_a_config_that_is_no_object_is_named(new_run, text):
+def test_a_config_that_is_no_object_is_named(new_run, text, refusal):
     run = new_run("a")
     (run.folder / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"config.json is damaged \(it holds no names and values\)"):
+    with refusal():
         Run.open(run.folder)
 
 
-def test_a_file_is_no_place_for_a_run(tmp_path, tiny):
+def test_a_file_is_no_place_for_a_run(tmp_path, tiny, refusal):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match=r"is a file.*another --out"):
+    with refusal():
         Run.create(tmp_path / "file", tiny().model_dump(mode="json"))
 
 

@@ -112,10 +112,10 @@ def test_the_next_step_between_the_cells():
     assert found.agreement is None, "one run per cell: nothing is known about the noise"
 
 
-def test_a_step_inside_a_table_too_small_for_a_surface():
+def test_a_step_inside_a_table_too_small_for_a_surface(refusal):
     table = table_from_runs("tiny", [(n, t, n / 5 + t / 20) for n in (10, 20) for t in (100, 200)])
     assert next_step(table, (10, 100), Prices(1, 1)).steps[0].what == "labels"
-    with pytest.raises(ValueError, match="a surface needs at least 6"):
+    with refusal():
         next_step(table, (20, 200), Prices(1, 1))
 
 
@@ -141,6 +141,6 @@ def test_places_that_make_no_sense_are_refused(at, message):
         next_step(plain_table(), at, Prices(1, 1))
 
 
-def test_more_labels_than_ever_measured_have_no_plan():
-    with pytest.raises(ValueError, match="You have 9,000 labels, more than anything measured"):
+def test_more_labels_than_ever_measured_have_no_plan(refusal):
+    with refusal():
         cheapest(open_table(CIFAR10), 91, Prices(1, 1), at=(9000, 20_000))

@@ -42,10 +42,10 @@ def test_intervals_widen_beyond_the_data():
 
 
 @pytest.mark.parametrize("source", paper_sources())
-def test_still_further_out_it_refuses(source):
+def test_still_further_out_it_refuses(source, refusal):
     table = open_table(source)
     for point in ((1, int(table.totals[-1])), (int(table.labels[0]), 11 * int(table.totals[-1]))):
-        with pytest.raises(ValueError, match=r"times outside what was measured .* Ask within 10 times"):
+        with refusal():
             fit_surface(table, draws=0).forecast(*point)
 
 
@@ -76,11 +76,11 @@ def test_hold_out_beats_no_change_and_its_intervals_hold():
     assert sum(each.within * each.cells for each in found) / sum(each.cells for each in found) >= 0.85
 
 
-def test_too_few_cells_and_wrong_names_are_refused():
+def test_too_few_cells_and_wrong_names_are_refused(refusal):
     tiny = table_from_runs("tiny", [(n, t, 60 + n / 5 + t / 20) for n in (10, 20) for t in (100, 200)])
-    with pytest.raises(ValueError, match="tiny has 4 cells with unlabeled images; a surface needs at least 6"):
+    with refusal():
         fit_surface(tiny)
-    with pytest.raises(ValueError, match="Cannot hold out 'nothing'"):
+    with refusal():
         hold_out(open_table("paper:cifar10"), "nothing")
-    with pytest.raises(ValueError, match="cannot be"):
+    with refusal():
         fit_surface(open_table("paper:cifar10"), draws=0).forecast(10, 5)

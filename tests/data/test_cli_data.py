@@ -69,11 +69,11 @@ def test_info_counts_classes_and_gives_everything_as_json(run, photos):
     assert len(details["pool"]["digest"]) == 64
 
 
-def test_info_finds_changed_bytes(run, photos, tmp_path):
+def test_info_finds_changed_bytes(run, photos, tmp_path, refusal):
     run("get", "folder", "--from", photos, "--name", "mine")
     path = tmp_path / "root" / "folder" / "mine" / "train.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x07")
-    with pytest.raises(ValueError, match="have changed on disk"):
+    with refusal():
         run("info", "folder:mine")
 
 
@@ -84,7 +84,7 @@ def test_a_long_quarantine_list_is_cut_on_the_screen_only(run, photos):
     assert len(json.loads(run("info", "folder:mine", "--json"))["quarantine"]) == 31
 
 
-def test_classes_can_be_declared(run, photos, tmp_path):
+def test_classes_can_be_declared(run, photos, tmp_path, refusal):
     flat = tmp_path / "flat"
     flat.mkdir()
     Image.new("RGB", (9, 9)).save(flat / "a.png")
@@ -92,9 +92,9 @@ def test_classes_can_be_declared(run, photos, tmp_path):
         "get", "folder", "--from", flat, "--classes", "cat, dog"
     )
     assert list(json.loads(run("info", "folder:flat", "--json"))["pool"]["classes"]) == ["cat", "dog"]
-    with pytest.raises(ValueError, match="listed twice: 'cat'"):
+    with refusal():
         run("get", "folder", "--from", flat, "--classes", "cat,cat")
-    with pytest.raises(ValueError, match="a class needs a name"):
+    with refusal():
         run("get", "folder", "--from", flat, "--classes", "")
 
 
@@ -135,12 +135,12 @@ def test_get_digits_says_what_they_are(run):
     assert "digits: 1,297 images in the pool, 500 to test on" in run("get", "digits")
 
 
-def test_options_of_folders_do_not_go_with_other_data(run):
-    with pytest.raises(ValueError, match="do not go with cifar10"):
+def test_options_of_folders_do_not_go_with_other_data(run, refusal):
+    with refusal():
         run("get", "cifar10", "--side", "8")
-    with pytest.raises(ValueError, match="needs its place"):
+    with refusal():
         run("get", "folder")
-    with pytest.raises(ValueError, match="Did you mean 'cifar10'"):
+    with refusal():
         run("get", "cifar")
 
 

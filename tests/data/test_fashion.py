@@ -42,19 +42,19 @@ def test_idx_files_that_do_not_belong_together_are_refused(tmp_path, labels, mes
         accepted("fashion-mnist", tmp_path / "files", tmp_path)
 
 
-def test_idx_files_that_are_cut_or_of_another_kind_are_refused(tmp_path, accepted):
+def test_idx_files_that_are_cut_or_of_another_kind_are_refused(tmp_path, accepted, refusal):
     files = tmp_path / "files"
     write_fashion(files, packed=False)
     path = files / "train-images-idx3-ubyte"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(ValueError, match="is cut short: it holds 4,719 bytes, and its header says 4,720"):
+    with refusal():
         accepted("fashion-mnist", files, tmp_path)
     path.write_bytes(b"\x00\x00\x08\x01" + whole[4:])
-    with pytest.raises(ValueError, match="not an idx file of the kind"):
+    with refusal():
         accepted("fashion-mnist", files, tmp_path)
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte is not the official .*--accept-hash-mismatch"):
+    with refusal():
         get("fashion-mnist", tmp_path, directory=files)
 
 

@@ -130,10 +130,12 @@ def test_a_folder_without_labels_is_a_pool_to_ask_about(tmp_path, picture):
     )
 
 
-def test_a_sub_directory_that_is_not_declared_is_refused_before_an_image_is_read(photo_folder, monkeypatch, picture):
+def test_a_sub_directory_that_is_not_declared_is_refused_before_an_image_is_read(
+    photo_folder, monkeypatch, picture, refusal
+):
     monkeypatch.setattr("mma.data.folder.decode_all", lambda *_, **__: pytest.fail("decodes"))
     picture(photo_folder / "o\x1bwl" / "a.png")
-    with pytest.raises(ValueError, match=r"not among the declared classes: 'dog', 'o\\x1bwl'\. .*--labels FILE"):
+    with refusal():
         read_folder(photo_folder, FolderOptions(classes=("cat",)))
 
 
@@ -145,21 +147,21 @@ def test_sub_directories_are_no_classes_when_a_csv_of_labels_is_given(photo_fold
 
 @pytest.mark.parametrize("broken", ["test", "csv"])
 def test_what_is_wrong_beside_the_pool_is_found_before_an_image_is_read(
-    photo_folder, tmp_path, monkeypatch, broken, picture
+    photo_folder, tmp_path, monkeypatch, broken, picture, refusal
 ):
     monkeypatch.setattr("mma.data.folder.decode_all", lambda *_, **__: pytest.fail("decodes"))
     if broken == "csv":
         picture(tmp_path / "test" / "a.png")
         (tmp_path / "test" / "labels.csv").write_text("file_name,label\nb.png,cat\n")
-    with pytest.raises(ValueError, match="there is no"):
+    with refusal():
         get_folder(photo_folder, FolderOptions(test=tmp_path / "test"), tmp_path / "root")
     assert not (tmp_path / "root").exists()
 
 
-def test_a_cache_that_cannot_be_written_is_found_before_an_image_is_read(photo_folder, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_found_before_an_image_is_read(photo_folder, tmp_path, monkeypatch, refusal):
     monkeypatch.setattr("mma.data.folder.decode_all", lambda *_, **__: pytest.fail("decodes"))
     (tmp_path / "root").write_text("a file")
-    with pytest.raises(ValueError, match="is not a folder we may write to"):
+    with refusal():
         get_folder(photo_folder, FolderOptions(), tmp_path / "root")
 
 
@@ -172,9 +174,9 @@ def test_a_test_directory_has_the_same_classes(photo_folder, tmp_path, picture):
     assert (len(data.train), data.test.labels.tolist(), data.test.names) == (20, [1], ("dog/a.png",))
 
 
-def test_a_test_directory_with_an_unknown_class_is_refused(photo_folder, tmp_path, picture):
+def test_a_test_directory_with_an_unknown_class_is_refused(photo_folder, tmp_path, picture, refusal):
     picture(tmp_path / "test" / "owl\x1b" / "a.png")
-    with pytest.raises(ValueError, match=r"classes that the pool does not have: 'owl\\x1b'"):
+    with refusal():
         read_folder(photo_folder, FolderOptions(test=tmp_path / "test"))
 
 
@@ -185,8 +187,8 @@ def test_a_pool_without_labels_takes_the_classes_of_its_test_set(tmp_path, pictu
     assert (data.train.labels.tolist(), data.test.labels.tolist(), data.train.classes) == ([-1], [0], ("dog",))
 
 
-def test_a_test_directory_inside_the_pool_is_refused(photo_folder):
-    with pytest.raises(ValueError, match="lies in the other"):
+def test_a_test_directory_inside_the_pool_is_refused(photo_folder, refusal):
+    with refusal():
         read_folder(photo_folder, FolderOptions(test=photo_folder / "cat"))
 
 
@@ -226,8 +228,8 @@ def test_errors_about_a_folder_name_it_and_no_option_that_another_command_has(ph
     assert "--" not in str(caught.value)
 
 
-def test_a_name_that_cannot_be_one_is_refused_without_an_option(photo_folder):
-    with pytest.raises(ValueError, match=r"Choose another name\.$"):
+def test_a_name_that_cannot_be_one_is_refused_without_an_option(photo_folder, refusal):
+    with refusal():
         read_folder(photo_folder, FolderOptions(name="n" * 101))
 
 

@@ -68,8 +68,8 @@ def test_the_smallest_images_are_images(shape):
     assert Images(np.zeros((2, *shape), np.uint8), np.zeros(2, np.int64), ("a",)).shape == shape
 
 
-def test_an_image_without_a_pixel_is_refused():
-    with pytest.raises(ValueError, match="pixels must be uint8"):
+def test_an_image_without_a_pixel_is_refused(refusal):
+    with refusal():
         Images(np.zeros((2, 0, 8, 1), np.uint8), np.zeros(2, np.int64), ("a",))
 
 
@@ -84,13 +84,13 @@ def test_labels_of_any_integer_type_become_int64(dtype):
 
 
 @pytest.mark.parametrize("labels", [np.array([True, False]), np.array([0.0, 1.0]), np.array(["0", "1"])])
-def test_labels_that_are_not_whole_numbers_are_refused(labels):
-    with pytest.raises(ValueError, match="labels must be whole numbers"):
+def test_labels_that_are_not_whole_numbers_are_refused(labels, refusal):
+    with refusal():
         Images(np.zeros((2, 1, 1, 1), np.uint8), labels, ("a", "b"))
 
 
-def test_a_label_too_large_for_int64_is_refused_and_does_not_turn_negative():
-    with pytest.raises(ValueError, match=r"labels must lie in -1\.\.0"):
+def test_a_label_too_large_for_int64_is_refused_and_does_not_turn_negative(refusal):
+    with refusal():
         Images(np.zeros((1, 1, 1, 1), np.uint8), np.array([2**64 - 1], np.uint64), ("a",))
 
 
@@ -124,18 +124,18 @@ def test_take_and_with_classes_keep_keys_with_their_images(stored):
     assert [taken.key(0), taken.key(1)] == [images.key(3), images.key(1)]
 
 
-def test_rows_finds_each_key_and_names_the_first_that_is_unknown():
+def test_rows_finds_each_key_and_names_the_first_that_is_unknown(refusal):
     images = some_images()
     keys = [images.key(row) for row in (4, 0, 0, 2)]
     assert images.rows(keys).tolist() == [4, 0, 0, 2]
     assert images.rows([]).tolist() == []
     for unknown in ("0" * 64, "f" * 64):
-        with pytest.raises(ValueError, match=f"1 of 2 keys belong to no image here, the first of them {unknown}"):
+        with refusal():
             images.rows([keys[0], unknown])
 
 
-def test_rows_of_no_images_are_unknown():
-    with pytest.raises(ValueError, match="1 of 1 keys belong to no image"):
+def test_rows_of_no_images_are_unknown(refusal):
+    with refusal():
         some_images(0).rows(["0" * 64])
 
 
@@ -159,8 +159,8 @@ def test_keys_with_zero_bytes_at_their_end_are_told_apart():
     assert images.rows([images.key(row) for row in (2, 1, 0)]).tolist() == [2, 1, 0]
 
 
-def test_keys_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"keys must be uint8 of shape \(5, 32\), not \(4, 32\)"):
+def test_keys_of_another_shape_are_refused(refusal):
+    with refusal():
         Images(some_images().pixels, some_images().labels, ("cat", "dog"), stored_keys=np.zeros((4, 32), np.uint8))
 
 
@@ -176,8 +176,8 @@ def test_classes_may_be_empty_at_first_and_grow_with_ids_that_stay():
 
 
 @pytest.mark.parametrize("classes", [(), ("cat",), ("dog", "cat"), ("cat", "owl", "dog")])
-def test_classes_are_not_removed_or_reordered(classes):
-    with pytest.raises(ValueError, match="classes can be added, but not removed or reordered: 'cat', 'dog' must come"):
+def test_classes_are_not_removed_or_reordered(classes, refusal):
+    with refusal():
         some_images().with_classes(classes)
 
 

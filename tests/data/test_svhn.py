@@ -34,69 +34,69 @@ def test_svhn_extra_is_train_then_extra(tmp_path, accepted):
     assert len(data.train.labels) == 32
 
 
-def test_a_matlab_file_of_another_kind_is_refused(tmp_path, accepted):
+def test_a_matlab_file_of_another_kind_is_refused(tmp_path, accepted, refusal):
     files = tmp_path / "files"
     write_svhn(files, {"train": 12, "test": 5}, first=0)
-    with pytest.raises(ValueError, match="whole numbers from 1 to 10"):
+    with refusal():
         accepted("svhn", files, tmp_path)
     savemat(files / "train_32x32.mat", {"X": np.zeros((3, 3)), "y": np.zeros(3)})
-    with pytest.raises(ValueError, match=r"should hold X, uint8 of shape \(32, 32, 3, N\)"):
+    with refusal():
         accepted("svhn", files, tmp_path)
     (files / "train_32x32.mat").write_bytes(b"no matlab file, but long enough to have a header" * 10)
-    with pytest.raises(ValueError, match=r"train_32x32\.mat is not a little-endian MATLAB file of version 5"):
+    with refusal():
         accepted("svhn", files, tmp_path)
     (files / "train_32x32.mat").unlink()
-    with pytest.raises(ValueError, match=r"has no train_32x32\.mat"):
+    with refusal():
         accepted("svhn", files, tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 128, 130, 0.5, -1])
-def test_a_matlab_file_that_is_cut_short_is_refused_as_such(tmp_path, keep):
+def test_a_matlab_file_that_is_cut_short_is_refused_as_such(tmp_path, keep, refusal):
     files = tmp_path / "files"
     write_svhn(files, {"train": 12, "test": 5})
     path = files / "train_32x32.mat"
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content)) if isinstance(keep, float) else keep])
     for accept in (True, False):
-        with pytest.raises(ValueError, match=r"train_32x32\.mat is cut short"):
+        with refusal():
             get("svhn", tmp_path, directory=files, accept_hash_mismatch=accept)
 
 
-def test_a_matlab_file_that_ends_after_its_first_part_is_refused(tmp_path, accepted):
+def test_a_matlab_file_that_ends_after_its_first_part_is_refused(tmp_path, accepted, refusal):
     files = tmp_path / "files"
     write_svhn(files, {"train": 12, "test": 5})
     content = (files / "train_32x32.mat").read_bytes()
     length = struct.unpack("<I", content[132:136])[0]
     (files / "train_32x32.mat").write_bytes(content[: 136 + length])
-    with pytest.raises(ValueError, match=r"should hold X.*and y"):
+    with refusal():
         accepted("svhn", files, tmp_path)
 
 
 @pytest.mark.parametrize("header", [b"MATLAB 7.3 MAT-file", b"MATLAB 5.0".ljust(126) + b"MI"])
-def test_a_matlab_file_of_another_version_is_refused_as_such(tmp_path, accepted, header):
+def test_a_matlab_file_of_another_version_is_refused_as_such(tmp_path, accepted, header, refusal):
     files = tmp_path / "files"
     write_svhn(files, {"train": 12, "test": 5})
     content = (files / "train_32x32.mat").read_bytes()
     (files / "train_32x32.mat").write_bytes(header + content[len(header) :])
-    with pytest.raises(ValueError, match="is not a little-endian MATLAB file of version 5"):
+    with refusal():
         accepted("svhn", files, tmp_path)
 
 
-def test_images_of_another_type_are_refused_before_they_are_loaded(tmp_path, accepted):
+def test_images_of_another_type_are_refused_before_they_are_loaded(tmp_path, accepted, refusal):
     write_svhn(tmp_path / "files", {"train": 12, "test": 5})
     content = {"X": np.zeros((32, 32, 3, 4)), "y": np.ones((4, 1), np.uint8)}
     savemat(tmp_path / "files" / "train_32x32.mat", content)
-    with pytest.raises(ValueError, match="should hold X, uint8 of shape"):
+    with refusal():
         accepted("svhn", tmp_path / "files", tmp_path)
 
 
-def test_a_damaged_matlab_file_is_refused_as_damaged(tmp_path, accepted):
+def test_a_damaged_matlab_file_is_refused_as_damaged(tmp_path, accepted, refusal):
     files = tmp_path / "files"
     write_svhn(files, {"train": 12, "test": 5})
     content = bytearray((files / "train_32x32.mat").read_bytes())
     content[len(content) // 2 : len(content) // 2 + 50] = bytes(50)
     (files / "train_32x32.mat").write_bytes(content)
-    with pytest.raises(ValueError, match="so it is damaged"):
+    with refusal():
         accepted("svhn", files, tmp_path)
 
 

@@ -119,23 +119,23 @@ def test_a_table_on_one_backbone_spends_no_time_comparing_it(backbone, compared)
     assert config_of(grid, grid.cells()[0]).net.choose is compared
 
 
-def test_rows_whose_names_have_commas_can_be_chosen():
+def test_rows_whose_names_have_commas_can_be_chosen(refusal):
     grid = from_experiment("low-budget-digits", methods="random, coverage, then diff2.aug-kmeans,auto")
     assert grid.requests[0].methods == ("random", "coverage, then diff2.aug-kmeans", "auto")
-    with pytest.raises(ValueError, match="has no method 'coverage'"):
+    with refusal():
         from_experiment("low-budget-digits", methods="coverage")
 
 
-def test_features_are_for_the_papers_tables():
-    with pytest.raises(ValueError, match="--features runs a table of the paper"):
+def test_features_are_for_the_papers_tables(refusal):
+    with refusal():
         from_experiment("digits", features="hog")
-    with pytest.raises(ValueError, match="it takes no --scale"):
+    with refusal():
         from_experiment("cifar10", "lab", features="hog")
 
 
-def test_a_table_on_photos_that_are_not_here_says_how_to_get_them(monkeypatch, tmp_path):
+def test_a_table_on_photos_that_are_not_here_says_how_to_get_them(monkeypatch, tmp_path, refusal):
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match="Get it with  mma data get folder --from DIR --name signs"):
+    with refusal():
         from_experiment("low-budget-signs")
 
 
@@ -145,6 +145,6 @@ def test_seeds_of_a_hard_table_draw_different_pools(kind):
     assert config_of(grid, grid.cells()[0]).data.total < 0.85 * len(load_data(f"hard:{kind}:digits").train)
 
 
-def test_a_comma_too_many_is_named():
-    with pytest.raises(ValueError, match="remove the comma too many"):
+def test_a_comma_too_many_is_named(refusal):
+    with refusal():
         from_experiment("low-budget-digits", methods="random,")

@@ -40,26 +40,26 @@ def test_an_axis_is_a_list_or_a_range(text, values):
 
 
 @pytest.mark.parametrize("text", ["5..1", "a,,b", "a,"])
-def test_a_broken_list_is_refused(text):
-    with pytest.raises(ValueError, match="empty"):
+def test_a_broken_list_is_refused(text, refusal):
+    with refusal():
         values_of(text)
 
 
-def test_seeds_are_a_count_a_range_or_a_list():
+def test_seeds_are_a_count_a_range_or_a_list(refusal):
     assert seeds_of("3") == (1, 2, 3)
     assert seeds_of("3..4") == (3, 4)
     assert seeds_of("7,2") == (2, 7)
-    with pytest.raises(ValueError, match="would run nothing"):
+    with refusal():
         seeds_of("0")
-    with pytest.raises(ValueError, match="whole numbers"):
+    with refusal():
         seeds_of("many")
 
 
-def test_axes_are_read_once_each():
+def test_axes_are_read_once_each(refusal):
     assert read_axes(["query=a,b", "seed=1..2"]) == {"query": "a,b", "seed": "1..2"}
-    with pytest.raises(ValueError, match="twice"):
+    with refusal():
         read_axes(["seed=1", "seed=2"])
-    with pytest.raises(ValueError, match="path=values"):
+    with refusal():
         read_axes(["seed"])
 
 
@@ -130,11 +130,11 @@ def test_asking_for_more_adds_and_never_changes_what_is_there(small, tmp_path):
     assert grids.adopt(tmp_path, small("random", "seed=1..2")) == both
 
 
-def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path):
+def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path, refusal):
     grids.adopt(tmp_path, small("random"))
-    with pytest.raises(ValueError, match=r"optim\.lr was 0\.002 and is 0\.1"):
+    with refusal():
         grids.adopt(tmp_path, small("random", settings=["optim.lr=0.1"]))
-    with pytest.raises(ValueError, match="at scale own"):
+    with refusal():
         grids.adopt(tmp_path, from_experiment("digits"))
 
 
@@ -159,24 +159,24 @@ def test_what_does_not_exist_is_refused_with_the_way_out(make, message):
         make()
 
 
-def test_a_folder_that_is_no_grid_is_refused(tmp_path, small):
-    with pytest.raises(ValueError, match="is not a grid"):
+def test_a_folder_that_is_no_grid_is_refused(tmp_path, small, refusal):
+    with refusal():
         grids.read(tmp_path)
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ValueError, match="not empty and not a grid"):
+    with refusal():
         grids.adopt(tmp_path, small("random"))
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', '{"format": 2, "secret": 2}', "\xff"])
-def test_a_damaged_grid_is_refused(tmp_path, text):
+def test_a_damaged_grid_is_refused(tmp_path, text, refusal):
     (tmp_path / "grid.json").write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match="is damaged"):
+    with refusal():
         grids.read(tmp_path)
 
 
-def test_a_grid_of_another_format_is_refused(tmp_path):
+def test_a_grid_of_another_format_is_refused(tmp_path, refusal):
     (tmp_path / "grid.json").write_text('{"format": 3, "future": true}')
-    with pytest.raises(ValueError, match="grid format 3; this mma reads format 2"):
+    with refusal():
         grids.read(tmp_path)
 
 

@@ -92,19 +92,19 @@ def test_what_is_asked_for_later_is_all_that_is_left(finished, tmp_path, small):
     assert len(left) == 4
 
 
-def test_a_run_with_other_settings_in_a_cells_place_is_refused(small, tmp_path, tiny):
+def test_a_run_with_other_settings_in_a_cells_place_is_refused(small, tmp_path, tiny, refusal):
     grid = grids.adopt(tmp_path, small("random", "seed=1"))
     Run.create(tmp_path / grid.cells()[0].place, tiny("query=random", "optim.lr=0.5").model_dump(mode="json"))
-    with pytest.raises(ValueError, match=r"other settings: optim\.lr"):
+    with refusal():
         plan(grid, tmp_path)
 
 
-def test_a_run_folder_of_a_newer_format_is_refused(small, tmp_path):
+def test_a_run_folder_of_a_newer_format_is_refused(small, tmp_path, refusal):
     grid = grids.adopt(tmp_path, small("random", "seed=1"))
     run = open_or_create(plan(grid, tmp_path).todo[0].task)
     config = {**run.config(), "format": 9}
     (run.folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="run format 9, and this mma reads format 2"):
+    with refusal():
         plan(grid, tmp_path)
 
 

@@ -299,10 +299,10 @@ def test_statistics_say_when_nothing_is_shown(finished):
     assert "Rounds worse than random" in text
 
 
-def test_a_folder_that_is_neither_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="neither a grid"):
+def test_a_folder_that_is_neither_is_refused(tmp_path, refusal):
+    with refusal():
         collect(tmp_path)
-    with pytest.raises(ValueError, match="there is no folder"):
+    with refusal():
         collect(tmp_path / "nowhere")
 
 
@@ -321,9 +321,9 @@ def test_results_older_than_a_column_with_a_default_are_read(finished, tmp_path)
     assert len(collect(tmp_path).runs) == len(from_grid(finished).runs)
 
 
-def test_a_damaged_line_is_named(finished, tmp_path):
+def test_a_damaged_line_is_named(finished, tmp_path, refusal):
     report.write_all(from_grid(finished), tmp_path, "")
     path = tmp_path / "runs.csv"
     path.write_text(path.read_text().replace("random,15", "random,fifteen", 1))
-    with pytest.raises(ValueError, match=r"runs\.csv, line \d+ is damaged"):
+    with refusal():
         collect(tmp_path)

@@ -98,18 +98,18 @@ def test_the_digest_names_the_weights_and_not_the_place(dino, tmp_path):
     assert parse_backbone(f"hf:{tmp_path / 'moved'}").digest() != before
 
 
-def test_weights_in_other_files_than_safetensors_are_not_read(dino):
+def test_weights_in_other_files_than_safetensors_are_not_read(dino, refusal):
     (dino / "model.safetensors").rename(dino / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"no \.safetensors file"):
+    with refusal():
         parse_backbone(f"hf:{dino}").load()
 
 
-def test_code_that_comes_with_a_model_is_not_run(dino, tmp_path):
+def test_code_that_comes_with_a_model_is_not_run(dino, tmp_path, refusal):
     about = json.loads((dino / "config.json").read_text())
     about |= {"model_type": "mine", "auto_map": {"AutoConfig": "code.C", "AutoModel": "code.M"}}
     (dino / "config.json").write_text(json.dumps(about))
     (dino / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(ValueError, match="cannot be read as a model"):
+    with refusal():
         parse_backbone(f"hf:{dino}").load()
     assert not (tmp_path / "ran").exists()
 
@@ -126,7 +126,7 @@ def test_weights_that_are_cut_short_or_of_another_shape_are_named_by_their_hash(
         assert "Get another copy" in str(refusal.value)
 
 
-def test_a_model_that_takes_no_images_is_refused(tmp_path):
+def test_a_model_that_takes_no_images_is_refused(tmp_path, refusal):
     from transformers import BertConfig, BertModel
 
     text = {
@@ -137,24 +137,24 @@ def test_a_model_that_takes_no_images_is_refused(tmp_path):
         "vocab_size": 50,
     }
     BertModel(BertConfig(**text)).save_pretrained(tmp_path / "bert")
-    with pytest.raises(ValueError, match="does not take images"):
+    with refusal():
         parse_backbone(f"hf:{tmp_path / 'bert'}").load()
 
 
-def test_without_a_network_it_says_what_to_do(monkeypatch):
+def test_without_a_network_it_says_what_to_do(monkeypatch, refusal):
     import huggingface_hub
 
     def fail(*_: object, **__: object) -> None:
         raise ConnectionError("Name or service not known")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ValueError, match=r"copy the folder here, and write  hf:FOLDER"):
+    with refusal():
         parse_backbone("hf:facebook/dinov2-small").digest()
 
 
-def test_without_transformers_the_extra_is_named(dino, monkeypatch):
+def test_without_transformers_the_extra_is_named(dino, monkeypatch, refusal):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match=r"pip install "):
+    with refusal():
         parse_backbone(f"hf:{dino}").load()
 
 

@@ -83,20 +83,20 @@ def test_a_file_that_is_no_backbone_is_explained(file, shape, output, words):
         parse_backbone(f"onnx:{file}").load()
 
 
-def test_weights_that_no_hash_would_name_are_refused(file):
+def test_weights_that_no_hash_would_name_are_refused(file, refusal):
     network = onnx.load(file)
     weight = onnx.numpy_helper.from_array(np.eye(3, dtype=np.float32), "weight")
     network.graph.initializer.append(weight)
     network.graph.node[0].output[0] = "means"
     network.graph.node.append(onnx.helper.make_node("MatMul", ["means", "weight"], ["y"]))
     onnx.save(network, file, save_as_external_data=True, location="weights", size_threshold=0)
-    with pytest.raises(ValueError, match="keeps 1 of its weights in another file, the first of them weight"):
+    with refusal():
         parse_backbone(f"onnx:{file}").load()
     onnx.save(onnx.load(file), file)
     assert parse_backbone(f"onnx:{file}").load()(batch(2, 16)).shape == (2, 3)
 
 
-def test_a_file_that_fails_on_images_of_this_size_is_explained(file):
+def test_a_file_that_fails_on_images_of_this_size_is_explained(file, refusal):
     from onnx import TensorProto, helper
 
     shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, 3 * 20 * 20])
@@ -105,24 +105,22 @@ def test_a_file_that_fails_on_images_of_this_size_is_explained(file):
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 1200))
     graph = helper.make_graph([node], "flat", [x], [y], [shape])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), file)
-    with pytest.raises(ValueError, match=r"cannot be run on images of 16 x 16 pixels.*Set the side"):
+    with refusal():
         parse_backbone(f"onnx:{file}").load()(batch(2, 16))
     assert parse_backbone(f"onnx:{file}@20").load()(batch(2, 20)).shape == (2, 1200)
 
 
-def test_a_damaged_file_and_sidecar_are_explained(file):
+def test_a_damaged_file_and_sidecar_are_explained(file, refusal):
     file.write_bytes(b"this is no network")
-    with pytest.raises(
-        ValueError, match=r"\(sha256 [0-9a-f]{64}\) cannot be read as an ONNX file.*Export the network again"
-    ):
+    with refusal():
         parse_backbone(f"onnx:{file}").load()
     Path(f"{file}.json").write_text('{"sides": 16}')
-    with pytest.raises(ValueError, match="sides"):
+    with refusal():
         parse_backbone(f"onnx:{file}")
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_without_its_packages_the_extra_is_named(file, monkeypatch, package):
+def test_without_its_packages_the_extra_is_named(file, monkeypatch, package, refusal):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=r"pip install "):
+    with refusal():
         compute_block(array_images(2), parse_backbone(f"onnx:{file}"), np.arange(2))

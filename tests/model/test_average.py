@@ -53,29 +53,29 @@ def test_it_is_kept_and_read_back(both, tmp_path):
     ]
 
 
-def test_a_member_that_was_changed_or_is_missing_is_named(both, tmp_path):
+def test_a_member_that_was_changed_or_is_missing_is_named(both, tmp_path, refusal):
     kept = both.save(tmp_path / "kept")
     path = kept / "deep" / "model.json"
     whole = path.read_text()
     path.write_text(whole.replace('"temperature": 1.5', '"temperature": 1.6'))
-    with pytest.raises(ValueError, match=r"deep/model\.json is damaged or was changed"):
+    with refusal():
         mma.load(kept)
     path.write_text(whole)
     (kept / "deep" / "model.safetensors").write_bytes(b"0" * 100)
-    with pytest.raises(ValueError, match=r"deep/model\.safetensors is damaged or was changed"):
+    with refusal():
         mma.load(kept)
     shutil.rmtree(kept / "deep")
-    with pytest.raises(ValueError, match=r"deep/model\.json is missing"):
+    with refusal():
         mma.load(kept)
 
 
 @pytest.mark.parametrize("columns", [[0, 1], [0, 1, 9]])
-def test_classes_that_do_not_fit_are_refused(both, tmp_path, columns):
+def test_classes_that_do_not_fit_are_refused(both, tmp_path, columns, refusal):
     kept = both.save(tmp_path / "kept")
     found = json.loads((kept / "model.json").read_text())
     found["members"][0]["columns"] = columns
     (kept / "model.json").write_text(json.dumps(found))
-    with pytest.raises(ValueError, match="do not fit together"):
+    with refusal():
         mma.load(kept)
 
 

@@ -70,26 +70,26 @@ def test_only_what_was_asked_for_is_exported(run, tmp_path):
     assert found.agreement is None
 
 
-def test_an_earlier_export_is_replaced_and_nothing_else_is(run, tmp_path):
+def test_an_earlier_export_is_replaced_and_nothing_else_is(run, tmp_path, refusal):
     export(run.folder, tmp_path / "x", ["labels"])
     assert "model.json" in export(run.folder, tmp_path / "x", ["safetensors"]).files
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(ValueError, match="holds something else than an export"):
+    with refusal():
         export(run.folder, tmp_path / "mine", ["labels"])
     (tmp_path / "mine" / "SHA256SUMS").write_text(f"{'0' * 64}  notes.txt\n")  # of something downloaded
-    with pytest.raises(ValueError, match="holds something else than an export"):
+    with refusal():
         export(run.folder, tmp_path / "mine", ["labels"])
     assert (tmp_path / "mine" / "notes.txt").exists()
     (tmp_path / "x" / "notes.txt").touch()  # put beside the files of an export
-    with pytest.raises(ValueError, match=r"holds something else than an export: notes\.txt"):
+    with refusal():
         export(run.folder, tmp_path / "x", ["labels"])
     model = mma.load(run.folder).save(tmp_path / "model")
-    with pytest.raises(ValueError, match="holds something else than an export"):
+    with refusal():
         export(model, model, ["safetensors"])
 
 
-def test_d6_an_export_that_does_not_agree_leaves_nothing_behind(run, tmp_path, monkeypatch):
+def test_d6_an_export_that_does_not_agree_leaves_nothing_behind(run, tmp_path, monkeypatch, refusal):
     wrong = onnx.load_from_string(mma_onnx(mma.load(run.folder)))
     for tensor in wrong.graph.initializer:
         if tensor.name.endswith("head.bias"):
@@ -99,7 +99,7 @@ def test_d6_an_export_that_does_not_agree_leaves_nothing_behind(run, tmp_path, m
                 )
             )
     monkeypatch.setattr("mma.model.exporter.onnx_bytes", lambda model: wrong.SerializeToString())
-    with pytest.raises(ValueError, match="It was not exported"):
+    with refusal():
         export(run.folder, tmp_path / "x")
     assert not [each.name for each in tmp_path.iterdir() if "x" in each.name]
 
@@ -110,17 +110,17 @@ def mma_onnx(model: Model) -> bytes:
     return onnx_bytes(model)
 
 
-def test_wrong_requests_are_sentences(run, pixels, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="no export to 'onxn'"):
+def test_wrong_requests_are_sentences(run, pixels, tmp_path, monkeypatch, refusal):
+    with refusal():
         export(run.folder, tmp_path / "x", ["onxn"])
     model = pixels().save(tmp_path / "model")
-    with pytest.raises(ValueError, match="a model alone, without labels"):
+    with refusal():
         export(model, tmp_path / "x", ["labels"])
     export(model, tmp_path / "x")  # all that there is
-    with pytest.raises(ValueError, match="is an export already: copy it"):
+    with refusal():
         export(tmp_path / "x" / "model.onnx", tmp_path / "y")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ValueError, match=r"needs onnx and onnxruntime:  pip install "):
+    with refusal():
         export(model, tmp_path / "y", ["onnx"])
     assert not (tmp_path / "y").exists()
 

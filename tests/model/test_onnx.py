@@ -95,12 +95,12 @@ def test_d6_the_file_is_one_file_that_says_what_it_is(pixels, tmp_path):
     assert onnx_bytes(pixels()) == onnx_bytes(pixels())
 
 
-def test_d6_a_file_that_computes_something_else_is_refused(pixels, tmp_path):
-    with pytest.raises(ValueError, match="computes other probabilities than the model, by up to"):
+def test_d6_a_file_that_computes_something_else_is_refused(pixels, tmp_path, refusal):
+    with refusal():
         compare(write(pixels(seed=1), tmp_path), pixels(seed=2), borrowed_images())
 
 
-def test_a_changed_or_newer_or_foreign_file_is_refused(pixels, tmp_path):
+def test_a_changed_or_newer_or_foreign_file_is_refused(pixels, tmp_path, refusal):
     path = write(pixels(), tmp_path)
     whole = path.read_bytes()
     proto = onnx.load(path)
@@ -121,16 +121,16 @@ def test_a_changed_or_newer_or_foreign_file_is_refused(pixels, tmp_path):
         with pytest.raises(ValueError, match=message):
             mma.load(path)
     save("[]")
-    with pytest.raises(ValueError, match="was changed"):
+    with refusal():
         mma.load(path)
     save("{")
-    with pytest.raises(ValueError, match="its metadata are not JSON"):
+    with refusal():
         mma.load(path)
     save(None)
-    with pytest.raises(ValueError, match="no model that  mma export  wrote"):
+    with refusal():
         mma.load(path)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="cannot be read as an ONNX file"):
+    with refusal():
         mma.load(path)
 
 

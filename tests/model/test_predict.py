@@ -113,30 +113,30 @@ def test_an_image_does_not_depend_on_those_it_is_predicted_with(pixels, heads, s
         assert np.array_equal(together[30:36], alone)
 
 
-def test_arrays_come_in_every_form(pixels, scene):
+def test_arrays_come_in_every_form(pixels, scene, refusal):
     model = pixels()
     assert len(model.predict(scene)) == 1
     assert len(model.predict(scene[None].repeat(3, 0))) == 3
     assert len(model.predict([scene[:, :, 0], scene[:, :, :1], Image.fromarray(scene)])) == 3
     assert len(model.predict([])) == 0
     assert model.predict([]).labels == []
-    with pytest.raises(ValueError, match="type float64 is no image"):
+    with refusal():
         model.predict(scene / 255.0)
-    with pytest.raises(ValueError, match=r"shape \(427, 2\)|shape \(427, 640, 2\)"):
+    with refusal():
         model.predict([scene[:, :, :2]])
 
 
 @pytest.mark.parametrize("kind", [bool, np.int8, np.int16, np.uint32, np.int64, np.float16, np.float32, complex])
-def test_numbers_whose_range_nobody_knows_are_refused(pixels, scene, kind):
-    with pytest.raises(ValueError, match=r"is no image\. Convert it to uint8, from 0 to 255"):
+def test_numbers_whose_range_nobody_knows_are_refused(pixels, scene, kind, refusal):
+    with refusal():
         pixels().predict(scene.astype(kind))
 
 
 @pytest.mark.parametrize(
     "shape", [(), (5,), (3, 40, 50), (12, 40, 50), (0, 40, 3), (40, 0), (2, 3, 40, 50), (1, 1, 1, 1, 1)]
 )
-def test_arrays_that_may_mean_something_else_are_refused(pixels, shape):
-    with pytest.raises(ValueError, match=r"is no image.*channels come last"):
+def test_arrays_that_may_mean_something_else_are_refused(pixels, shape, refusal):
+    with refusal():
         pixels().predict(np.zeros(shape, np.uint8))
 
 

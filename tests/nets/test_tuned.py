@@ -75,8 +75,8 @@ def test_a_grey_image_is_the_same_as_its_three_equal_channels():
     torch.testing.assert_close(one.features(grey), three.features(grey.expand(-1, 3, -1, -1)))
 
 
-def test_images_that_are_neither_grey_nor_rgb_are_refused():
-    with pytest.raises(ValueError, match="takes grey or RGB images, and these have 4 channels"):
+def test_images_that_are_neither_grey_nor_rgb_are_refused(refusal):
+    with refusal():
         NETS["lite0"]().build((32, 32, 4), 5)
 
 

@@ -3,7 +3,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from mma import paper
 
@@ -66,8 +65,8 @@ def test_methods_are_named_as_in_the_paper():
     assert all(method in named or query.fullmatch(method) for method in methods)
 
 
-def test_an_unknown_table_is_refused_with_a_guess():
-    with pytest.raises(ValueError, match="Did you mean 'budgets-cifar10'"):
+def test_an_unknown_table_is_refused_with_a_guess(refusal):
+    with refusal():
         paper.table("budget-cifar10")
 
 

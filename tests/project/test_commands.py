@@ -162,28 +162,28 @@ def test_labels_from_folders_are_taken_when_asked_for(tmp_path, picture):
     project.close()
 
 
-def test_labels_from_nested_folders_are_a_question_until_it_is_answered(tmp_path, picture):
+def test_labels_from_nested_folders_are_a_question_until_it_is_answered(tmp_path, picture, refusal):
     for number in range(12):
         kind, year = ("cat", "dog")[number % 2], ("2020", "2021", "2022")[number % 3]
         picture(tmp_path / "photos" / year / kind / f"{number}.png", number)
     project = create_project(tmp_path / "photos")
     project.index()
-    with pytest.raises(ValueError, match="--labels-from folders:first or --labels-from folders:last"):
+    with refusal():
         take_labels_from(project, "folders")
     take_labels_from(project, "folders:last")
     assert [each.name for each in project.classes()] == ["cat", "dog"]
     project.close()
 
 
-def test_a_labels_file_with_unknown_names_or_a_class_per_image_is_a_hint(photos, made, tmp_path):
+def test_a_labels_file_with_unknown_names_or_a_class_per_image_is_a_hint(photos, made, tmp_path, refusal):
     (photos / "truth.csv").write_text("file_name,label\n1.png,kat\n")
-    with pytest.raises(ValueError, match=r"line 2: there is no class 'kat'\. Did you mean 'cat'"):
+    with refusal():
         take_labels_from(made, "truth.csv")
     lines = "".join(f"{number}.png,visit {number}\n" for number in range(20))
     (tmp_path / "visits.csv").write_text("file_name,label\n" + lines)
-    with pytest.raises(ValueError, match="20 classes for 20 images, nearly one per image"):
+    with refusal():
         take_labels_from(made, str(tmp_path / "visits.csv"))
-    with pytest.raises(ValueError, match="there is no file"):
+    with refusal():
         take_labels_from(made, "nothing.csv")
     assert len(made.labels()) == 0
 
@@ -239,10 +239,10 @@ def test_a_second_start_says_who_holds_the_project(made, photos):
         assert f"in use by process {os.getpid()}" in refused("start", photos)
 
 
-def test_a_moved_image_folder_is_said_with_the_way_out(made, photos, tmp_path):
+def test_a_moved_image_folder_is_said_with_the_way_out(made, photos, tmp_path, refusal):
     photos.rename(tmp_path / "moved")
     assert "If they were moved:  mma start FOLDER --project" in mma("doctor", made.folder, code=1)
-    with pytest.raises(ValueError, match="images"):
+    with refusal():
         made.index()
 
 
@@ -278,7 +278,7 @@ def test_a_folder_that_may_not_be_read_or_written_is_a_sentence(photos, made, la
         photos.chmod(0o700)
 
 
-def test_a_full_disk_is_a_sentence_and_what_was_saved_is_whole(made, label, monkeypatch):
+def test_a_full_disk_is_a_sentence_and_what_was_saved_is_whole(made, label, monkeypatch, refusal):
     """The second copy cannot be written: the answer is not acknowledged, and goes through when there is room."""
     from uuid import uuid4
 
@@ -293,7 +293,7 @@ def test_a_full_disk_is_a_sentence_and_what_was_saved_is_whole(made, label, monk
     answer = Answer(id=uuid4(), images=[second], kind="label", class_id=0, by="ann")
     with monkeypatch.context() as patch:
         patch.setattr("mma.project.labels.copies.append_bytes", full)
-        with pytest.raises(ValueError, match=r"No space left on device.*Make room"):
+        with refusal():
             made.answer(answer)
     made.answer(answer)
     made.close()
@@ -303,7 +303,7 @@ def test_a_full_disk_is_a_sentence_and_what_was_saved_is_whole(made, label, monk
     assert made.layout.log.read_bytes().count(b"\n") == 4
 
 
-def test_a_full_database_is_a_sentence(made, label):
+def test_a_full_database_is_a_sentence(made, label, refusal):
     from sqlalchemy import event
 
     images = [image.id for image in made.images()]
@@ -319,7 +319,7 @@ def test_a_full_database_is_a_sentence(made, label):
         for image in images[1:] * 40:
             label(made, image, note="x" * 5_000)
 
-    with pytest.raises(ValueError, match=r"full.*What was saved before is whole"):
+    with refusal():
         fill_up()
     event.remove(made.store.engine, "begin", limit)
     events = made.events()

@@ -41,7 +41,7 @@ def test_a_healthy_project_has_no_problem(labeled):
     assert problems(labeled.folder) == []
 
 
-def test_r3_the_database_is_made_again_from_the_second_copy(labeled, store):
+def test_r3_the_database_is_made_again_from_the_second_copy(labeled, store, refusal):
     before = state_of(labeled)
     labeled.close()
     if store is None:
@@ -52,7 +52,7 @@ def test_r3_the_database_is_made_again_from_the_second_copy(labeled, store):
             connection.execute(text("DROP TABLE events"))
             connection.execute(text("DROP TABLE meta"))
         labeled.store.close()
-    with pytest.raises(ValueError, match="--rebuild"):
+    with refusal():
         open_project(labeled.folder)
     assert problems(labeled.folder) != []
     assert problems(labeled.folder, rebuild=True) == []
@@ -101,7 +101,7 @@ def test_r3_damage_at_the_end_of_the_second_copy_is_reported_and_loses_nothing(l
     again.close()
 
 
-def test_r3_an_older_copy_of_the_database_is_brought_up_to_date(photos, label, tmp_path):
+def test_r3_an_older_copy_of_the_database_is_brought_up_to_date(photos, label, tmp_path, refusal):
     from mma.project import create_project
 
     project = create_project(photos, classes=["cat"])
@@ -114,7 +114,7 @@ def test_r3_an_older_copy_of_the_database_is_brought_up_to_date(photos, label, t
     label(again, images[1])
     again.close()
     shutil.copy(tmp_path / "old.db", project.layout.database)
-    with pytest.raises(ValueError, match="an older copy"):
+    with refusal():
         open_project(project.folder)
     doctor(project.folder, rebuild=True)
     again = open_project(project.folder)
@@ -130,8 +130,8 @@ def test_labels_that_do_not_follow_from_the_events_are_reported(labeled):
     assert problems(labeled.folder, rebuild=True) == []
 
 
-def test_a_rebuild_waits_for_the_owner_to_end(labeled):
-    with labeled.owner("mma start here"), pytest.raises(ValueError, match="mma start here"):
+def test_a_rebuild_waits_for_the_owner_to_end(labeled, refusal):
+    with labeled.owner("mma start here"), refusal():
         doctor(labeled.folder, rebuild=True)
 
 
@@ -140,16 +140,12 @@ def test_images_that_are_gone_are_said(labeled, photos):
     assert any("the images are no longer in" in line for line in problems(labeled.folder))
 
 
-def test_settings_that_are_damaged_are_a_sentence(labeled):
+def test_settings_that_are_damaged_are_a_sentence(labeled, refusal):
     path = labeled.layout.settings
     whole = path.read_text()
-    for text_, problem in (
-        ("format = ", "is damaged"),
-        (whole + "extra = 1\n", "extra"),
-        (whole.replace("seed = 0", "seed = -1"), "seed"),
-    ):
+    for text_ in ("format = ", whole + "extra = 1\n", whole.replace("seed = 0", "seed = -1")):
         path.write_text(text_)
-        with pytest.raises(ValueError, match=problem):
+        with refusal():
             read_settings(Layout(labeled.folder))
 
 

@@ -99,7 +99,7 @@ def test_the_folder_of_a_class_is_never_a_path(name):
     assert not folder.startswith(".")
 
 
-def test_an_image_folder_has_links_or_copies_and_never_moves(labeled, tmp_path):
+def test_an_image_folder_has_links_or_copies_and_never_moves(labeled, tmp_path, refusal):
     before = contents(labeled.root)
     labeled.export_labels(tmp_path / "links")
     labeled.export_labels(tmp_path / "copies", copy=True)
@@ -110,7 +110,7 @@ def test_an_image_folder_has_links_or_copies_and_never_moves(labeled, tmp_path):
     assert len(copies) == len(links)
     assert not any(path.is_symlink() for path in copies)
     assert contents(labeled.root) == before
-    with pytest.raises(ValueError, match="is there already"):
+    with refusal():
         labeled.export_labels(tmp_path / "links")
 
 
@@ -184,25 +184,25 @@ def test_d4_a_label_that_differs_here_is_a_conflict_unless_it_may_replace(projec
     assert project.labels().class_ids == (0,)
 
 
-def test_d4_what_is_no_text_too_long_or_no_table_is_refused(project, tmp_path, monkeypatch):
+def test_d4_what_is_no_text_too_long_or_no_table_is_refused(project, tmp_path, monkeypatch, refusal):
     path = tmp_path / "l.csv"
     path.write_bytes(b"file_name,label\n1.png,cat\n2.png,\xff\n")
-    with pytest.raises(ValueError, match=r"not UTF-8 text \(line 3\)"):
+    with refusal():
         project.import_labels(path)
     path.write_text("name,class\n")
-    with pytest.raises(ValueError, match="must begin with a line of column names"):
+    with refusal():
         project.import_labels(path)
     path.write_text('file_name,label\n"1.png,cat\n')
-    with pytest.raises(ValueError, match="line"):
+    with refusal():
         project.import_labels(path)
     monkeypatch.setattr("mma.data.tables.MAX_BYTES", 10)
-    with pytest.raises(ValueError, match="larger than 10 bytes"):
+    with refusal():
         project.import_labels(path)
-    with pytest.raises(ValueError, match="which format is"):
+    with refusal():
         project.import_labels(shutil.copy(path, tmp_path / "l.xyz"))
 
 
-def test_d4_json_that_is_broken_or_deep_is_refused(project, tmp_path):
+def test_d4_json_that_is_broken_or_deep_is_refused(project, tmp_path, refusal):
     lines = tmp_path / "metadata.jsonl"
     said = refused(project, lines, '{"file_name": "1.png", "label": 3}\nno json\n' + "[" * 100_000 + "\n")
     assert "line 1: it is not a row of texts" in said
@@ -210,7 +210,7 @@ def test_d4_json_that_is_broken_or_deep_is_refused(project, tmp_path):
     assert "line 3: it is not JSON" in said
     tasks = tmp_path / "tasks.json"
     tasks.write_text("[" * 100_000)
-    with pytest.raises(ValueError, match="is not JSON"):
+    with refusal():
         project.import_labels(tasks)
     said = refused(project, tasks, json.dumps([{"data": {}}, {"data": 3}, {"nothing": 1}]))
     assert "task 2: it is not a task" in said
@@ -243,7 +243,7 @@ def test_an_import_is_undone_as_one(project, tmp_path):
     assert project.counts().labeled == 0
 
 
-def test_the_format_follows_from_the_name():
+def test_the_format_follows_from_the_name(refusal):
     names = {
         "a.csv": "csv",
         "metadata.csv": "hf-csv",
@@ -252,5 +252,5 @@ def test_the_format_follows_from_the_name():
         "a": "imagefolder",
     }
     assert {name: format_of(Path(name)) for name in names} == names
-    with pytest.raises(ValueError, match="Did you mean 'label-studio'"):
+    with refusal():
         format_of(Path("a"), "labelstudio")

@@ -120,14 +120,14 @@ def test_r8_changed_bytes_are_reported_and_the_label_stays_with_the_old_ones(pho
     assert project.labels().ids == (old,)
 
 
-def test_r8_deleted_files_are_reported_and_their_labels_kept(photos, project, label):
+def test_r8_deleted_files_are_reported_and_their_labels_kept(photos, project, label, refusal):
     gone, spare = (photos / "3.png").read_bytes(), key(photos / "3.png")
     label(project, spare)
     (photos / "3.png").unlink()
     (photos / "4.png").unlink()
     report = project.index()
     assert (report.missing, report.changed, report.images) == (["3.png"], [], 18)
-    with pytest.raises(ValueError, match="has no file"):
+    with refusal():
         project.path_of(spare)
     (photos / "elsewhere.png").write_bytes(gone)
     project.index()
@@ -171,14 +171,14 @@ def test_r8_images_and_project_moved_together_go_on(photos, project, label, tmp_
     again.close()
 
 
-def test_r8_moved_images_are_linked_again_after_a_look_at_them(photos, project, label, tmp_path, picture):
+def test_r8_moved_images_are_linked_again_after_a_look_at_them(photos, project, label, tmp_path, picture, refusal):
     label(project, key(photos / "3.png"))
     project.close()
     picture(tmp_path / "others" / "3.png", 77)
-    with pytest.raises(ValueError, match=r"is the project of .* still there"):
+    with refusal():
         relink(project.folder, tmp_path / "others")
     photos.rename(tmp_path / "archive")
-    with pytest.raises(ValueError, match="holds none of the images"):
+    with refusal():
         relink(project.folder, tmp_path / "others")
     again = relink(project.folder, tmp_path / "archive")
     assert again.index().new == 0
@@ -186,13 +186,13 @@ def test_r8_moved_images_are_linked_again_after_a_look_at_them(photos, project, 
     again.close()
 
 
-def test_an_empty_folder_where_there_were_images_changes_nothing(photos, project, tmp_path, label):
+def test_an_empty_folder_where_there_were_images_changes_nothing(photos, project, tmp_path, label, refusal):
     label(project, key(photos / "3.png"))
     photos.rename(tmp_path / "away")
-    with pytest.raises(ValueError, match="the images are no longer in"):
+    with refusal():
         project.index()
     photos.mkdir()  # as the place of a disk that is not connected
-    with pytest.raises(ValueError, match="Is its disk connected"):
+    with refusal():
         project.index()
     assert len(project.labels()) == 1
     assert project.counts().left == 19
@@ -359,16 +359,16 @@ def test_s7_links_out_of_the_folder_are_neither_indexed_nor_served(photos, made,
     assert reasons(report)["folder"] == "links to folders are not followed"
 
 
-def test_s7_a_file_that_becomes_a_link_out_of_the_folder_is_not_served(photos, project, tmp_path, picture):
+def test_s7_a_file_that_becomes_a_link_out_of_the_folder_is_not_served(photos, project, tmp_path, picture, refusal):
     image = key(photos / "3.png")
     picture(tmp_path / "photos-private" / "secret.png", 5)
     (photos / "3.png").unlink()
     (photos / "3.png").symlink_to(tmp_path / "photos-private" / "secret.png")
-    with pytest.raises(ValueError, match="has no file"):
+    with refusal():
         project.path_of(image)
     (photos / "3.png").unlink()
     os.mkfifo(photos / "3.png")
-    with pytest.raises(ValueError, match="has no file"):
+    with refusal():
         project.path_of(image)
 
 

@@ -60,16 +60,16 @@ def test_images_are_found_again_by_their_keys(source, digits):
     assert [shuffled.labels[row["index"]] for row in rows] == [row["label"] for row in rows]
 
 
-def test_images_that_are_not_there_are_refused_before_anything_is_made(source, digits, tiny, tmp_path):
+def test_images_that_are_not_there_are_refused_before_anything_is_made(source, digits, tiny, tmp_path, refusal):
     from dataclasses import replace
 
     fewer = replace(digits, train=digits.train.take([i for i in range(1_000) if i not in source.answers()]))
-    with pytest.raises(ValueError, match="20 of 20 keys belong to no image here"):
+    with refusal():
         begin(tiny(), tmp_path / "new", fewer, labels_from=source)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_class_is_found_by_its_name_and_another_one_refused(source, digits):
+def test_a_class_is_found_by_its_name_and_another_one_refused(source, digits, refusal):
     from dataclasses import replace
 
     names = digits.train.classes
@@ -77,12 +77,12 @@ def test_a_class_is_found_by_its_name_and_another_one_refused(source, digits):
     rows = given_logs(source, turned)["labels"]
     assert [row["label"] for row in rows] == [9 - label for label in source.answers().values()]
     other = replace(digits.train, classes=tuple(f"class {name}" for name in names))
-    with pytest.raises(ValueError, match="which is no class of this data set: class 0"):
+    with refusal():
         given_logs(source, other)
 
 
-def test_a_run_without_labels_gives_none(new_run, digits, tiny, tmp_path):
-    with pytest.raises(ValueError, match="has no labels yet that another run could start with"):
+def test_a_run_without_labels_gives_none(new_run, digits, tiny, tmp_path, refusal):
+    with refusal():
         begin(tiny(), tmp_path / "new", digits, labels_from=new_run("empty"))
     assert not (tmp_path / "new").exists()
 

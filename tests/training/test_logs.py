@@ -32,22 +32,20 @@ def drop_last(run: Run, log: str, count: int = 1) -> None:
     ("log", "count", "missing"),
     [("queries", 1, "round 1"), ("labels", 1, "image "), ("labels", 5, "image "), ("metrics", 1, "step 16")],
 )
-def test_a_log_that_is_older_than_the_state_is_refused(new_run, digits, log, count, missing):
+def test_a_log_that_is_older_than_the_state_is_refused(new_run, digits, log, count, missing, refusal):
     """Such as that of a folder which was copied while it was trained: it would ask again, and pay twice."""
     run = go(new_run("a"), digits, until=17)
     drop_last(run, log, count)
     before = {path.name: path.read_bytes() for path in run.folder.glob("*.jsonl")}
-    with pytest.raises(
-        ValueError, match=rf"{log}\.jsonl has no row for {missing}.*rm .*000000017.safetensors && mma train"
-    ):
+    with refusal():
         go(run, digits)
     assert before == {path.name: path.read_bytes() for path in run.folder.glob("*.jsonl")}
 
 
-def test_the_evaluation_of_the_very_step_of_the_state_must_be_there(new_run, digits):
+def test_the_evaluation_of_the_very_step_of_the_state_must_be_there(new_run, digits, refusal):
     run = go(new_run("a"), digits, until=16)
     drop_last(run, "metrics")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl has no row for step 16"):
+    with refusal():
         go(run, digits)
 
 
@@ -79,7 +77,7 @@ def test_brackets_nested_too_deeply_are_a_sentence(new_run, digits, name):
         go(run, digits)
 
 
-def test_a_purchase_that_is_missing_is_refused(new_run, digits):
+def test_a_purchase_that_is_missing_is_refused(new_run, digits, refusal):
     policy = (
         "growth.policy=split",
         "growth.policy.money=50",
@@ -88,7 +86,7 @@ def test_a_purchase_that_is_missing_is_refused(new_run, digits):
     )
     run = go(new_run("a", *policy), digits, until=17)
     drop_last(run, "purchases")
-    with pytest.raises(ValueError, match=r"purchases\.jsonl has no row for round 1"):
+    with refusal():
         go(run, digits)
 
 
@@ -100,14 +98,14 @@ def test_labels_beyond_the_state_are_kept(new_run, digits, contents):
     assert contents(run) == contents(whole)
 
 
-def test_a_renamed_checkpoint_is_refused(new_run, digits):
+def test_a_renamed_checkpoint_is_refused(new_run, digits, refusal):
     run = go(new_run("a"), digits, until=5)
     run.checkpoint_path(5).rename(run.checkpoint_path(7))
-    with pytest.raises(ValueError, match=r"000000007.*it holds the state of step 5: the file was renamed"):
+    with refusal():
         go(run, digits)
 
 
-def test_a_checkpoint_of_half_precision_is_a_sentence(new_run, digits):
+def test_a_checkpoint_of_half_precision_is_a_sentence(new_run, digits, refusal):
     run = go(new_run("a"), digits, until=5)
     path = run.checkpoint_path(5)
     from safetensors import safe_open
@@ -116,7 +114,7 @@ def test_a_checkpoint_of_half_precision_is_a_sentence(new_run, digits):
         header = file.metadata()
         tensors = {name: file.get_tensor(name).to(torch.bfloat16) for name in file.keys()}  # noqa: SIM118
     save_file(tensors, path, metadata=header)
-    with pytest.raises(ValueError, match=r"damaged or cut short.*rm .*000000005"):
+    with refusal():
         go(run, digits)
 
 
@@ -136,8 +134,8 @@ def test_narrow_images_train(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "mps:0"])
-def test_an_unknown_device_is_a_sentence(new_run, digits, device):
-    with pytest.raises(ValueError, match=r"there is no such device\. Use cpu, cuda or cuda:N"):
+def test_an_unknown_device_is_a_sentence(new_run, digits, device, refusal):
+    with refusal():
         train(new_run("a"), data=digits, on=Host(device=device))
 
 

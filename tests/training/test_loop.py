@@ -320,7 +320,7 @@ def test_equal_images_without_names_share_a_question(tmp_path):
     assert asking.ask([0, 1, 2], 0) == {0: 1, 1: 1, 2: 1}
 
 
-def test_a_label_that_is_no_class_is_refused_with_its_line_and_nothing_is_lost(new_run, digits):
+def test_a_label_that_is_no_class_is_refused_with_its_line_and_nothing_is_lost(new_run, digits, refusal):
     from mma.data import DataSet, Images
 
     blank = Images(digits.train.pixels, np.full(len(digits.train), -1), digits.train.classes)
@@ -332,7 +332,7 @@ def test_a_label_that_is_no_class_is_refused_with_its_line_and_nothing_is_lost(n
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:3], lines[3].split(",")[0] + ",eleven", *lines[4:]]) + "\n")
     filled = path.read_text()
-    with pytest.raises(ValueError, match=r"line 4: 'eleven' is not among the declared classes"):
+    with refusal():
         train(run, on=ONE, data=data)
     assert path.read_text() == filled
     path.write_text(filled.replace("eleven", "3"))
@@ -342,25 +342,25 @@ def test_a_label_that_is_no_class_is_refused_with_its_line_and_nothing_is_lost(n
     assert run.status() == "waiting"  # for one more, in the place of the declined one
 
 
-def test_training_without_any_label_is_refused(new_run, digits):
+def test_training_without_any_label_is_refused(new_run, digits, refusal):
     class Unwilling:
         def ask(self, indices, round):
             return dict.fromkeys(indices, DECLINED)
 
     run = new_run("unwilling", "data.total=60")
-    with pytest.raises(ValueError, match=r"no label to train with.*declined"):
+    with refusal():
         train(run, Unwilling(), on=ONE, data=digits)
     assert run.checkpoint_steps() == []
 
 
 @pytest.mark.parametrize("answer", [10, -2, 1.5, True, np.float64(1), "1", None])
-def test_an_oracle_that_answers_nonsense_is_refused(new_run, digits, answer):
+def test_an_oracle_that_answers_nonsense_is_refused(new_run, digits, answer, refusal):
     class Wrong:
         def ask(self, indices, round):
             return {indices[0]: answer}
 
     run = new_run("w")
-    with pytest.raises(ValueError, match=r"the oracle answered .* with a class from 0 to 9, or -1 to decline"):
+    with refusal():
         train(run, Wrong(), on=ONE, data=digits)
     assert run.read("labels") == []
 
@@ -418,53 +418,53 @@ def test_guesses_in_one_class_are_said():
     assert warnings(("a", "b", "c"), {0: 0, 1: 1, 2: 2}, np.array([0.4, 0.3, 0.3])) == []
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(new_run, digits):
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(new_run, digits, refusal):
     run = new_run("nan", "optim.lr=1e30")
-    with pytest.raises(ValueError, match=r"not finite.*Try a smaller --set optim.lr"):
+    with refusal():
         go(run, digits)
     assert all(np.isfinite(list(row["loss"].values())).all() for row in run.read("metrics"))
 
 
-def test_a_changed_config_is_refused(new_run, digits):
+def test_a_changed_config_is_refused(new_run, digits, refusal):
     run = new_run("c")
     go(run, digits, until=5)
     config = run.config()
     config["optim"]["lr"] = 0.5
     (run.folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"config.json was changed after the run began"):
+    with refusal():
         go(run, digits)
 
 
-def test_other_data_is_refused(new_run, digits):
+def test_other_data_is_refused(new_run, digits, refusal):
     from mma.data import DataSet
 
     run = new_run("d")
     go(run, digits, until=5)
-    with pytest.raises(ValueError, match="data set is not the one"):
+    with refusal():
         go(run, DataSet("other", digits.train.take(np.arange(500)), digits.test))
 
 
 @pytest.mark.parametrize("what", ["torch", "numpy", "scikit-learn", "arithmetic"])
-def test_other_versions_are_refused(new_run, what):
+def test_other_versions_are_refused(new_run, what, refusal):
     run, now = new_run("v"), describe(ONE, Identity("c", "d"))
     check(run, now, inexact=False)
-    with pytest.raises(ValueError, match=f"{what} was .* and is 'another'"):
+    with refusal():
         check(run, now | {what: "another"}, inexact=False)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "\x00", '"host"'])
-def test_a_damaged_host_file_is_named(new_run, digits, text):
+def test_a_damaged_host_file_is_named(new_run, digits, text, refusal):
     run = new_run("h")
     go(run, digits, until=5)
     (run.folder / "host.json").write_text(text)
-    with pytest.raises(ValueError, match=r"host\.json is damaged.*Restore it from a copy"):
+    with refusal():
         go(run, digits)
 
 
-def test_another_thread_count_is_refused_unless_asked_for(new_run, digits):
+def test_another_thread_count_is_refused_unless_asked_for(new_run, digits, refusal):
     run = new_run("t")
     go(run, digits, until=5)
-    with pytest.raises(ValueError, match=r"threads was 1 and is 2.*--inexact"):
+    with refusal():
         train(run, DatasetLabels(digits.train), on=Host(threads=2), data=digits)
     train(run, DatasetLabels(digits.train), on=Host(threads=2), data=digits, inexact=True)
     assert run.status() == "done"
@@ -490,41 +490,43 @@ def test_the_advised_command_keeps_the_options_that_were_asked_for(new_run, chan
     assert (exact in str(refused.value)) == bool(options)
 
 
-def test_no_command_is_advised_where_none_says_not_to_compile(new_run):
+def test_no_command_is_advised_where_none_says_not_to_compile(new_run, refusal):
     run, now = new_run("o"), describe(Host("cpu", 1, True), Identity("c", "d"))
     check(run, now, inexact=False)
-    with pytest.raises(ValueError, match=r"compile was True and is False.* with inexact=True in the same call"):
+    with refusal():
         check(run, now | {"compile": False}, inexact=False)
 
 
 @pytest.mark.parametrize(
     "damage", [lambda b: b[: len(b) // 2], lambda b: b[:-1] + bytes([b[-1] ^ 1]), lambda b: b"", lambda b: b"pickle"]
 )
-def test_a_damaged_checkpoint_stops_with_the_way_back_and_going_back_is_exact(new_run, digits, contents, damage):
+def test_a_damaged_checkpoint_stops_with_the_way_back_and_going_back_is_exact(
+    new_run, digits, contents, damage, refusal
+):
     whole, run = new_run("whole"), new_run("cut")
     go(whole, digits)
     go(run, digits, until=17)
     path = run.checkpoint_path(17)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"damaged or cut short.*go back to step 15.*rm .*000000017"):
+    with refusal():
         go(run, digits)
     path.unlink()
     go(run, digits)
     assert contents(run) == contents(whole)
 
 
-def test_a_checkpoint_of_another_network_is_refused(new_run, digits):
+def test_a_checkpoint_of_another_network_is_refused(new_run, digits, refusal):
     small, large = new_run("small"), new_run("large", "net.filters=8")
     go(small, digits, until=3)
     go(large, digits, until=3)
     small.checkpoint_path(3).write_bytes(large.checkpoint_path(3).read_bytes())
-    with pytest.raises(ValueError, match="changed after"):
+    with refusal():
         go(small, digits)
 
 
-def test_two_processes_cannot_train_one_run(new_run, digits):
+def test_two_processes_cannot_train_one_run(new_run, digits, refusal):
     run = new_run("l")
-    with run.lock(), pytest.raises(ValueError, match="being trained by another process"):
+    with run.lock(), refusal():
         go(run, digits)
 
 
@@ -575,19 +577,19 @@ def test_a_users_own_network_may_start_from_the_labels_and_write_down_what_it_li
     assert [(row["step"], row["labels"]) for row in run.read("starts")] == [(0, 10)]
 
 
-def test_a_network_that_is_not_in_the_table_says_how_to_bring_it(new_run, digits):
+def test_a_network_that_is_not_in_the_table_says_how_to_bring_it(new_run, digits, refusal):
     run = new_run("gone")
     config = run.config()
     config["net"] = {"name": "mine"}
     (run.folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"net.name: there is no 'mine'.*mma --use MODULE"):
+    with refusal():
         go(run, digits)
 
 
-def test_a_network_without_embeddings_is_refused_before_it_trains(new_run, digits, own_nets):
+def test_a_network_without_embeddings_is_refused_before_it_trains(new_run, digits, own_nets, refusal):
     for query in ("diff2-direct", "max.aug-kmeans"):
         run = new_run(query, "net=test-flat", f"query={query}")
-        with pytest.raises(ValueError, match=r"has no features\(\) and head"):
+        with refusal():
             go(run, digits)
     for setting in ("query=diff2.aug-direct", "query=random", "growth.policy=passive"):  # answers are all they look at
         run = new_run(setting, "net=test-flat", setting)
@@ -596,10 +598,10 @@ def test_a_network_without_embeddings_is_refused_before_it_trains(new_run, digit
 
 
 @pytest.mark.parametrize("text", ['{"format": 2}', '{"format": 2, "data": 3}', '{"format": 2, "data": {"name": []}}'])
-def test_a_config_of_the_wrong_shape_is_a_sentence_that_names_the_file(new_run, text):
+def test_a_config_of_the_wrong_shape_is_a_sentence_that_names_the_file(new_run, text, refusal):
     run = new_run("a")
     (run.folder / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"a/config\.json: .*data"):
+    with refusal():
         train(run, on=ONE)
 
 
@@ -621,7 +623,7 @@ def test_frozen_weights_stay_as_they_came_and_are_named_by_their_hash(new_run, d
     assert header.frozen is not None
 
 
-def test_other_frozen_weights_are_refused_by_their_hash(new_run, digits, own_nets, monkeypatch):
+def test_other_frozen_weights_are_refused_by_their_hash(new_run, digits, own_nets, monkeypatch, refusal):
     from mma.nets import NETS
 
     run = new_run("a", "net=test-half-frozen", "query=diff2-direct")
@@ -630,9 +632,7 @@ def test_other_frozen_weights_are_refused_by_their_hash(new_run, digits, own_net
     other = lambda self, shape, classes: real(self.model_copy(update={"fill": 0.2}), shape, classes)  # noqa: E731
     real = kind.build
     monkeypatch.setattr(kind, "build", other)
-    with pytest.raises(
-        ValueError, match=r"frozen weights with digest [0-9a-f]{32}, and the network now brings [0-9a-f]{32}"
-    ):
+    with refusal():
         go(run, digits)
 
 
@@ -646,8 +646,8 @@ def test_bfloat16_trains_and_resumes(new_run, digits, contents, algorithm):
     assert contents(parts) == contents(whole)
 
 
-def test_a_view_that_would_move_everything_out_of_sight_is_refused(new_run, digits):
-    with pytest.raises(ValueError, match=r"views.shift=8 .*--set views.shift=7  at most"):
+def test_a_view_that_would_move_everything_out_of_sight_is_refused(new_run, digits, refusal):
+    with refusal():
         go(new_run("far", "views.shift=8"), digits)
 
 
@@ -689,13 +689,13 @@ def test_validation_images_leave_the_pool_and_are_tested_on(new_run, digits):
     )
 
 
-def test_a_budget_beyond_the_pool_is_an_error_that_names_both(new_run, digits):
-    with pytest.raises(ValueError, match=r"budget is 5000.*only 1"):
+def test_a_budget_beyond_the_pool_is_an_error_that_names_both(new_run, digits, refusal):
+    with refusal():
         go(new_run("b", "growth.budget=5000"), digits)
 
 
-def test_holding_out_everything_is_an_error_that_names_both(new_run, digits):
-    with pytest.raises(ValueError, match=r"data.validation is 1297, but digits has only 1297 images"):
+def test_holding_out_everything_is_an_error_that_names_both(new_run, digits, refusal):
+    with refusal():
         go(new_run("h", "data.validation=1297"), digits)
 
 
@@ -703,8 +703,8 @@ def test_config_survives_the_folder(new_run, tiny):
     assert from_json(new_run("c").config()) == tiny()
 
 
-def test_a_folder_that_is_no_run_says_so(tmp_path):
-    with pytest.raises(ValueError, match="is not a run"):
+def test_a_folder_that_is_no_run_says_so(tmp_path, refusal):
+    with refusal():
         Run.open(tmp_path)
 
 

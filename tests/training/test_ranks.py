@@ -126,15 +126,13 @@ def test_processes_that_would_drift_apart_are_refused(two):
     assert "must be alike: the state" in second[1]
 
 
-def test_another_number_of_processes_is_refused_unless_asked_for(two, tmp_path, digits):
+def test_another_number_of_processes_is_refused_unless_asked_for(two, tmp_path, digits, refusal):
     import shutil
 
     run = Run(Path(shutil.copytree(two[0] / "mixmatch", tmp_path / "copy")))
     for step in (35, 36):
         run.checkpoint_path(step).unlink()
-    with pytest.raises(
-        ValueError, match=r"processes was 2 and is 1.*torchrun --nproc-per-node 2 -m mma train.*--inexact"
-    ):
+    with refusal():
         train(run, DatasetLabels(digits.train), on=ONE, data=digits)
     train(run, DatasetLabels(digits.train), on=ONE, data=digits, inexact=True)
     assert run.status() == "done"
@@ -180,9 +178,9 @@ def test_portions_are_everything_once_in_order(count):
     assert max(map(len, portions)) - min(map(len, portions)) <= 1
 
 
-def test_a_batch_that_cannot_be_shared_names_a_number_of_processes_that_can():
+def test_a_batch_that_cannot_be_shared_names_a_number_of_processes_that_can(refusal):
     check_share(64, 4)
-    with pytest.raises(ValueError, match=r"64, which 6 processes.*--nproc-per-node 4.*optim.batch=66"):
+    with refusal():
         check_share(64, 6)
-    with pytest.raises(ValueError, match=r"each would train on one image.*optim.batch=8"):
+    with refusal():
         check_share(4, 4)
