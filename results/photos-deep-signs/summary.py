@@ -70,9 +70,7 @@ def main() -> None:
     """Print the table and write the figure."""
     rows = read_rounds()
     print(table(rows))
-    drawn = figure(rows)
-    for ending in ("png", "svg"):
-        drawn.savefig(HERE / f"accuracy-over-labels.{ending}", dpi=130)
+    figure(rows).savefig(HERE / "accuracy-over-labels.png", dpi=130)
 
 
 if __name__ == "__main__":
