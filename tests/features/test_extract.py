@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mma.errors import UserError
 from mma.features import (
     FeatureProgress,
     Features,
@@ -20,7 +21,6 @@ from mma.features import (
     extract,
     features,
     image_source,
-    parse_backbone,
 )
 from mma.features.extract import open_store
 from mma.features.store import Appender
@@ -79,18 +79,6 @@ def test_one_view_for_each_image_can_be_taken(tiny):
 
 def test_no_images_have_no_features(tiny):
     assert len(features(array_images(3).take(np.array([], np.int64)), tiny)) == 0
-
-
-def test_joined_features_run_no_network_twice(tiny, monkeypatch):
-    from mma.features import BACKBONES
-
-    monkeypatch.setitem(BACKBONES, "tiny", Tiny)
-    images, backbone = array_images(40), parse_backbone("tiny+hog")
-    features(images, "tiny")
-    Means.seen = 0
-    found = features(images, backbone, root=None)
-    assert Means.seen == 0
-    assert np.array_equal(found.values, compute_block(images, backbone, np.arange(40)))
 
 
 def test_progress_ends_at_the_total_with_nothing_left(tiny):
@@ -278,3 +266,14 @@ def test_two_hundred_thousand_rows_are_streamed_in_bounded_memory(data_folder):
     environment = {**os.environ, "MMA_DATA": str(data_folder), "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", MEMORY], env=environment, capture_output=True, text=True, check=True)
     assert float(done.stdout) < 80  # MB; the features have 205
+
+
+def test_the_command_stores_features_that_are_then_found(tmp_path, monkeypatch, capsys):
+    from mma.cli.data import features_
+
+    monkeypatch.setenv("MMA_DATA", str(tmp_path))
+    features_("digits", backbone="hog@32+hog@24", crops=0, engine="local")
+    assert capsys.readouterr().out.count("1,297 images, 1 views") == 2
+    assert len(list((tmp_path / "features").iterdir())) == 2
+    with pytest.raises(UserError, match="no engine 'cloud'"):
+        features_("digits", backbone="hog@40", engine="cloud")

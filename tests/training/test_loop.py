@@ -668,9 +668,9 @@ def test_mirror_images_of_what_must_not_be_mirrored_are_warned_of(new_run, digit
 def test_a_pool_of_fewer_images_uses_only_those(new_run, digits):
     run = new_run("s", "data.total=100", "query=random")
     go(run, digits)
-    from mma.data import subset
+    from mma.data import nested_order
 
-    pool = set(subset(digits.train, 100, 1).tolist())
+    pool = set(nested_order(len(digits.train), 1)[:100].tolist())
     assert set(run.answers()) <= pool
 
 

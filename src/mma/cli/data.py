@@ -1,4 +1,4 @@
-"""`mma data`: list the data sets, get one, look at one."""
+"""`mma data`: list the data sets, get one, look at one, store its features."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from mma.text import printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet, DataSetInfo
+    from mma.features import FeatureProgress
+    from mma.text import Advance
 
 app = typer.Typer(help="Get image data, and see what is there.", no_args_is_help=True)
 
@@ -111,6 +113,41 @@ def info(
         typer.echo(json.dumps(_details(data), indent=1))
         return
     typer.echo("\n".join([*_summary(data), _again(data), *_digests(data), *_counts(data), *remarks(data)]))
+
+
+@app.command("features")
+def features_(
+    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows.")],
+    backbone: Annotated[str, typer.Option(metavar="NAME", help="Which backbone, or several: lite0+hog.")] = "lite0",
+    crops: Annotated[int, typer.Option(metavar="N", help="Crops of each pool image that are stored as well.")] = 2,
+    mirror: Annotated[bool, typer.Option("--mirror", help="Store the mirror image as well.")] = False,
+    engine: Annotated[str, typer.Option(help="local (here) or ray (a cluster; needs mma-learn[ray]).")] = "local",
+) -> None:
+    """Compute and store the features of a data set, for training that then starts at once. Run it again to resume."""
+    from mma.data import load_data
+    from mma.features import StoredViews, features, image_source, parse_backbone
+    from mma.features.inputs import make_again
+    from mma.text import bar
+
+    data, parts = load_data(name), parse_backbone(backbone).parts
+    pool_views = StoredViews(mirror=mirror, crops=crops)
+    for part in parts:
+        for split, images, views in (("pool", data.train, pool_views), ("test", data.test, StoredViews())):
+            source, note = image_source(images, make_again(data))
+            if note:
+                typer.echo(f"note: {note}", err=True)
+            with bar(f"{part.label()}, {split}", len(images)) as advance:
+                last = 0
+
+                def show(now: FeatureProgress, advance: Advance = advance) -> None:
+                    nonlocal last
+                    advance(now.done - last)
+                    last = now.done
+
+                found = features(source, part, views, engine=engine, progress=show)
+            typer.echo(
+                f"{part.label()}, {split}: {len(found):,} images, {found.views} views, {found.width} numbers each"
+            )
 
 
 def _summary(data: DataSet) -> list[str]:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mma.data.subsets import START_SETS as START_SETS
     from mma.data.subsets import nested_order as nested_order
     from mma.data.subsets import start_set as start_set
-    from mma.data.subsets import subset as subset
 
 IN_SOURCES = (
     "SOURCES",
@@ -46,7 +45,7 @@ PLACES = {
     "FolderOptions": "folder",
     **dict.fromkeys(("UNKNOWN", "BadFile", "DataSet", "Images"), "images"),
     **dict.fromkeys((*IN_SOURCES, "verify"), "sources"),
-    **dict.fromkeys(("START_SETS", "nested_order", "start_set", "subset"), "subsets"),
+    **dict.fromkeys(("START_SETS", "nested_order", "start_set"), "subsets"),
 }
 __all__ = list(PLACES)
 

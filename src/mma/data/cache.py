@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from mma.data.hard import base_name
 from mma.data.images import KEY_BYTES, BadFile, DataSet, Images
+from mma.errors import UserError
 from mma.files import open_synced, sync_folder
 from mma.text import printable
 
@@ -85,7 +86,7 @@ def place(name: str, root: Path | None = None) -> Path:
 def check_name(name: str) -> None:
     """Refuse a name that could not be a folder's on every system, or that would lead out of the cache."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name) or len(name) > LONGEST:
-        raise ValueError(
+        raise UserError(
             f"'{printable(name)}' cannot be the name of a data set: names are made of letters, digits, dots, - and _, "
             f"do not begin with a dot or -, and have at most {LONGEST} characters. Choose another name."
         )
@@ -113,7 +114,7 @@ def check_writable(folder: Path) -> None:
     """Refuse a place that cannot be written to, before any work is done for it; nothing is created."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(
+        raise UserError(
             f"{printable(str(folder))} cannot be written: {printable(str(there))} is not a folder we may write to. Set "
             "MMA_DATA to one that is, and run the same command again."
         )
@@ -162,7 +163,7 @@ def read_meta(name: str, root: Path | None = None) -> DataSetMeta:
         raise _damage(folder, again, "meta.json is not JSON") from error
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version != FORMAT:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(folder))} was made by another version of mma (format {version}; this one reads {FORMAT}). "
             f"Make the data set again:  {again}"
         )
@@ -182,7 +183,7 @@ def check_saved(data: DataSet, root: Path | None = None) -> None:
     meta = read_meta(data.name, root)
     for split, images, about in (("train", data.train, meta.train), ("test", data.test, meta.test)):
         if images.computed_digest() != about.digest or keys_digest(images) != about.keys_digest:
-            raise ValueError(
+            raise UserError(
                 f"the {split} images of {data.name} have changed on disk since they were saved: their digest is not "
                 f"the stored one any more. Make the data set again:  {command_in_words(data.name, meta.options)}"
             )
@@ -225,8 +226,8 @@ def _read_text(path: Path, again: str) -> bytes:
     return path.read_bytes()
 
 
-def _damage(folder: Path, again: str, what: str) -> ValueError:
-    return ValueError(f"{printable(str(folder))} is damaged: {printable(what)}. Make the data set again:  {again}")
+def _damage(folder: Path, again: str, what: str) -> UserError:
+    return UserError(f"{printable(str(folder))} is damaged: {printable(what)}. Make the data set again:  {again}")
 
 
 # Write a data set into the cache so that it is there whole or not at all, whatever happens meanwhile.
@@ -244,7 +245,7 @@ def save(data: DataSet, root: Path | None = None) -> Path:
             _write(data, folder)
             _move(folder, target)
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(target))} could not be written: {error.strerror or error}. Make room or make the folder "
             "writable, or set MMA_DATA to another folder; then run the same command again."
         ) from error

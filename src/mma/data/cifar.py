@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mma.data.download import Original, find, find_content_difference, is_official, read_members, refusal
 from mma.data.images import Images
+from mma.errors import UserError
 from mma.text import printable
 
 SITE = "https://www.cs.toronto.edu/~kriz/"
@@ -136,14 +137,14 @@ def _loose(release: Release, part: Original, directory: Path) -> bytes:
     return path.read_bytes()
 
 
-def _not_here(release: Release, part: Original, directory: Path) -> ValueError:
+def _not_here(release: Release, part: Original, directory: Path) -> UserError:
     shown = printable(str(directory))
     if wrong := [name for name in release.wrong_releases if (directory / name).exists()]:
-        return ValueError(
+        return UserError(
             f"{shown} holds another release of {release.name} ({wrong[0]}): mma reads the binary one, not that for Python "
             f"or MATLAB. Put {release.archive.name} there, or download it by leaving out --from."
         )
-    return ValueError(
+    return UserError(
         f"{shown} has neither {release.archive.name} nor {part.name}. Put the binary release of {release.name} there, or "
         "download it by leaving out --from."
     )

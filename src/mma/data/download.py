@@ -16,6 +16,7 @@ from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from mma.errors import UserError
 from mma.files import sync_file
 from mma.text import bar, printable
 
@@ -68,16 +69,16 @@ def _hash_difference(found: str, original: Original) -> str:
 def is_official(name: str, difference: str, *, accept: bool) -> bool:
     """Tell whether a file is the official one; one that differs is an error unless `accept`."""
     if difference and not accept:
-        raise ValueError(
+        raise UserError(
             f"{printable(name)} is not the official file: {difference}. Replace it with the official "
             "one, or add --accept-hash-mismatch to use it as it is."
         )
     return not difference
 
 
-def refusal(name: str, why: str) -> ValueError:
+def refusal(name: str, why: str) -> UserError:
     """Make the error for a file that cannot be used whatever one accepts."""
-    return ValueError(
+    return UserError(
         f"{printable(name)} {printable(why)}. Replace it with a whole copy of the official file and run the same command "
         "again, or leave out --from to download it."
     )
@@ -225,7 +226,7 @@ def _append(file: IO[bytes], piece: bytes, original: Original) -> None:
     file.write(piece)
     if file.tell() > original.size:
         file.truncate(0)
-        raise ValueError(
+        raise UserError(
             f"{original.url} sends more than the {original.size:,} bytes of the official file, so it is not that file. "
             f"Get {original.name} elsewhere and give its folder with --from DIR."
         )
@@ -235,14 +236,14 @@ def _finish(original: Original, part: Path, path: Path, problem: str) -> None:
     """Let the finished file take its name, if it is the right one."""
     have = _size(part)
     if have < original.size:
-        raise ValueError(
+        raise UserError(
             f"{original.name} could not be downloaded from {original.url}: {problem or 'the connection was closed'} "
             f"({have:,} of {original.size:,} bytes are here). Run the same command again: it goes on from there; "
             "or give the folder where the file lies with --from DIR."
         )
     if difference := find_difference(part, original):
         part.unlink()
-        raise ValueError(
+        raise UserError(
             f"{original.url} did not send the official file: {difference}. The download was deleted. Get "
             f"{original.name} elsewhere and give its folder with --from DIR."
         )

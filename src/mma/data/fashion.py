@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mma.data.download import Original, find, find_content_difference, is_official, refusal, unzip
 from mma.data.images import Images
+from mma.errors import UserError
 from mma.text import printable
 
 CLASSES = (
@@ -69,7 +70,7 @@ def _read_split(directory: Path, split: str, *, accept: bool) -> tuple[Images, b
     pixels, images_official = _read_array(directory, f"{split}-images-idx3-ubyte", IMAGES, accept=accept)
     y, labels_official = _read_array(directory, f"{split}-labels-idx1-ubyte", LABELS, accept=accept)
     if pixels.shape[1:] != (28, 28) or len(pixels) != len(y) or not len(y) or y.max() >= len(CLASSES):
-        raise ValueError(
+        raise UserError(
             f"the {split} files are not Fashion-MNIST: they hold images of shape {pixels.shape} and {len(y):,} labels up "
             f"to {y.max(initial=0)}. Replace them and run the same command again."
         )
@@ -79,7 +80,7 @@ def _read_split(directory: Path, split: str, *, accept: bool) -> tuple[Images, b
 def _read_array(directory: Path, name: str, magic: int, *, accept: bool) -> tuple[NDArray[np.uint8], bool]:
     path = find(directory, (f"{name}.gz", name))
     if path is None:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(directory))} has neither {name}.gz nor {name}. Put the four files of Fashion-MNIST there, or "
             "download them by leaving out --from."
         )

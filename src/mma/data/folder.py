@@ -15,6 +15,7 @@ from mma.data.images import CHUNK, UNKNOWN, BadFile, DataSet, Images, check_clas
 from mma.data.photos import decode_all, explain_bad_file
 from mma.data.subsets import first_of_each_class
 from mma.data.tables import DEFAULT, read_labels
+from mma.errors import UserError
 from mma.rng import rng
 from mma.shares import shares
 from mma.text import printable, quote_path
@@ -109,21 +110,21 @@ class _Part:
 
 def _check(directory: Path, options: FolderOptions) -> None:
     if options.side not in SIDES:
-        raise ValueError(
+        raise UserError(
             f"images cannot be stored with {options.side} pixels on a side. Choose a side from {SIDES[0]} to {SIDES[-1]}."
         )
     if options.holdout is not None and not 0 <= options.holdout < 1:
-        raise ValueError(
+        raise UserError(
             f"--holdout {options.holdout} is not possible. Choose a fraction from 0 up to, not including, 1."
         )
     check_classes(options.classes)
     if options.test is None:
         return
     if options.holdout:
-        raise ValueError("--test and --holdout were both given. Leave one of them out.")
+        raise UserError("--test and --holdout were both given. Leave one of them out.")
     test, pool = options.test.resolve(), directory.resolve()
     if test.is_relative_to(pool) or pool.is_relative_to(test):
-        raise ValueError(
+        raise UserError(
             f"of the folders {printable(str(directory))} and {printable(str(options.test))} one lies in the other, so test "
             "images would be learned from. Give two separate folders."
         )
@@ -136,7 +137,7 @@ def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _
     if csv is not None:
         names = [name for name in names if (directory / name).resolve() != csv.resolve()]
     if not names and not bad:
-        raise ValueError(f"{printable(str(directory))} holds no images. Put some there, or give another folder.")
+        raise UserError(f"{printable(str(directory))} holds no images. Put some there, or give another folder.")
     if csv is not None:
         return _LabelList(directory, names, read_labels(csv, names, options.classes), bad)
     labels = {name: _parent(name) for name in names}
@@ -146,7 +147,7 @@ def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _
 
 def _check_sub_directories(directory: Path, parents: set[str], classes: tuple[str, ...]) -> None:
     if classes and (unknown := sorted(parents.difference(classes, {""}), key=_natural)):
-        raise ValueError(
+        raise UserError(
             f"{printable(str(directory))} has sub-folders that are not among the declared classes: {_quote_some(unknown)}. "
             "Rename or remove them, or add them to --classes. If sub-folders are not classes here, give the labels in a "
             "CSV file with --labels FILE; it may hold the line  file_name,label  alone."
@@ -158,7 +159,7 @@ def _decode(files: _LabelList, options: FolderOptions) -> _Part:
     bad = [*files.bad, *photos.bad]
     if not len(photos.rows):
         reasons = _some([f"{printable(file.file)} ({file.reason})" for file in bad])
-        raise ValueError(
+        raise UserError(
             f"none of the {len(bad):,} files in {printable(str(files.directory))} can be used: {reasons}. "
             "Give another folder, one with images."
         )
@@ -173,7 +174,7 @@ def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
     Hidden files and folders are passed by; links to folders are not followed. A sub-folder that may not be read is left out.
     """
     if not directory.is_dir():
-        raise ValueError(f"there is no folder {printable(str(directory))}. Give a folder of images that is there.")
+        raise UserError(f"there is no folder {printable(str(directory))}. Give a folder of images that is there.")
     names: list[str] = []
     bad: list[BadFile] = []
     unlisted: list[OSError] = []
@@ -193,7 +194,7 @@ def describe_unlisted(directory: Path, error: OSError) -> BadFile:
     """Describe a sub-folder whose files could not be listed. `directory` itself is an error: without it there is nothing."""
     folder, reason = Path(error.filename or directory), explain_bad_file(error)
     if folder == directory:
-        raise ValueError(
+        raise UserError(
             f"the folder {printable(str(directory))} cannot be listed: {reason}. Make it readable, for example with  "
             f"chmod u+rx {quote_path(directory)}  and run the same command again."
         ) from error
@@ -226,7 +227,7 @@ def _classes(labels: list[str], test_labels: list[str]) -> tuple[str, ...]:
     known, tested = set(labels) - {""}, set(test_labels) - {""}
     unknown = sorted(tested - known, key=_natural)
     if known and unknown:
-        raise ValueError(
+        raise UserError(
             f"the test folder has classes that the pool does not have: {_quote_some(unknown)}. Remove or rename them, "
             "or add images of them to the pool, and run the same command again."
         )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.images import UNKNOWN, DataSet, Images
+from mma.errors import UserError
 from mma.rng import rng
 from mma.text import did_you_mean, printable
 
@@ -96,7 +97,7 @@ def parse_hard(name: str) -> tuple[str, str]:
     """Return kind and data set of `hard:KIND:NAME`, or say what is wrong with it."""
     _, kind, base = [*name.split(":", 2), "", ""][:3]
     if kind not in HARD or not base or is_hard(base):
-        raise ValueError(
+        raise UserError(
             f"no data set '{printable(name)}'.{did_you_mean(kind, HARD)} A hard one is called hard:KIND:NAME, with one of "
             f"{', '.join(HARD)}, like hard:long-tail:digits."
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mma.errors import UserError
 from mma.text import printable
 
 UNKNOWN = -1  # the label of an image that nobody has labeled
@@ -42,14 +43,14 @@ class Images:
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or self.pixels.dtype != np.uint8 or 0 in self.pixels.shape[1:]:
             got = f"{self.pixels.dtype} of shape {self.pixels.shape}"
-            raise ValueError(f"pixels must be uint8 of shape (N, height, width, channels), not {got}.")
+            raise UserError(f"pixels must be uint8 of shape (N, height, width, channels), not {got}.")
         object.__setattr__(self, "classes", tuple(self.classes))
         check_classes(self.classes)
         object.__setattr__(self, "labels", _int64_labels(self.labels, len(self), len(self.classes)))
         if self.names is not None and len(self.names) != len(self):
-            raise ValueError(f"there are {len(self.names):,} names for {len(self):,} images.")
+            raise UserError(f"there are {len(self.names):,} names for {len(self):,} images.")
         if self.stored_keys is not None and self.stored_keys.shape != (len(self), KEY_BYTES):
-            raise ValueError(f"keys must be uint8 of shape ({len(self)}, {KEY_BYTES}), not {self.stored_keys.shape}.")
+            raise UserError(f"keys must be uint8 of shape ({len(self)}, {KEY_BYTES}), not {self.stored_keys.shape}.")
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -104,7 +105,7 @@ class Images:
     def with_classes(self, classes: Sequence[str]) -> Images:
         """Return the same images with a longer list of classes; the ids of the classes there are stay what they are."""
         if tuple(classes[: len(self.classes)]) != self.classes:
-            raise ValueError(
+            raise UserError(
                 f"classes can be added, but not removed or reordered: {_list_names(self.classes)} must come first, in "
                 f"this order, and the list begins {_list_names(tuple(classes)[: len(self.classes)]) or 'with nothing'}."
             )
@@ -162,18 +163,18 @@ def pixel_keys(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def check_classes(classes: Sequence[str]) -> None:
     """Refuse a list of classes with an empty name, or with one name twice."""
     if not all(isinstance(name, str) and name.strip() for name in classes):
-        raise ValueError(f"a class needs a name, and one of these has none: {_list_names(classes)}.")
+        raise UserError(f"a class needs a name, and one of these has none: {_list_names(classes)}.")
     if len(set(classes)) != len(classes):
         twice = sorted({name for name in classes if classes.count(name) > 1})
-        raise ValueError(f"each class needs a name of its own, and these are listed twice: {_list_names(twice)}.")
+        raise UserError(f"each class needs a name of its own, and these are listed twice: {_list_names(twice)}.")
 
 
 def _int64_labels(labels: NDArray[np.int64], images: int, classes: int) -> NDArray[np.int64]:
     if labels.shape != (images,) or not np.issubdtype(labels.dtype, np.integer):
         got = f"{labels.dtype} of shape {labels.shape}"
-        raise ValueError(f"labels must be whole numbers (int64), one for each of the {images:,} images, not {got}.")
+        raise UserError(f"labels must be whole numbers (int64), one for each of the {images:,} images, not {got}.")
     if images and not (labels.min() >= UNKNOWN and labels.max() < classes):
-        raise ValueError(f"labels must lie in -1..{classes - 1}; these go from {labels.min()} to {labels.max()}.")
+        raise UserError(f"labels must lie in -1..{classes - 1}; these go from {labels.min()} to {labels.max()}.")
     return labels.astype(np.int64, copy=False)
 
 
@@ -184,14 +185,14 @@ def _sortable(keys: NDArray[np.uint8]) -> NDArray[np.bytes_]:
 
 def _parse_keys(keys: Sequence[str]) -> NDArray[np.uint8]:
     if bad := [key for key in keys if not KEY.fullmatch(key)]:
-        raise ValueError(f"the key of an image has 64 hexadecimal digits, and '{printable(bad[0][:100])}' does not.")
+        raise UserError(f"the key of an image has 64 hexadecimal digits, and '{printable(bad[0][:100])}' does not.")
     return np.frombuffer(bytes.fromhex("".join(keys)), np.uint8).reshape(-1, KEY_BYTES)
 
 
 def _require_keys(keys: Sequence[str], known: NDArray[np.bool_], rows: NDArray[np.int64]) -> NDArray[np.int64]:
     if not known.all():
         first = keys[int(np.argmin(known))]
-        raise ValueError(
+        raise UserError(
             f"{np.count_nonzero(~known):,} of {len(keys):,} keys belong to no image here, the first of them {first}. "
             "The images were removed or changed, or the keys are of another data set."
         )

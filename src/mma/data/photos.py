@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mma.data.images import KEY_BYTES, BadFile
+from mma.errors import UserError
 from mma.machine import cores
 from mma.text import bar, printable
 
@@ -67,7 +68,7 @@ def read_photo(root: Path, name: str, side: int, *, grey: bool) -> tuple[NDArray
     """Read one image as (side, side, 1 or 3) uint8, and the sha256 of its file. `root` must be resolved."""
     with open_photo(root, name) as (image, key):
         if min(image.size) < SMALLEST:
-            raise ValueError(f"{image.width} x {image.height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
+            raise UserError(f"{image.width} x {image.height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
         return squash_photo(image, (side, side), grey=grey), key
 
 
@@ -140,7 +141,7 @@ def _upright(image: Image.Image, enough: int, mode: str) -> Image.Image:
 
 def _check_pixels(image: Image.Image) -> None:
     if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
+        raise UserError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
 
 
 def check_file(path: Path, root: Path) -> None:
@@ -156,26 +157,26 @@ def check_inside(path: Path | str, root: Path | str) -> None:
     except FileNotFoundError:
         if not os.path.islink(path):
             raise
-        raise ValueError("it is a link that leads nowhere") from None
+        raise UserError("it is a link that leads nowhere") from None
     if not os.path.join(target, "").startswith(os.path.join(root, "")):
-        raise ValueError("it is a link that leads out of the folder")
+        raise UserError("it is a link that leads out of the folder")
 
 
 def check_kind(about: os.stat_result) -> None:
     """Refuse pipes, devices, empty files and files of absurd length."""
     if not stat.S_ISREG(about.st_mode):
-        raise ValueError("it is not a regular file")
+        raise UserError("it is not a regular file")
     if about.st_size == 0:
-        raise ValueError("the file is empty")
+        raise UserError("the file is empty")
     if about.st_size > MAX_BYTES:
-        raise ValueError(f"{about.st_size:,} bytes are more than {MAX_BYTES:,}")
+        raise UserError(f"{about.st_size:,} bytes are more than {MAX_BYTES:,}")
 
 
 def _flat(image: Image.Image, mode: str) -> Image.Image:
     if image.mode in SIXTEEN_BITS:  # Pillow would cut these off at 255
         image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
     if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers of unknown range")
+        raise UserError("its pixels are floating-point numbers of unknown range")
     if image.mode == "LAB":  # Pillow makes it grey by way of colours alone
         image = image.convert("RGB")
     if image.has_transparency_data:

@@ -26,6 +26,7 @@ from mma.data.download import Original, fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder
 from mma.data.hard import is_hard, make_hard, parse_hard
 from mma.data.images import DataSet, Images
+from mma.errors import UserError
 from mma.text import did_you_mean, printable
 
 FOLDER = "folder"
@@ -66,7 +67,7 @@ def load_data(name: str, root: Path | None = None) -> DataSet:
         return _digits()
     if not is_ready(name, root):
         where = printable(str(place(name, root)))
-        raise ValueError(f"the data set {name} is not here yet ({where}). Get it with  {command_in_words(name)}")
+        raise UserError(f"the data set {name} is not here yet ({where}). Get it with  {command_in_words(name)}")
     return open_saved(name, root)
 
 
@@ -95,7 +96,7 @@ def get(
     if name == DIGITS:
         return _digits()
     if name not in SOURCES:
-        raise ValueError(f"{printable(name)} is made from a folder of images:  {printable(command(name))}")
+        raise UserError(f"{printable(name)} is made from a folder of images:  {printable(command(name))}")
     if directory is None and (ready := _open_if_ready(name, root)):
         return ready
     source = SOURCES[name]
@@ -171,7 +172,7 @@ def _describe(name: str, root: Path | None) -> DataSetInfo:
     if is_ready(name, root):
         try:
             return _describe_saved(name, root)
-        except ValueError as error:
+        except UserError as error:
             problem = str(error)
     source = SOURCES.get(name)
     if source is None:
@@ -197,14 +198,14 @@ def check_known(name: str) -> None:
         return None
     own = " A folder of images has a name of its own: folder:NAME."
     hint = own if name == FOLDER else did_you_mean(name, [DIGITS, *SOURCES, FOLDER])
-    raise ValueError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")
+    raise UserError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")
 
 
 def _open_if_ready(name: str, root: Path | None) -> DataSet | None:
     """Open a data set that is there; a damaged one is made again, which is what its error advises."""
     try:
         return open_saved(name, root) if is_ready(name, root) else None
-    except ValueError:
+    except UserError:
         return None
 
 
@@ -213,13 +214,13 @@ def _find_originals(name: str, source: Source, root: Path | None, given: Path | 
     if given is not None:
         if not given.is_dir():
             problem = "is a file" if given.exists() else "does not exist"
-            raise ValueError(f"{printable(str(given))} {problem}. Give the folder of the files with --from DIR.")
+            raise UserError(f"{printable(str(given))} {problem}. Give the folder of the files with --from DIR.")
         return given
     for directory in source.package_folders:
         if directory.is_dir():
             return directory
     if not source.downloads:
-        raise ValueError(f"{name} has no download. Give the folder of its files:  mma data get {name} --from DIR")
+        raise UserError(f"{name} has no download. Give the folder of its files:  mma data get {name} --from DIR")
     directory = (root or data_root()) / "downloads" / (source.download_folder or name)
     for original in source.downloads:
         fetch(original, directory)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.images import CHUNK, UNKNOWN, Images
+from mma.errors import UserError
 from mma.rng import rng
 from mma.shares import shares
 
@@ -109,16 +110,6 @@ def nested_order(n: int, seed: int) -> Index:
     return rng(seed, "subset").permutation(n).astype(np.int64, copy=False)
 
 
-def subset(images: Images, total: int, seed: int) -> Index:
-    """Choose `total` images of the pool, the paper's `Total` (labeled + unlabeled); subsets of one seed are nested."""
-    if not 0 < total <= len(images):
-        raise ValueError(
-            f"a subset of {total:,} images was asked for, but the pool has {len(images):,}. "
-            f"Choose a total from 1 to {len(images):,}."
-        )
-    return nested_order(len(images), seed)[:total]
-
-
 def start_set(images: Images, pool: Index, n: int, seed: int, how: str) -> Index:
     """Choose the `n` images to label before the first query, as row numbers of `images`, out of the rows in `pool`.
 
@@ -128,9 +119,9 @@ def start_set(images: Images, pool: Index, n: int, seed: int, how: str) -> Index
     coverage: one image out of each of n groups of look-alikes; needs no labels.
     """
     if how not in START_SETS:
-        raise ValueError(f"no start set {how!r}. Choose one of {', '.join(START_SETS)}.")
+        raise UserError(f"no start set {how!r}. Choose one of {', '.join(START_SETS)}.")
     if not 0 <= n <= len(pool):
-        raise ValueError(
+        raise UserError(
             f"a start set of {n:,} images was asked for, but there are {len(pool):,} to choose from. "
             f"Choose a number from 0 to {len(pool):,}."
         )
@@ -154,7 +145,7 @@ def _proportional(images: Images, pool: Index, n: int, seed: int) -> Index:
     labels = images.labels[order]
     unknown = int(np.count_nonzero(labels == UNKNOWN))
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"a proportional start set needs the label of every image, but {unknown:,} of {len(order):,} have none. "
             "Use a uniform or a coverage start set."
         )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mma.data.download import Original, find, find_difference, is_official, refusal
 from mma.data.images import CHUNK, Images
+from mma.errors import UserError
 from mma.text import printable
 
 SITE = "http://ufldl.stanford.edu/housenumbers/"
@@ -65,7 +66,7 @@ def _images(paths: list[Path]) -> Images:
 def _path(directory: Path, part: Original) -> Path:
     path = find(directory, (part.name,))
     if path is None:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(directory))} has no {part.name}. Put the cropped-digits files of SVHN there, or download "
             "them by leaving out --from."
         )

@@ -8,7 +8,6 @@ from mma.features.inputs import ArrayImages, ImageSource, PhotoFiles, StoredView
 from mma.features.lite import Lite0, Lite1, Lite2
 from mma.features.mobilenetv2 import MobileNetV2
 from mma.features.onnx import Onnx
-from mma.features.probe import Probe, probe
 from mma.features.table import BACKBONES, DEFAULT, Joined, parse_backbone
 
 __all__ = [
@@ -31,12 +30,10 @@ __all__ = [
     "NetworkBackbone",
     "Onnx",
     "PhotoFiles",
-    "Probe",
     "StoredViews",
     "compute_block",
     "features",
     "image_source",
     "native_precision",
     "parse_backbone",
-    "probe",
 ]

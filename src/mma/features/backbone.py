@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mma.data.photos import SMALLEST
+from mma.errors import UserError
 from mma.settings import Settings
 
 Precision = Literal["float32", "bfloat16"]
@@ -29,6 +30,11 @@ class Backbone(Settings):
     version: ClassVar[int] = 1
     name: str
     side: int = Field(default=64, ge=SMALLEST, le=1024)  # pixels it sees; images are squashed to a square
+
+    @property
+    def parts(self) -> tuple[Backbone, ...]:
+        """The backbones it is made of: itself, or the parts of `lite0+hog`."""
+        return (self,)
 
     def load(self) -> nn.Module:
         """Return the network, ready to use. Raises a sentence where its weights or its package are missing."""
@@ -106,4 +112,4 @@ def check_images(images: Tensor, side: int) -> None:
     """Refuse anything but uint8 images of the size a backbone sees."""
     if images.dtype != torch.uint8 or images.ndim != 4 or tuple(images.shape[1:]) != (side, side, 3):
         got = f"{str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
-        raise ValueError(f"this backbone takes images as uint8 of shape (B, {side}, {side}, 3), not {got}.")
+        raise UserError(f"this backbone takes images as uint8 of shape (B, {side}, {side}, 3), not {got}.")

@@ -27,14 +27,13 @@ from mma.extensions import VARIABLE, use_inherited
 from mma.features.backbone import Backbone, check_images
 from mma.features.inputs import ImageSource, Rows, StoredViews
 from mma.features.store import Appender, FeatureStore, as_strings
-from mma.features.table import Joined, join, parse_backbone, unit
+from mma.features.table import parse_backbone, unit
 from mma.machine import cores
 from mma.text import did_you_mean, install_hint
 
 BATCH = 32  # images a network sees at a time
 AHEAD = 2  # batches that may wait to be written, beside those in work
 PLAIN = StoredViews()
-Network = tuple[Backbone, nn.Module]
 
 
 def compute_block(
@@ -53,20 +52,15 @@ def compute(
     source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
 ) -> Iterator[NDArray[np.float16]]:
     """Yield the features of some images, a batch at a time, in order. `threads` defaults to the cores we may use."""
-    parts = backbone.parts if isinstance(backbone, Joined) else (backbone,)
-    networks = [(part, part.load()) for part in parts]
+    network = backbone.load()
     workers, before = threads or cores(), torch.get_num_threads()
-
-    def work(batch: Rows) -> NDArray[np.float16]:
-        found = [embed(network, source, batch, views) for network in networks]
-        return join(found) if isinstance(backbone, Joined) else found[0]
 
     # The number of threads belongs to the thread that sets it, so the caller keeps its own.
     pool = ThreadPoolExecutor(workers, "features", torch.set_num_threads, (1,))
     waiting: deque[Future[NDArray[np.float16]]] = deque()
     try:
         for start in range(0, len(rows), BATCH):
-            waiting.append(pool.submit(work, rows[start : start + BATCH]))
+            waiting.append(pool.submit(embed, backbone, network, source, rows[start : start + BATCH], views))
             if len(waiting) >= workers + AHEAD:
                 yield waiting.popleft().result()
         while waiting:
@@ -77,27 +71,28 @@ def compute(
 
 
 @torch.inference_mode()
-def embed(network: Network, source: ImageSource, batch: Rows, views: StoredViews) -> NDArray[np.float16]:
+def embed(
+    backbone: Backbone, network: nn.Module, source: ImageSource, batch: Rows, views: StoredViews
+) -> NDArray[np.float16]:
     """Decode one batch and return the features of all its views. (B, views, D)"""
-    backbone, module = network
     # A network may round differently for a batch of another size. Filled up, every batch has the same.
     filled = np.resize(np.arange(len(batch)), BATCH)
     images = torch.from_numpy(source.decode(batch, backbone.side)[filled])
     check_images(images, backbone.side)
     made = views.make(images, source.keys[batch][filled])
-    vectors = torch.stack([check_vectors(module(view), backbone) for view in made], 1)
+    vectors = torch.stack([check_vectors(network(view), backbone) for view in made], 1)
     return vectors[: len(batch)].to(torch.float16).numpy()
 
 
 def check_vectors(vectors: Tensor, backbone: Backbone) -> Tensor:
     """Refuse what is not one vector per image, or does not fit into float16."""
     if vectors.ndim != 2 or len(vectors) != BATCH:
-        raise ValueError(
+        raise UserError(
             f"the backbone {backbone.label()} returns shape {tuple(vectors.shape)} for {BATCH} images, and must return one "
             f"vector for each: ({BATCH}, D)."
         )
     if not bool((vectors.abs() <= torch.finfo(torch.float16).max).all()):  # also False for NaN
-        raise ValueError(
+        raise UserError(
             f"the backbone {backbone.label()} returns numbers that are not finite or beyond 65504. Its weights may be damaged."
         )
     return vectors
@@ -182,7 +177,7 @@ def features(
     views: StoredViews = PLAIN,
     *,
     progress: Callable[[FeatureProgress], None] | None = None,
-    engine: Engine = "local",
+    engine: str = "local",
     threads: int | None = None,
     root: Path | None = None,
 ) -> Features:
@@ -191,18 +186,15 @@ def features(
     Call it again after a kill: it goes on where it was.
     """
     backbone = (parse_backbone(backbone) if isinstance(backbone, str) else backbone).resolve()
+    if len(backbone.parts) > 1:
+        raise UserError(
+            f"{backbone.label()} are several backbones, and features are stored of one. Ask for each of them."
+        )
     store = open_store(source, backbone, views, root)
     stored = store.keys()
     missing = missing_rows(source.keys, stored)
     if len(missing):
-        if isinstance(backbone, Joined):
-            parts = [
-                features(source, part, views, progress=progress, engine=engine, threads=threads, root=root)
-                for part in backbone.parts
-            ]
-            blocks = _joined_blocks(parts, missing)
-        else:
-            blocks = _blocks(source, backbone, missing, views, engine, threads)
+        blocks = _blocks(source, backbone, missing, views, engine, threads)
         with quiet_decoders():
             _fill(Appender(store, len(stored)), source.keys, missing, blocks, progress)
         stored = store.keys()
@@ -255,20 +247,13 @@ def _fill(
 
 
 def _blocks(
-    source: ImageSource, backbone: Backbone, missing: Rows, views: StoredViews, engine: Engine, threads: int | None
+    source: ImageSource, backbone: Backbone, missing: Rows, views: StoredViews, engine: str, threads: int | None
 ) -> Iterator[NDArray[np.float16]]:
     if engine not in get_args(Engine):
-        raise ValueError(f"there is no engine '{engine}'.{did_you_mean(engine, get_args(Engine))} Choose local or ray.")
+        raise UserError(f"there is no engine '{engine}'.{did_you_mean(engine, get_args(Engine))} Choose local or ray.")
     if engine == "ray":
         return compute_on_ray(source, backbone, [missing[s : s + BLOCK] for s in range(0, len(missing), BLOCK)], views)
     return compute(source, backbone, missing, views, threads=threads)
-
-
-def _joined_blocks(parts: list[Features], missing: Rows) -> Iterator[NDArray[np.float16]]:
-    """Yield joined rows from the stored parts: no network runs twice."""
-    for start in range(0, len(missing), BLOCK):
-        rows = missing[start : start + BLOCK]
-        yield join([np.asarray(part.stored[part.rows[rows]]) for part in parts])
 
 
 # Blocks of features computed on a Ray cluster. Ray is imported on use.
@@ -316,9 +301,9 @@ def _result(ray: Any, reference: Any) -> NDArray[np.float16]:
         found: NDArray[np.float16] = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         cause = error.as_instanceof_cause()
-        raise (ValueError(str(error.cause)) if isinstance(error.cause, ValueError) else cause) from None
+        raise (UserError(str(error.cause)) if isinstance(error.cause, UserError) else cause) from None
     except ray.exceptions.RayError as error:
-        raise ValueError(
+        raise UserError(
             f"Ray gave up on a block of features after {RETRIES} retries: {str(error).strip().splitlines()[0]}. What was "
             "computed is stored; run the same command again."
         ) from error

@@ -86,18 +86,18 @@ def read_tower(folder: Path) -> nn.Module:
             folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
         )
     except Exception as error:  # every library involved has classes of its own for what can be broken
-        raise ValueError(
+        raise UserError(
             f"hf:{folder} cannot be read as a model of transformers: {_first_line(error)}. Its weights are {_hashes(folder)}. "
             "Get another copy of the folder."
         ) from error
     tower = getattr(model, "vision_model", model)
     missing = [name for name in info["missing_keys"] if "pooler" not in name]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"hf:{folder} lacks {len(missing)} of its weights, the first of them {sorted(missing)[0]}. Use another copy."
         )
     if getattr(tower, "main_input_name", "") != "pixel_values":
-        raise ValueError(f"hf:{folder} is a {type(model).__name__}, which does not take images. Use a vision model.")
+        raise UserError(f"hf:{folder} is a {type(model).__name__}, which does not take images. Use a vision model.")
     return Tower(tower, pooled=not info["missing_keys"])  # a summary without weights would be random
 
 
@@ -112,7 +112,7 @@ def find_model(place: str) -> Path:
     try:
         found = Path(hub.snapshot_download(place, allow_patterns=FILES))
     except Exception as error:  # the network fails in many ways, and so do names
-        raise ValueError(
+        raise UserError(
             f"hf:{place} is neither a folder here nor could it be fetched from the hub ({_first_line(error)}). With a network, "
             f"check the name. Without one, run  hf download {place}  on a machine that has one, copy the folder here, and "
             "write  hf:FOLDER"
@@ -123,9 +123,9 @@ def find_model(place: str) -> Path:
 
 def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        raise ValueError(f"hf:{folder} has no config.json, so it is not a model of transformers.")
+        raise UserError(f"hf:{folder} has no config.json, so it is not a model of transformers.")
     if not any(folder.glob("*.safetensors")):
-        raise ValueError(
+        raise UserError(
             f"hf:{folder} has no .safetensors file. Other files can run code when they are read, so they are not. Save the "
             "model as safetensors where you trust it:  model.save_pretrained(FOLDER)"
         )

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from mma.errors import UserError
 from mma.features.backbone import Backbone
 
 EPS = 1e-5
@@ -28,7 +29,7 @@ class Hog(Backbone):
     @model_validator(mode="after")
     def _one_block_fits(self) -> Hog:
         if self.side < self.cell * self.block:
-            raise ValueError(f"side {self.side} holds no block of {self.block} cells of {self.cell} pixels")
+            raise UserError(f"side {self.side} holds no block of {self.block} cells of {self.cell} pixels")
         return self
 
     def load(self) -> nn.Module:

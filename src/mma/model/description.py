@@ -111,30 +111,6 @@ class ModelFile(Settings):
         return classes
 
 
-class Member(Settings):
-    """One of several models that are averaged: its folder, and where each of its classes stands in the whole (-1: nowhere)."""
-
-    folder: str = Field(pattern="^[a-z0-9-]{1,40}$")
-    columns: tuple[int, ...] = Field(min_length=1)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")  # of its model.json
-
-
-class AverageFile(Settings):
-    """What model.json holds of a model that averages others, each in a folder below it."""
-
-    format: Literal[1] = 1
-    kind: Literal["average"] = "average"
-    classes: tuple[str, ...] = Field(min_length=1)
-    members: tuple[Member, ...] = Field(min_length=2)
-    about: About = About()
-
-    @field_validator("classes")
-    @classmethod
-    def _names(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
-        check_classes(classes)
-        return classes
-
-
 class ServingMember(Settings):
     """A model of a project that is averaged with another, and where each of its classes stands."""
 
@@ -171,19 +147,18 @@ def check_format(found: dict[str, Any], where: Path) -> None:
         )
 
 
-def parse_description(found: dict[str, Any], where: Path) -> ModelFile | AverageFile:
+def parse_description(found: dict[str, Any], where: Path) -> ModelFile:
     """Check what a model says of itself; `where` is named in the errors."""
     check_format(found, where)
-    kind = AverageFile if found.get("kind") == "average" else ModelFile
     try:
-        return kind.model_validate_json(json.dumps(found))
+        return ModelFile.model_validate_json(json.dumps(found))
     except ValidationError as error:
-        raise ValueError(
+        raise UserError(
             f"{where} is no model of ours, or it was changed: {explain(error)}. Restore it from a copy, or "
             "export the model again."
         ) from None
 
 
-def read_description(folder: Path) -> ModelFile | AverageFile:
+def read_description(folder: Path) -> ModelFile:
     """Read and check model.json of a folder."""
     return parse_description(read_json(folder / DESCRIPTION), folder / DESCRIPTION)

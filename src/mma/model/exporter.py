@@ -18,9 +18,9 @@ from mma.config import config_of
 from mma.data import Images, load_data
 from mma.data.folder import list_files
 from mma.data.photos import read_unscaled_photo
+from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, write_atomically
-from mma.model.average import parts_of
-from mma.model.description import DESCRIPTION, About, AverageFile, FeatureInput, ModelAccuracy, ModelFile
+from mma.model.description import DESCRIPTION, About, FeatureInput, ModelAccuracy, ModelFile
 from mma.model.loader import PROJECT, Origin, files_at, find_model, load, model_files, model_of_run
 from mma.model.model import Model
 from mma.model.onnx import import_onnx, import_runtime, in_float32, load_onnx, onnx_bytes
@@ -100,9 +100,7 @@ def write_files(place: Path, files: dict[str, bytes]) -> None:
 def default_folder(origin: Origin) -> Path:
     """Return where an export goes: into the project, or into the current folder."""
     if origin.project is not None:
-        members = origin.serving.members if origin.serving else ()
-        name = "-".join(f"{member.number:03d}" for member in members) or origin.place.name
-        return origin.project / "export" / f"model-{name}"
+        return origin.project / "export" / f"model-{origin.place.name}"
     return Path(f"{origin.place.resolve().stem}-export")
 
 
@@ -111,12 +109,12 @@ def check_request(origin: Origin, folder: Path, to: Sequence[str] | None) -> tup
     for kind in to or ():
         if kind not in KINDS:
             hint = did_you_mean(kind, KINDS)
-            raise ValueError(f"there is no export to '{printable(kind)}'.{hint} Choose from: {', '.join(KINDS)}.")
+            raise UserError(f"there is no export to '{printable(kind)}'.{hint} Choose from: {', '.join(KINDS)}.")
     if origin.place.is_file():
-        raise ValueError(f"{printable(str(origin.place))} is an export already: copy it.")
+        raise UserError(f"{printable(str(origin.place))} is an export already: copy it.")
     has_labels = origin.is_run or origin.project is not None
     if to is not None and "labels" in to and not has_labels:
-        raise ValueError(f"{printable(str(origin.place))} is a model alone, without labels. Leave out  labels")
+        raise UserError(f"{printable(str(origin.place))} is a model alone, without labels. Leave out  labels")
     kinds = tuple(kind for kind in KINDS if kind in (to or KINDS) and (kind != "labels" or has_labels))
     if "onnx" in kinds:
         import_onnx()
@@ -130,12 +128,12 @@ def check_folder(origin: Origin, folder: Path) -> None:
     listed = listed_files(folder)
     odd = next((name for name in files_at(folder) if name not in listed), None)
     if odd is not None:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(folder))} holds something else than an export: {printable(odd)}. Choose another folder with "
             "-o DIR"
         )
     if (folder / DESCRIPTION).is_file() and folder.resolve() == origin.place.resolve():
-        raise ValueError(f"{printable(str(folder))} is the model itself. Choose another folder with -o DIR")
+        raise UserError(f"{printable(str(folder))} is the model itself. Choose another folder with -o DIR")
 
 
 def listed_files(folder: Path) -> list[str]:
@@ -170,7 +168,7 @@ def compare(path: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
     exact, trained = in_float32(model).predict(photos).probs, model.predict(photos).probs
     largest = float(np.abs(found - exact).max())
     if not largest <= TOLERANCE:  # also for NaN
-        raise ValueError(
+        raise UserError(
             f"the ONNX file computes other probabilities than the model, by up to {largest:.1e} on {len(photos)} images. It "
             "was not exported. Export with  --to safetensors,labels  and report this."
         )
@@ -246,7 +244,7 @@ LICENCES = {
 def write_card(model: Model, agreement: Agreement | None, contents: Sequence[str]) -> str:
     """Return the text of MODEL.md for a folder with these files."""
     file = model.file
-    assert isinstance(file, ModelFile | AverageFile)
+    assert isinstance(file, ModelFile)
     about = file.about
     parts = [
         ["# Model card", "", *_summary(model)],
@@ -288,14 +286,6 @@ def backbones_used(model: Model) -> list[str]:
 
 def _summary(model: Model) -> Iterator[str]:
     yield f"Tells {len(model.classes)} classes of images apart: {', '.join(_name(name) for name in model.classes)}."
-    members = parts_of(model)
-    if len(members) > 1:
-        yield f"It averages the probabilities of {len(members)} models."
-    for member in members:
-        yield from _network(member)
-
-
-def _network(model: Model) -> Iterator[str]:
     file, temperature = model.file, temperature_of(model)
     assert isinstance(file, ModelFile)
     if temperature == 1.0:
@@ -327,7 +317,7 @@ def _accuracy(about: About) -> Iterator[str]:
     yield from ("", *(f"- {printable(note)}" for note in about.notes)) if about.notes else ()
 
 
-def _labels(file: ModelFile | AverageFile) -> Iterator[str]:
+def _labels(file: ModelFile) -> Iterator[str]:
     about, total = file.about, sum(file.about.labels.values())
     people = ", ".join(f"{_name(who)} ({count:,})" for who, count in about.by.items()) or "not recorded"
     kept = sum(about.by.values()) - total
@@ -346,7 +336,7 @@ def _labels(file: ModelFile | AverageFile) -> Iterator[str]:
         yield from (f"| {_name(name)} | {count:,} |" for name, count in about.labels.items())
 
 
-def weak_classes(file: ModelFile | AverageFile) -> dict[str, str]:
+def weak_classes(file: ModelFile) -> dict[str, str]:
     """Return the classes that the model is not to be trusted with, and why."""
     about, found = file.about, {}
     for name in file.classes:
@@ -360,7 +350,7 @@ def weak_classes(file: ModelFile | AverageFile) -> dict[str, str]:
     return found
 
 
-def _weak(file: ModelFile | AverageFile) -> Iterator[str]:
+def _weak(file: ModelFile) -> Iterator[str]:
     weak = weak_classes(file)
     if weak:
         yield from (f"- {_name(name)}: {why}" for name, why in weak.items())
@@ -371,11 +361,6 @@ def _weak(file: ModelFile | AverageFile) -> Iterator[str]:
 
 
 def _licences(model: Model) -> Iterator[str]:
-    for member in parts_of(model):
-        yield from _licences_of(member)
-
-
-def _licences_of(model: Model) -> Iterator[str]:
     file = model.file
     assert isinstance(file, ModelFile)
     if not isinstance(file.input, FeatureInput):
@@ -422,7 +407,7 @@ def labels_of(origin: Origin) -> bytes:
     mirror = origin.project / "labels.csv"
     if not mirror.is_file():
         command = f"mma labels export {quote_path(origin.project)} {quote_path(mirror)}"
-        raise ValueError(f"{printable(str(mirror))} is not there. Write it with  {command}")
+        raise UserError(f"{printable(str(mirror))} is not there. Write it with  {command}")
     return mirror.read_bytes()
 
 

@@ -16,13 +16,12 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
 from torch import Tensor, nn
 
+from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, write_atomically
-from mma.model.average import average_files, load_average, parts_of
 from mma.model.description import (
     DESCRIPTION,
     TENSORS,
     About,
-    AverageFile,
     FeatureInput,
     ModelAccuracy,
     ModelFile,
@@ -67,33 +66,19 @@ def load(path: Run | Path | str) -> Model:
         return load_onnx(origin.place)
     if origin.is_run:
         return model_of_run(origin.place)
-    if origin.serving is not None:
-        return load_serving(origin.place, origin.serving)
-
-    return load_model(origin.place)
-
-
-def load_serving(place: Path, serving: ServingFile) -> Model:
-    """Load what a project hands out: one of its models, or two averaged, with the accuracy that it measured."""
-    from mma.model.average import average
-
-    places = [place.with_name(f"{member.number:03d}") for member in serving.members] or [place]
-    models = [load_model(each) for each in places]  # the first one is the newest, and has all classes
-    known = {"accuracy": serving.accuracy, "per_class": serving.per_class} if serving.accuracy else {}
-    about = models[0].about.model_copy(update=known)
-    if not serving.members:
-        return models[0].described(about)
-    columns = [member.columns for member in serving.members]
-    return average(models, columns, models[0].classes, about, [f"member-{member.number}" for member in serving.members])
+    model, serving = load_model(origin.place), origin.serving
+    if serving is None or serving.accuracy is None:
+        return model
+    return model.described(
+        model.about.model_copy(update={"accuracy": serving.accuracy, "per_class": serving.per_class})
+    )
 
 
 def find_model(path: Run | Path | str) -> Origin:
     """Return where the model of a run, a project, a folder or a file is kept, or say that there is none."""
     place = (path.folder if isinstance(path, Run) else Path(path)).expanduser()
     if not place.exists():
-        raise ValueError(
-            f"there is no {printable(str(place))}. Give a run, a project, a model folder or an .onnx file."
-        )
+        raise UserError(f"there is no {printable(str(place))}. Give a run, a project, a model folder or an .onnx file.")
     if place.is_file():
         return _find_file(place)
     if (place / DESCRIPTION).is_file() or (place / CONFIG).is_file():
@@ -102,7 +87,7 @@ def find_model(path: Run | Path | str) -> Origin:
         return project_origin(project)
     if len(files := sorted(place.glob("*.onnx"))) == 1:
         return Origin(files[0])
-    raise ValueError(
+    raise UserError(
         f"{printable(str(place))} holds no model: it is no run ({CONFIG}), no project ({PROJECT}), no model ({DESCRIPTION}) "
         "and no export (one .onnx file). Train one with  mma train photos --data DIR"
     )
@@ -112,7 +97,7 @@ def _find_file(path: Path) -> Origin:
     if path.name == DESCRIPTION:
         return Origin(path.parent)
     if path.suffix.lower() != ".onnx":
-        raise ValueError(f"{printable(str(path))} is no model. Give a folder with {DESCRIPTION}, or an .onnx file.")
+        raise UserError(f"{printable(str(path))} is no model. Give a folder with {DESCRIPTION}, or an .onnx file.")
     return Origin(path)
 
 
@@ -131,16 +116,14 @@ def project_origin(project: Path) -> Origin:
         if path.parent.name.isdigit()
     }
     if not folders:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
             f"mma start {quote_path(project)}"
         )
     serving = read_serving(project / MODELS / SERVING)
     if serving is None or serving.number not in folders:
         return Origin(folders[max(folders)], project)
-    if any(member.number not in folders for member in serving.members):
-        serving = None  # one of two is gone, so that what was measured is not what is left
-    return Origin(folders[serving.number if serving else max(folders)], project, serving)
+    return Origin(folders[serving.number], project, serving)
 
 
 def read_serving(path: Path) -> ServingFile | None:
@@ -161,7 +144,7 @@ def save_model(model: Model, folder: Path) -> Path:
     """Write a model into a new folder, or over the model that is there."""
     odd = next((name for name in files_at(folder) if Path(name).name not in (DESCRIPTION, TENSORS)), None)
     if odd is not None:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(folder))} holds something else than a model: {printable(odd)}. Choose another folder."
         )
 
@@ -185,8 +168,6 @@ def files_at(place: Path) -> Iterator[str]:
 
 def model_files(model: Model) -> dict[str, bytes]:
     """Return the files of a model: the same bytes for the same model."""
-    if isinstance(model.file, AverageFile):
-        return average_files(model)
     data = format_safetensors(tensors_of(model))
     assert isinstance(model.file, ModelFile)
     file = model.file.model_copy(update={"sha256": hashlib.sha256(data).hexdigest()})
@@ -197,7 +178,7 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
     """Name every tensor of a model."""
     predictor = model.predictor
     if not isinstance(predictor, PixelPredictor | FeaturePredictor):
-        raise ValueError("an ONNX model is one file already: copy it.")
+        raise UserError("an ONNX model is one file already: copy it.")
     state = {f"{NETWORK}{name}": value for name, value in predictor.network.state_dict().items()}
     named = dict(state)
     if isinstance(predictor, FeaturePredictor):
@@ -209,8 +190,6 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
 def load_model(folder: Path) -> Model:
     """Read a model, or say what is wrong with it."""
     file = read_description(folder)
-    if isinstance(file, AverageFile):
-        return load_average(folder, file)
     tensors = read_tensors(folder / TENSORS, file)
     network = build_network(folder / DESCRIPTION, file)
     expected = expected_tensors(file, network)
@@ -226,12 +205,12 @@ def build_network(path: Path, file: ModelFile) -> nn.Module:
     """Build the network that model.json describes, or say that there can be none."""
     sees = "features" if file.input.kind == "features" else "images"
     if file.net.takes != sees:
-        raise ValueError(f"{path} was changed: the network {file.net.name} sees {file.net.takes}, not {sees}. {REMEDY}")
+        raise UserError(f"{path} was changed: the network {file.net.name} sees {file.net.takes}, not {sees}. {REMEDY}")
     try:
         return file.net.build(file.input.shape, len(file.classes))
     except (MemoryError, RuntimeError) as error:  # torch's own errors, such as a size that no memory has
         why = str(error).splitlines()[0]
-        raise ValueError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error
+        raise UserError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error
 
 
 def expected_tensors(file: ModelFile, network: nn.Module) -> dict[str, Tensor]:
@@ -248,33 +227,33 @@ def expected_tensors(file: ModelFile, network: nn.Module) -> dict[str, Tensor]:
 def read_tensors(path: Path, file: ModelFile) -> dict[str, Tensor]:
     """Read the tensors after comparing the file's sha256 with the one in model.json."""
     if not path.is_file():
-        raise ValueError(f"{path} is missing, so the model is not whole. Restore it from a copy.")
+        raise UserError(f"{path} is missing, so the model is not whole. Restore it from a copy.")
     data = path.read_bytes()
     if (found := hashlib.sha256(data).hexdigest()) != file.sha256:
-        raise ValueError(
+        raise UserError(
             f"{path} is damaged or was changed: its sha256 is {found}, and {DESCRIPTION} says {file.sha256 or 'none'}. "
             f"{REMEDY}"
         )
     try:
         return dict(parse_safetensors(data))
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file ({error}). Restore it from a copy.") from error
+        raise UserError(f"{path} is not a safetensors file ({error}). Restore it from a copy.") from error
 
 
 def check_tensors(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
     """Refuse tensors that are missing, too many, of another shape or type, or not finite."""
     if odd := sorted(set(expected) ^ set(found)):
         which = "lacks" if odd[0] in expected else "has too much:"
-        raise ValueError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}. {REMEDY}")
+        raise UserError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}. {REMEDY}")
     for name, wanted in expected.items():
         have = found[name]
         if have.shape != wanted.shape or have.dtype != wanted.dtype:
-            raise ValueError(
+            raise UserError(
                 f"{path} does not fit the network that {DESCRIPTION} describes: {name} is {_kind(have)}, and must be "
                 f"{_kind(wanted)}. {REMEDY}"
             )
         if have.is_floating_point() and not bool(np.isfinite(have.numpy()).all()):
-            raise ValueError(f"{path} holds numbers that are not finite, in {name}. Restore it from a copy.")
+            raise UserError(f"{path} holds numbers that are not finite, in {name}. Restore it from a copy.")
 
 
 def _kind(tensor: Tensor) -> str:
@@ -283,9 +262,6 @@ def _kind(tensor: Tensor) -> str:
 
 def model_digest(model: Model) -> str:
     """Name a model by a hash of everything that decides what it answers."""
-    if isinstance(model.file, AverageFile):
-        parts = [*(model_digest(part) for part in parts_of(model)), *(str(each.columns) for each in model.file.members)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
     if not isinstance(model.predictor, PixelPredictor | FeaturePredictor):
         return str(getattr(model.predictor, "sha256", ""))
     assert isinstance(model.file, ModelFile)
@@ -329,7 +305,7 @@ def input_of(views: object) -> PixelInput | FeatureInput:
         height, width, channels = views.shape
         if channels in (1, 3):
             return PixelInput(height=height, width=width, channels=channels, average_to=views.side)  # type: ignore[arg-type]
-    raise ValueError("this run's network sees something else than images, so it cannot be used on them.")
+    raise UserError("this run's network sees something else than images, so it cannot be used on them.")
 
 
 def about_run(job: Job) -> About:

@@ -17,7 +17,7 @@ from PIL import Image
 from mma.data.images import BadFile
 from mma.data.photos import explain_bad_file, quiet_decoders
 from mma.machine import cores
-from mma.model.description import About, AverageFile, ModelFile, OnnxFile
+from mma.model.description import About, ModelFile, OnnxFile
 from mma.model.predictors import FeaturePredictor, Given, PixelPredictor, Predictor, find_backbones, opener
 
 AHEAD = 2  # batches that may wait to be used, beside those in work
@@ -64,7 +64,7 @@ class Predictions:
 class Model:
     """A trained model. Get one with `mma.load(path)`, keep it with `save(folder)`."""
 
-    file: ModelFile | AverageFile | OnnxFile
+    file: ModelFile | OnnxFile
     predictor: Predictor = field(repr=False)
 
     @property

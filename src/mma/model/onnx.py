@@ -32,7 +32,6 @@ from mma.errors import UserError
 from mma.features import Backbone
 from mma.features.inputs import decoded_side
 from mma.features.onnx import Onnx
-from mma.model.average import AveragedPredictor
 from mma.model.description import OnnxFile, check_format
 from mma.model.model import Model
 from mma.model.predictors import FeaturePredictor, Opener, Pixel, PixelPredictor
@@ -167,22 +166,6 @@ class FeatureGraph(nn.Module):
         return probabilities
 
 
-class AverageGraph(nn.Module):
-    """The mean of several models."""
-
-    def __init__(self, predictor: AveragedPredictor) -> None:
-        super().__init__()
-        self.graphs = nn.ModuleList([graph_of(model) for model in predictor.models])
-        self.tables = [torch.from_numpy(table) for table in predictor.tables()]
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the probabilities."""  # (B, H, W, 3) uint8 -> (B, classes)
-        found = [graph(images) @ table for graph, table in zip(self.graphs, self.tables, strict=True)]
-        total = torch.stack(found).sum(0)
-        probabilities: Tensor = total / total.sum(1, keepdim=True)
-        return probabilities
-
-
 def to_grey(x: Tensor) -> Tensor:
     """Weigh the channels as Pillow does."""  # (B, 3, H, W) uint8 -> (B, 1, H, W) float64
     shares = torch.tensor(GREY, dtype=torch.float64).view(1, 3, 1, 1)
@@ -192,8 +175,6 @@ def to_grey(x: Tensor) -> Tensor:
 def in_float32(model: Model) -> Model:
     """Return the same model with backbones that compute in float32: what an ONNX file is compared with."""
     predictor = model.predictor
-    if isinstance(predictor, AveragedPredictor):
-        return Model(model.file, replace(predictor, models=tuple(map(in_float32, predictor.models))))
     if not isinstance(predictor, FeaturePredictor):
         return model
     return Model(model.file, replace(predictor, backbones=tuple(map(_exact, predictor.backbones))))
@@ -208,14 +189,12 @@ def _exact(backbone: Backbone) -> Backbone:
 def graph_of(model: Model) -> nn.Module:
     """Return a model as one network, in float32."""
     predictor = in_float32(model).predictor
-    if isinstance(predictor, AveragedPredictor):
-        return AverageGraph(predictor).eval()
     if isinstance(predictor, PixelPredictor):
         return PixelGraph(predictor).eval()
     if not isinstance(predictor, FeaturePredictor):
-        raise ValueError("this model is an ONNX file already: copy it.")
+        raise UserError("this model is an ONNX file already: copy it.")
     if any(isinstance(part, Onnx) for part in predictor.backbones):
-        raise ValueError(
+        raise UserError(
             "a head on an onnx: backbone cannot be exported as one ONNX file. Export the model with  --to safetensors,labels"
         )
     return FeatureGraph(predictor).eval()
@@ -240,7 +219,7 @@ def to_onnx(graph: nn.Module) -> bytes:
             )
         except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ValueError(
+            raise UserError(
                 f"this network has no ONNX form ({first}). Export the model with  --to safetensors,labels"
             ) from error
         return path.read_bytes()
@@ -264,7 +243,7 @@ def onnx_bytes(model: Model) -> bytes:
     onnx = import_onnx()
     proto = onnx.load_from_string(to_onnx(graph_of(model)))
     if proto.ByteSize() >= LIMIT:
-        raise ValueError(
+        raise UserError(
             "the model is larger than one ONNX file can be (2 GiB). Export it with  --to safetensors,labels"
         )
     classes = proto.graph.output[0].type.tensor_type.shape.dim[1]
@@ -282,8 +261,6 @@ def onnx_bytes(model: Model) -> bytes:
 def enough_pixels(model: Model) -> int:
     """Return with how many pixels per side a large JPEG is decoded for this model, as in training."""
     predictor = model.predictor
-    if isinstance(predictor, AveragedPredictor):
-        return max(map(enough_pixels, predictor.models))
     if isinstance(predictor, PixelPredictor):
         return 4 * max(predictor.input.height, predictor.input.width)
     assert isinstance(predictor, FeaturePredictor)
@@ -339,7 +316,7 @@ def load_onnx(path: Path) -> Model:
     try:
         session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
-        raise ValueError(f"{path} cannot be read as an ONNX file: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path} cannot be read as an ONNX file: {str(error).splitlines()[0]}") from error
     file = read_metadata(path, session)
     check_session(path, session, len(file.classes))
     with path.open("rb") as opened:
@@ -351,7 +328,7 @@ def read_metadata(path: Path, session: Any) -> OnnxFile:
     """Read and check what the file says of itself."""
     text = session.get_modelmeta().custom_metadata_map.get(KEY)
     if text is None:
-        raise ValueError(
+        raise UserError(
             f"{path} is an ONNX file, but no model that  mma export  wrote: its metadata say nothing of classes."
         )
     try:
@@ -360,9 +337,9 @@ def read_metadata(path: Path, session: Any) -> OnnxFile:
             check_format(found, path)
         return OnnxFile.model_validate_json(text)
     except ValidationError as error:
-        raise ValueError(f"{path} was changed: {explain(error)}. Export the model again.") from None
+        raise UserError(f"{path} was changed: {explain(error)}. Export the model again.") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
+        raise UserError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
 
 
 def check_session(path: Path, session: Any, classes: int) -> None:
@@ -371,7 +348,7 @@ def check_session(path: Path, session: Any, classes: int) -> None:
     takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in inputs]
     gives = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in outputs]
     if takes != [(INPUT, "tensor(uint8)", 4, 3)] or gives != [(OUTPUT, "tensor(float)", 2, classes)]:
-        raise ValueError(f"{path} was changed: it takes {takes} and returns {gives}. Export the model again.")
+        raise UserError(f"{path} was changed: it takes {takes} and returns {gives}. Export the model again.")
 
 
 def import_runtime() -> Any:

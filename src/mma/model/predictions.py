@@ -216,7 +216,7 @@ def resume(part: Path, task: FolderTask) -> int:
     remedy = f"Start over with  rm {quote(str(part))}  and the same command, or choose another -o"
     with part.open("rb") as file:
         if file.readline() != header:
-            raise ValueError(
+            raise UserError(
                 f"{printable(str(part))} was begun with another model, other files or another --top. {remedy}"
             )
         end, rows = file.tell(), 0
@@ -224,7 +224,7 @@ def resume(part: Path, task: FolderTask) -> int:
             if not line.endswith(b"\n"):
                 break
             if rows >= task.total or file_of(line) != task.name(rows):
-                raise ValueError(f"{printable(str(part))}: line {rows + 2} is damaged. {remedy}")
+                raise UserError(f"{printable(str(part))}: line {rows + 2} is damaged. {remedy}")
             end, rows = end + len(line), rows + 1
     os.truncate(part, end)
     return rows
@@ -263,19 +263,19 @@ def check_output(out: Path) -> None:
     kind = out.suffix.lower()
     if kind not in FORMATS:
         hint = did_you_mean(kind, FORMATS) if kind else ""
-        raise ValueError(
+        raise UserError(
             f"-o {printable(out.name)}: there is no format '{printable(kind)}'.{hint} Use {', '.join(FORMATS)}."
         )
     if kind == ".parquet":
         import_arrow()
     if out.exists():
-        raise ValueError(f"{printable(str(out))} is there already. Delete it, or choose another -o")
+        raise UserError(f"{printable(str(out))} is there already. Delete it, or choose another -o")
 
 
 def check_input(images: Path) -> None:
     """Refuse a folder or file that is not there."""
     if not images.is_file() and not images.is_dir():
-        raise ValueError(f"there is no {printable(str(images))}. Give a folder of images, or one image.")
+        raise UserError(f"there is no {printable(str(images))}. Give a folder of images, or one image.")
 
 
 def list_images(images: Path, out: Path) -> tuple[Path, list[str], list[BadFile]]:
@@ -288,5 +288,5 @@ def list_images(images: Path, out: Path) -> tuple[Path, list[str], list[BadFile]
     ours = {home / out.name, home / f"{out.name}.part"}
     names = [name for name in names if root / name not in ours]
     if not names and not bad:
-        raise ValueError(f"{printable(str(images))} holds no files. Give a folder of images, or one image.")
+        raise UserError(f"{printable(str(images))} holds no files. Give a folder of images, or one image.")
     return root, names, bad

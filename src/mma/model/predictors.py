@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mma.data.photos import FORMATS, check_file, reduce_photo, squash_photo, unscaled_photo
+from mma.errors import UserError
 from mma.features import Backbone, Joined, parse_backbone
 from mma.features.extract import BATCH, check_vectors
 from mma.features.inputs import decoded_side, squash_one
@@ -40,9 +41,9 @@ def opener(given: Given, root: Path | None = None) -> Opener:
 def _file_opener(path: Path, root: Path | None) -> Opener:
     if root is None:
         if not path.exists():
-            raise ValueError("there is no such file")
+            raise UserError("there is no such file")
         if path.is_dir():
-            raise ValueError("it is a folder, and mma.predict_folder classifies those")
+            raise UserError("it is a folder, and mma.predict_folder classifies those")
         path = path.resolve(strict=True)
         root = path.parent
     check_file(path, root)
@@ -57,14 +58,14 @@ def image_of_array(array: Any) -> Image.Image:
         array = array[:, :, 0]
     plain = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
     if not plain or 0 in array.shape:
-        raise ValueError(
+        raise UserError(
             f"an array of shape {array.shape} is no image. Images are (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), and many "
             "images of one size are (N, H, W, C): channels come last"
         )
     if array.dtype == np.uint16:
         array = (array // 257).astype(np.uint8)  # as 16-bit files are read
     if array.dtype != np.uint8:
-        raise ValueError(f"an array of type {array.dtype} is no image. Convert it to uint8, from 0 to 255")
+        raise UserError(f"an array of type {array.dtype} is no image. Convert it to uint8, from 0 to 255")
     return Image.fromarray(np.ascontiguousarray(array))
 
 
@@ -73,10 +74,8 @@ def image_of_array(array: Any) -> Image.Image:
 
 def describe_backbones(label: str, widths: Sequence[int]) -> FeatureInput:
     """Describe the backbones of a label such as lite0+hog, with everything decided that depends on this machine."""
-    parsed = parse_backbone(label)
-    parts = parsed.parts if isinstance(parsed, Joined) else (parsed,)
     described = []
-    for part, width in zip(parts, widths, strict=True):
+    for part, width in zip(parse_backbone(label).parts, widths, strict=True):
         known = part.resolve()
         described.append(FeaturePart(backbone=known.label(), digest=known.digest(), side=known.side, width=width))
     return FeatureInput(parts=tuple(described))
@@ -90,14 +89,14 @@ def find_backbones(described: FeatureInput) -> tuple[Backbone, ...]:
 def _find(part: FeaturePart) -> Backbone:
     backbone = parse_backbone(part.backbone)
     if isinstance(backbone, Joined):
-        raise ValueError(f"a model names its backbones one by one, and '{part.backbone}' are several.")
+        raise UserError(f"a model names its backbones one by one, and '{part.backbone}' are several.")
     if backbone.side != part.side:
-        raise ValueError(
+        raise UserError(
             f"the model was changed: the backbone {part.backbone} sees {backbone.side} pixels on a side, not {part.side}. "
             "Restore model.json from a copy, or export the model again."
         )
     if (found := backbone.digest()) != part.digest:
-        raise ValueError(
+        raise UserError(
             f"the model was trained on the backbone {part.backbone} with digest {part.digest}, and the one here has {found}. "
             "Install the version of mma and of the weights that it was trained with, or use its ONNX export."
         )

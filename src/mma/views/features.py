@@ -24,7 +24,6 @@ from mma.features import (
     FeatureProgress,
     Features,
     ImageSource,
-    Joined,
     StoredViews,
     features,
     image_source,
@@ -145,9 +144,8 @@ class FeatureViews(ViewSettings):
 
     def compute(self, source: ImageSource, views: StoredViews, say: Say) -> tuple[Features, ...]:
         """Return the features of each joined backbone."""
-        backbone = parse_backbone(self.backbone)
-        joined = backbone.parts if isinstance(backbone, Joined) else (backbone,)
-        return tuple(features(source, part, views, progress=Report(part.label(), say)) for part in joined)
+        parts = parse_backbone(self.backbone).parts
+        return tuple(features(source, part, views, progress=Report(part.label(), say)) for part in parts)
 
     def digest(self) -> str | None:
         """Name the backbone by its weights and settings."""
