@@ -27,6 +27,16 @@ MAX_BYTES = 64 << 20
 MAX_PIXELS = 80_000_000  # below Pillow's own limit, so that ours is the one that speaks
 SMALLEST = 8  # pixels on a side; below it there is nothing to see
 ORIENTATION = 0x0112  # the EXIF tag; from 5 on, width and height change places
+TURNS = {  # what undoes each orientation
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+STRIP = 64  # rows of a reduced image made at a time
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
@@ -96,6 +106,26 @@ def squash_photo(image: Image.Image, size: tuple[int, int], *, grey: bool) -> ND
 def unscaled_photo(image: Image.Image, enough: int) -> NDArray[np.uint8]:
     """Return an opened image upright and in colours, (H, W, 3) uint8; a large JPEG with `enough` pixels on each side."""
     return np.array(_upright(image, enough, "RGB"), np.uint8)
+
+
+def bounded_photo(image: Image.Image, longest: int) -> Image.Image:
+    """Return an opened image upright and in colours, with no side longer than `longest`.
+
+    A large one is put on white and reduced in strips: it takes little more memory than its own pixels do.
+    """
+    width, height = reduce_photo(image, longest)
+    turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    by = max(width, height) // (2 * longest)  # what is left to do is done by the finer filter
+    if by > 1:
+        small = Image.new("RGB", (-(-width // by), -(-height // by)))
+        for top in range(0, height, STRIP * by):
+            strip = image.crop((0, top, width, min(top + STRIP * by, height)))
+            small.paste(_flat(strip, "RGB").reduce(by), (0, top // by))
+        image.close()
+        image = small
+    image = _flat(image, "RGB")
+    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    return image if turn is None else image.transpose(turn)
 
 
 def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int, int]]:

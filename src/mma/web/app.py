@@ -20,11 +20,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from mma.errors import TemporarilyUnavailable, UserError
-from mma.machine import cores
 from mma.project import Answer, Project
 from mma.project.records import Key, Person
 from mma.project.worker.supervise import ask_for_deep
-from mma.web.images import SIZES, Pictures
+from mma.web.images import DECODERS, SIZES, Pictures
 from mma.web.security import refuse
 from mma.web.views import (
     Command,
@@ -123,7 +122,7 @@ class Page:
         self.pictures, self.newsroom, self.setup = Pictures(self.project), Newsroom(self.project), Setup(self.project)
         self.review = Review(self.project, lambda: self.ending())
         self.export = Command("export", self.project, "the model was not exported", lambda: self.ending())
-        self.decoders = anyio.CapacityLimiter(cores())  # decoding never takes the threads that store labels
+        self.decoders = anyio.CapacityLimiter(DECODERS)  # decoding never takes the threads that store labels
 
 
 class NotUnderstood(UserError):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import io
 import threading
+from contextlib import nullcontext
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
-
-from mma.data.photos import explain_bad_file, read_unscaled_photo
+from mma.data.photos import bounded_photo, explain_bad_file, open_photo, reduce_photo
 from mma.errors import UserError
 from mma.files import write_atomically
 from mma.project import Project
 
 SIZES = {"thumb": 320, "full": 2_048}  # pixels of the longer side, at most
 LOSSLESS = 256 * 256  # pixels: small pictures are shown enlarged, where JPEG's blocks would show
+LARGE = 16_000_000  # pixels to decode, above which it is done one image at a time
+DECODERS = 3  # at once, however many cores there are: memory is what they share
 QUALITY = 88
+MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
 class Picture(NamedTuple):
@@ -32,22 +32,30 @@ class Pictures:
 
     def __init__(self, project: Project) -> None:
         self.project, self.folder = project, project.folder / "cache" / "thumbnails"
-        self._writing = threading.Lock()
+        self._writing, self._large = threading.Lock(), threading.Lock()
 
     def picture(self, image: str, size: str) -> Picture:
         """Return a picture of an image; UserError says why there is none."""
-        return (self.stored(image) if size == "thumb" else None) or encode(self.pixels(image, SIZES[size]), SIZES[size])
+        return (self.stored(image) if size == "thumb" else None) or self.make(image, SIZES[size])
 
-    def pixels(self, image: str, enough: int) -> NDArray[np.uint8]:
+    def make(self, image: str, longest: int) -> Picture:
         """Decode an image's file, after checking where it lies and that it still has the bytes that were labeled."""
-        path = self.project.path_of(image)
+        root, path = self.project.root, self.project.path_of(image)
         try:
-            pixels, key = read_unscaled_photo(self.project.root, str(path.relative_to(self.project.root)), enough)
+            with open_photo(root, str(path.relative_to(root))) as (photo, key):
+                width, height = reduce_photo(photo, longest)
+                with self._large if width * height > LARGE else nullcontext():
+                    small = bounded_photo(photo, longest)
         except Exception as error:  # decoders raise anything at all on broken bytes
             raise UserError(f"the file cannot be read: {explain_bad_file(error)}.") from error
         if key.tobytes().hex() != image:
             raise UserError("the file has changed since it was indexed. Start again to index it anew.")
-        return pixels
+        lossless, buffer = small.width * small.height <= LOSSLESS, io.BytesIO()
+        if lossless:
+            small.save(buffer, "PNG", compress_level=3)
+        else:
+            small.save(buffer, "JPEG", quality=QUALITY)
+        return Picture(buffer.getvalue(), MEDIA[".png" if lossless else ".jpg"])
 
     def stored(self, image: str) -> Picture | None:
         """Return a thumbnail made earlier."""
@@ -68,18 +76,3 @@ class Pictures:
                     write_atomically(path, picture.data)
         except OSError:
             return
-
-
-MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
-
-
-def encode(pixels: NDArray[np.uint8], longest: int) -> Picture:
-    """Make a picture of decoded pixels, with no side longer than `longest` and no metadata."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    if image.width * image.height <= LOSSLESS:
-        image.save(buffer, "PNG", compress_level=3)
-        return Picture(buffer.getvalue(), "image/png")
-    image.save(buffer, "JPEG", quality=QUALITY)
-    return Picture(buffer.getvalue(), "image/jpeg")
