@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import re
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from starlette.testclient import TestClient
 
-from mma.project import Project, create_project
+from mma.data.photos import bounded_photo, open_photo
+from mma.project import Answer, Project, create_project
 from mma.web.app import ROUTES
 from mma.web.images import Pictures
+from tests.web import page
 from tests.web.page import KEYS, PATIENCE, Running, run_apart, write_image
 
 STATIC = resources.files("mma.web") / "static"
@@ -122,6 +130,59 @@ def test_s6_pictures_are_made_of_pixels_alone_and_stand_upright(tmp_path: Path):
         assert shown.height == 2 * shown.width
         assert media in ("image/jpeg", "image/png")
     project.close()
+
+
+@pytest.mark.parametrize("side", [100, 900], ids=["as it is", "in strips"])
+def test_s6_every_orientation_stands_upright_and_transparency_is_white(tmp_path: Path, monkeypatch, side: int):
+    monkeypatch.setattr("mma.data.photos.LARGE", 100_000)
+    corners = Image.new("RGBA", (side, side // 2), "red")
+    corners.paste("blue", (side // 2, 0, side, side // 4))
+    corners.paste((0, 0, 0, 0), (0, side // 4, side // 2, side // 2))
+    for turn in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = turn
+        corners.save(tmp_path / "a.png", exif=exif)
+        with Image.open(tmp_path / "a.png") as image:
+            upright = ImageOps.exif_transpose(image)
+            wanted = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
+        with open_photo(tmp_path, "a.png") as (image, _):
+            shown = bounded_photo(image, 100)
+        wanted.thumbnail((100, 100))
+        assert shown.size == wanted.size
+        assert np.abs(np.asarray(shown, int) - np.asarray(wanted.convert("RGB"), int)).mean() < 3, turn
+
+
+PEAK = """
+import sys, threading
+from mma.data.photos import quiet_decoders
+from mma.project import open_project
+from mma.web.images import Pictures
+
+def most() -> int:
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) >> 10
+
+project = open_project(sys.argv[1])
+pictures, before = Pictures(project), most()
+with quiet_decoders():
+    image = project.images()[0].id
+    threads = [threading.Thread(target=pictures.picture, args=(image, "full")) for _ in range(3)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+print(most() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
+def test_s8_a_small_file_of_many_pixels_takes_no_more_memory_than_its_pixels(tmp_path: Path):
+    (tmp_path / "photos").mkdir()
+    Image.new("RGBA", (6_000, 6_000), (200, 30, 90, 128)).save(tmp_path / "photos" / "a.png")
+    project = create_project(tmp_path / "photos", classes=["a", "b"])
+    project.index()
+    project.close()
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(project.folder)], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    assert int(done.stdout) < 300  # MB; one image has 137
 
 
 def test_s6_a_thumbnail_is_small_and_comes_from_the_cache_the_second_time(
@@ -228,6 +289,57 @@ def test_s8_slow_clients_do_not_stop_the_others(project: Project, start: Callabl
         each.close()
 
 
+FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+"""
+
+
+def test_s8_connections_without_a_key_do_not_starve_the_page(
+    project: Project, start: Callable[..., Running], monkeypatch
+):
+    monkeypatch.setattr(page, "SERVER", FEW_FILES + page.SERVER)
+    server = start(project.folder)
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            crowd = [socket.socket() for _ in range(100)]
+            for each in crowd:
+                each.setblocking(False)
+                each.connect_ex(("127.0.0.1", server.port))
+            for each in crowd:
+                each.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            pool.submit(churn)
+        try:
+            for _ in range(3):
+                with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE) as browser:
+                    assert browser.get(f"/?token={server.token}").status_code == 200
+        finally:
+            done.set()
+    written = server.stop()
+    assert "Traceback" not in written
+    assert len(written.splitlines()) <= 2
+
+
+def test_s8_a_connection_in_use_is_not_cut_for_a_new_one(project: Project, start: Callable[..., Running], answer_for):
+    server = start(project.folder, header_seconds=PATIENCE, max_connections=8)
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE) as browser:
+        browser.get(f"/?token={server.token}")
+        with browser.stream("GET", "/api/events") as news:
+            lines = news.iter_lines()
+            assert '"labeled": 0' in next(lines)
+            crowd = [say(server.port, b"GET") for _ in range(40)]
+            project.answer(Answer.model_validate_json(json.dumps(answer_for(project.images()[0].id))))
+            assert any('"labeled": 1' in line for line in lines)
+    assert sum(is_closed(each) for each in crowd[:30]) == 30
+    for each in crowd:
+        each.close()
+
+
 def test_s8_a_head_that_never_ends_is_cut_off(project: Project, start: Callable[..., Running]):
     server = start(project.folder, header_seconds=PATIENCE)
     with say(server.port, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 4_000) as connection:
@@ -267,7 +379,7 @@ socket.getaddrinfo = lambda *a, **k: (print("LOOKUP", a, flush=True), (_ for _ i
 
 
 def test_s9_the_server_asks_nobody_anything(project: Project, start: Callable[..., Running], monkeypatch, answer_for):
-    monkeypatch.setattr("tests.web.page.SERVER", WATCHED + __import__("tests.web.page", fromlist=["SERVER"]).SERVER)
+    monkeypatch.setattr(page, "SERVER", WATCHED + page.SERVER)
     server = start(project.folder)
     base = f"http://127.0.0.1:{server.port}"
     headers = {"origin": base, "x-mma": project.settings.id}

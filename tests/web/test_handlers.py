@@ -389,6 +389,28 @@ def test_one_confirmation_of_a_grid_is_one_answer_with_one_undo(client: TestClie
     assert project.counts().labeled == 0
 
 
+def test_a_grid_of_images_whose_ids_begin_alike_has_an_event_for_each_and_so_has_its_undo(
+    client: TestClient, project: Project, answer_for
+):
+    images = [image.id for image in project.images()]  # more than there are first digits
+    given = {**answer_for(images[0]), "images": images, "source": "grid"}
+    assert client.post("/api/answers", json=given).status_code == 200
+    undo = {**answer_for(images[0], None, "undo"), "images": images, "supersedes": given["id"]}
+    assert client.post("/api/answers", json=undo).status_code == 200
+    stored = [event for event in project.events() if event.image]
+    assert len({event.id for event in stored}) == len(stored) == 2 * len(images)
+    assert {event.supersedes for event in stored if event.kind == "undo"} == {
+        event.id for event in stored if event.kind == "label"
+    }
+
+
+def test_a_correction_was_asked_for_as_the_last_answer_was(client: TestClient, project: Project, answer_for):
+    image = project.images()[0].id
+    for source in ("grid", "review", "label"):
+        client.post("/api/answers", json={**answer_for(image), "source": source})
+    assert [event.provenance for event in project.events() if event.image] == ["grid", "review", "review"]
+
+
 def test_news_tell_counts_models_and_work(project: Project):
     project.put_model(state="ready", accuracy=0.8, about={"low": 0.7, "high": 0.9, "source": "from 60 audit labels"})
     work = {"name": "deep training", "done": 3, "total": 10, "left": "2.5 min"}

@@ -36,6 +36,7 @@ TURNS = {  # what undoes each orientation
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+LARGE = 16_000_000  # pixels to decode, above which memory counts
 STRIP = 64  # rows of a reduced image made at a time
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
@@ -109,23 +110,20 @@ def unscaled_photo(image: Image.Image, enough: int) -> NDArray[np.uint8]:
 
 
 def bounded_photo(image: Image.Image, longest: int) -> Image.Image:
-    """Return an opened image upright and in colours, with no side longer than `longest`.
+    """Return an opened image upright and in colours, with no side longer than `longest` and nothing but its pixels.
 
     A large one is put on white and reduced in strips: it takes little more memory than its own pixels do.
     """
     width, height = reduce_photo(image, longest)
     turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
-    by = max(width, height) // (2 * longest)  # what is left to do is done by the finer filter
-    if by > 1:
-        small = Image.new("RGB", (-(-width // by), -(-height // by)))
-        for top in range(0, height, STRIP * by):
-            strip = image.crop((0, top, width, min(top + STRIP * by, height)))
-            small.paste(_flat(strip, "RGB").reduce(by), (0, top // by))
-        image.close()
-        image = small
-    image = _flat(image, "RGB")
-    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
-    return image if turn is None else image.transpose(turn)
+    by = max(1, max(width, height) // longest) if width * height > LARGE else 1
+    small = Image.new("RGB", (-(-width // by), -(-height // by)))
+    rows = STRIP * by if by > 1 else height
+    for top in range(0, height, rows):
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        small.paste(_flat(strip, "RGB").reduce(by), (0, top // by))
+    small.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    return small if turn is None else small.transpose(turn)
 
 
 def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int, int]]:

@@ -7,14 +7,13 @@ import threading
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from mma.data.photos import bounded_photo, explain_bad_file, open_photo, reduce_photo
+from mma.data.photos import LARGE, bounded_photo, explain_bad_file, open_photo, reduce_photo
 from mma.errors import UserError
 from mma.files import write_atomically
 from mma.project import Project
 
 SIZES = {"thumb": 320, "full": 2_048}  # pixels of the longer side, at most
 LOSSLESS = 256 * 256  # pixels: small pictures are shown enlarged, where JPEG's blocks would show
-LARGE = 16_000_000  # pixels to decode, above which it is done one image at a time
 DECODERS = 3  # at once, however many cores there are: memory is what they share
 QUALITY = 88
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
@@ -44,6 +43,7 @@ class Pictures:
         try:
             with open_photo(root, str(path.relative_to(root))) as (photo, key):
                 width, height = reduce_photo(photo, longest)
+                # Large ones one at a time.
                 with self._large if width * height > LARGE else nullcontext():
                     small = bounded_photo(photo, longest)
         except Exception as error:  # decoders raise anything at all on broken bytes

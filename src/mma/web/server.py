@@ -7,6 +7,7 @@ import errno
 import getpass
 import html
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -32,7 +33,8 @@ from mma.web.security import Guard, Keys, RequestLimits, new_keys
 
 HOST, PORT = "127.0.0.1", 8642
 PORTS = 50  # tried one after the other where none is given
-BACKLOG = 128
+BACKLOG = 512  # connections that wait in the system
+AT_ONCE = 16  # of them taken in before requests get their turn
 WILDCARDS = ("0.0.0.0", "::")
 KEEP_ALIVE, GRACE = 30, 1  # seconds
 MAX_HEADERS = 16_384  # bytes of a request before its body
@@ -46,6 +48,7 @@ class Connection(H11Protocol):
     linger_seconds = 30.0  # to read what was sent after the server wants to close
     deadline: asyncio.TimerHandle | None = None
     since = 0.0
+    crowded = False  # said once
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin: whoever connects says soon what it wants."""
@@ -86,12 +89,23 @@ class Connection(H11Protocol):
 
     def make_room(self) -> None:
         """Cut the oldest connection that never sent a whole request; when each one did, the new one goes."""
-        silent = [
-            each
-            for each in self.connections
-            if isinstance(each, Connection) and each.cycle is None and each is not self
-        ]
+        if not Connection.crowded:
+            Connection.crowded = True
+            words = "more than %d connections at once: those that ask for nothing are cut"
+            logging.getLogger(__name__).warning(words, self.max_connections)
+        others = (each for each in self.connections if isinstance(each, Connection) and each is not self)
+        silent = [each for each in others if each.cycle is None and not each.transport.is_closing()]
         min(silent, key=lambda each: each.since, default=self).transport.abort()
+
+
+class Server(uvicorn.Server):
+    """A server whose queue of connections is longer than what it takes in at a time."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)
 
 
 def serve(
@@ -153,11 +167,12 @@ def server_of(app: Guard) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=AT_ONCE,  # uvicorn takes in as many at a time, each with a file descriptor
         h11_max_incomplete_event_size=MAX_HEADERS,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
     app.app.state.page.ending = lambda: server.should_exit  # type: ignore[attr-defined]
     return server
 
