@@ -120,16 +120,16 @@ def page(rows: list[dict[str, str]]) -> str:
 
 Made with `python tools/forecast.py` from the `rounds.csv` of the other folders here.
 
-A band is meant to hold {BAND:.0%} of the later accuracies. Errors and widths are in points of accuracy. *Same gain again* goes
-straight on from the last two rounds. The last column is about the gain from the last round that is known to the later one, as
-*last time I said +0.8, it was +0.5* compares it.
+A band is meant to hold {BAND:.0%} of the later accuracies. Errors and widths are in points of accuracy. *Same gain again* is
+a straight line through the last two rounds. The last column is about the gain between the last known round and the later
+one, as `mma status` compares forecast and measurement.
 
 {table}
 
 A curve is one run; each beginning of it with {LEAST} rounds or more forecasts the next {AHEAD}. Forecasts of one curve are not
 independent of each other. Left out: rounds of another length (the long training at the end), runs that buy images, and runs
-with too few rounds. Where networks are trained from scratch (cifar10-lab, buyer-digits) every round also trains on, so that
-these curves are not made by labels alone. Curves of heads on features are what `mma status` forecasts.
+with too few rounds. Where networks are trained from scratch (cifar10-lab, buyer-digits) every round also trains on: these
+curves are not made by labels alone. Curves of heads on features are what `mma status` forecasts.
 
 Only runs with even seeds are counted here. On those with odd seeds one number was chosen, the noise of a training that is
 expected before anything is measured: 2.5 points at 50 % accuracy, where the bands of heads came nearest to 90 % (of 1, 2, 2.25,
