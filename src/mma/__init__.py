@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mma.run import Run as Run
     from mma.training.ask import DatasetLabels as DatasetLabels
     from mma.training.ask import Oracle as Oracle
+    from mma.training.ask import suggest as suggest
     from mma.training.host import Host as Host
-    from mma.training.inspect import evaluate as evaluate
-    from mma.training.inspect import suggest as suggest
+    from mma.training.job import evaluate as evaluate
     from mma.training.loop import train as train
     from mma.training.start import new_run as new_run
 
@@ -57,7 +57,7 @@ PUBLIC = {
     "Query": "mma.query",
     "Run": "mma.run",
     "change": "mma.config",
-    "evaluate": "mma.training.inspect",
+    "evaluate": "mma.training.job",
     "export": "mma.model",
     "grid": "mma.experiments",
     "load": "mma.model",
@@ -66,7 +66,7 @@ PUBLIC = {
     "predict_folder": "mma.model",
     "preset": "mma.presets",
     "report": "mma.experiments.report",
-    "suggest": "mma.training.inspect",
+    "suggest": "mma.training.ask",
     "train": "mma.training.loop",
     "use": "mma.extensions",
 }

@@ -22,7 +22,7 @@ from mma.run import Run
 from mma.training.ask import DatasetLabels
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.processes import Elsewhere, joined
+from mma.training.processes import OtherProcessFailed, joined
 
 ALONE_LEFT = 3  # how a process ends that lost the other one
 PATIENCE = 120  # seconds after which a process that should have ended hangs
@@ -36,11 +36,11 @@ def child(run: Run, rank: int, port: int, ready: int) -> int:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:
-        with joined() as ranks:
-            ranks.anyone(False)
+        with joined() as group:
+            group.anyone(False)
             os.write(ready, b".")
-            train(run, DatasetLabels(DATA.train), on=Host(threads=1), data=DATA, ranks=ranks)
-    except Elsewhere as error:
+            train(run, DatasetLabels(DATA.train), on=Host(threads=1), data=DATA)
+    except OtherProcessFailed as error:
         os._exit(ALONE_LEFT if "lost another process" in str(error) else 1)
     except BaseException:
         import traceback

@@ -15,7 +15,7 @@ from safetensors.torch import save as format_tensors
 import mma
 from mma.data import FolderOptions, get_folder
 from mma.training.host import Host
-from mma.training.job import look_at
+from mma.training.job import load_read_only
 from mma.training.predict import probabilities
 
 ONE = Host(threads=1)
@@ -192,7 +192,7 @@ def test_a_run_on_features_answers_as_its_evaluation_does(photo_folder, tmp_path
     mma.train(run, on=ONE)
     files = [photo_folder / name for name in data.test.names]
     found = mma.load(run).predict(files)
-    job = look_at(run)
+    job = load_read_only(run)
     trained = probabilities(job.state.teacher, job.test, np.arange(len(files)))
     assert np.abs(found.probs - trained).max() < 1e-5
     right = [label == path.parent.name for label, path in zip(found.labels, files, strict=True)]

@@ -8,9 +8,9 @@ import pytest
 import mma
 from mma.query import STRATEGIES, Candidates, Query
 from mma.rng import rng
-from mma.training.ask import look
+from mma.training.ask import score_candidates
 from mma.training.host import Host
-from mma.training.job import look_at
+from mma.training.job import load_read_only
 
 ONE = Host(threads=1)
 FEATURES = ("views=features", "net=head", "views.backbone=hog@32", "views.crops=0", "data.total=200")
@@ -47,11 +47,11 @@ def test_a_strategy_grows_a_run_says_why_and_continues_exactly(new_run, digits, 
 def test_the_query_is_given_the_labeled_images_as_the_same_network_sees_them(new_run, digits):
     run = new_run("run", "query=herding", "data.total=300")
     mma.train(run, data=digits, on=ONE, until=20)
-    job = look_at(run, digits)
-    found, labeled = look(job, np.arange(5), Query.parse("herding"), 1)
+    job = load_read_only(run, digits)
+    found, labeled = score_candidates(job, np.arange(5), Query.parse("herding"), 1)
     answers = run.answers()
     assert labeled.labels.tolist() == list(answers.values())
-    everything, _ = look(job, np.array(list(answers)), Query.parse("herding"), 1)
+    everything, _ = score_candidates(job, np.array(list(answers)), Query.parse("herding"), 1)
     np.testing.assert_allclose(labeled.features, everything.features, atol=1e-5)
     assert found.features.shape[1] == labeled.features.shape[1]
 
@@ -59,7 +59,7 @@ def test_the_query_is_given_the_labeled_images_as_the_same_network_sees_them(new
 def test_a_coverage_start_on_features_is_herding_on_them(on_features):
     run = on_features("run", "growth.start_set=coverage")
     mma.train(run, on=ONE, until=1)
-    row, job = run.read("queries")[0], look_at(run)
+    row, job = run.read("queries")[0], load_read_only(run)
     seen = Candidates(job.pool, features=job.views.plain(job.pool).numpy())
     draw = rng(job.config.seed, "coverage")
     assert row["strategy"] == "start-coverage"

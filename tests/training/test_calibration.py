@@ -31,7 +31,7 @@ def signs(tmp_path_factory):
         get_folder(SIGNS / "pool", FolderOptions(name="signs", test=SIGNS / "test"))
         data = load_data("folder:signs")
         pool = FeatureViews(backbone="hog@48", crops=0).open_source(image_source(data.train)[0], torch.device("cpu"))
-        yield pool, data.train.labels, pool.of(data.test), data.test.labels
+        yield pool, data.train.labels, pool.for_images(data.test), data.test.labels
 
 
 def calibration_error(probs, truth):

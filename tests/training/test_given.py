@@ -9,7 +9,7 @@ from mma.presets import preset
 from mma.run import Run
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.start import choose_deep_preset, given_logs
+from mma.training.start import choose_deep_preset, logs_from_run
 from mma.training.start import new_run as begin
 
 ONE = Host(threads=1)
@@ -55,7 +55,7 @@ def test_it_resumes_byte_equal(source, digits, tiny, tmp_path, contents):
 
 def test_images_are_found_again_by_their_keys(source, digits):
     shuffled = digits.train.take(range(len(digits.train))[::-1])
-    rows = given_logs(source, shuffled)["labels"]
+    rows = logs_from_run(source, shuffled)["labels"]
     assert [row["label"] for row in rows] == list(source.answers().values())
     assert [shuffled.labels[row["index"]] for row in rows] == [row["label"] for row in rows]
 
@@ -74,11 +74,11 @@ def test_a_class_is_found_by_its_name_and_another_one_refused(source, digits, re
 
     names = digits.train.classes
     turned = replace(digits.train, classes=names[::-1], labels=9 - digits.train.labels)
-    rows = given_logs(source, turned)["labels"]
+    rows = logs_from_run(source, turned)["labels"]
     assert [row["label"] for row in rows] == [9 - label for label in source.answers().values()]
     other = replace(digits.train, classes=tuple(f"class {name}" for name in names))
     with refusal():
-        given_logs(source, other)
+        logs_from_run(source, other)
 
 
 def test_a_run_without_labels_gives_none(new_run, digits, tiny, tmp_path, refusal):

@@ -607,7 +607,7 @@ def test_a_config_of_the_wrong_shape_is_a_sentence_that_names_the_file(new_run, 
 
 def test_frozen_weights_stay_as_they_came_and_are_named_by_their_hash(new_run, digits, contents, own_nets):
     from mma.training import checkpoint
-    from mma.training.job import look_at
+    from mma.training.job import load_read_only
 
     whole, parts = (new_run(name, "net=test-half-frozen", "query=diff2-direct") for name in ("whole", "parts"))
     go(whole, digits)
@@ -616,7 +616,7 @@ def test_frozen_weights_stay_as_they_came_and_are_named_by_their_hash(new_run, d
     assert contents(parts) == contents(whole)
     header, arrays = checkpoint.read(whole.checkpoint_path(36))
     assert not any("body" in name for name in arrays)  # neither stored nor averaged
-    net = look_at(whole, digits).state.teacher
+    net = load_read_only(whole, digits).state.teacher
     fresh = from_json(whole.config()).net.build(digits.train.shape, 10)
     for name, value in fresh.body.state_dict().items():
         assert torch.equal(net.body.state_dict()[name], value), name
@@ -675,7 +675,7 @@ def test_a_pool_of_fewer_images_uses_only_those(new_run, digits):
 
 
 def test_validation_images_leave_the_pool_and_are_tested_on(new_run, digits):
-    from mma.training.start import split_pool
+    from mma.training.job import split_pool
 
     first, second = (new_run(f"v{seed}", "data.validation=300", f"seed={seed}") for seed in (1, 2))
     pools = [split_pool(from_json(run.config()), digits) for run in (first, second)]
@@ -729,11 +729,11 @@ def test_the_last_step_is_measured_also_between_evaluations(new_run, digits):
 def test_a_teacher_that_guesses_keeps_frozen_statistics_in_use(new_run, digits, own_nets, algorithm):
     """The frozen normalisation has running statistics of its own; those of a batch would be other numbers."""
     from mma.algorithms.ops import same_modes
-    from mma.training.job import look_at
+    from mma.training.job import load_read_only
 
     run = new_run("a", "net=test-half-frozen", "query=random", f"algorithm={algorithm}")
     go(run, digits, until=5)
-    state = look_at(run, digits).state
+    state = load_read_only(run, digits).state
     with same_modes(state.teacher, state.student):
         assert state.teacher.training
         assert not state.teacher.body[2].training

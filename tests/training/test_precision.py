@@ -16,9 +16,9 @@ from mma.presets import PRESETS, preset
 from mma.query import Query
 from mma.rng import rng
 from mma.training import checkpoint
-from mma.training.ask import DatasetLabels
+from mma.training.ask import DatasetLabels, suggest
 from mma.training.host import Host
-from mma.training.inspect import evaluate, suggest
+from mma.training.job import evaluate
 from mma.training.loop import train
 from mma.training.predict import candidates, probabilities
 from mma.training.state import start

@@ -18,7 +18,7 @@ from mma.training.ask import DatasetLabels
 from mma.training.batches import Stream
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.processes import ALONE, Ranks, Team, check_share
+from mma.training.processes import SeveralProcesses, _group, check_share, group
 from mma.views import PixelViews, pixel_views
 
 HERE = Path(__file__).parent
@@ -138,7 +138,7 @@ def test_another_number_of_processes_is_refused_unless_asked_for(two, tmp_path, 
     assert run.status() == "done"
 
 
-class Third(Team):
+class Third(SeveralProcesses):
     """One of three processes, without the others."""
 
     def __init__(self, rank: int) -> None:
@@ -159,11 +159,14 @@ def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digit
     pixels = pixel_views(digits.train, torch.device("cpu"), PixelViews(shift=2, mirror=True), 100)
     answers = {i: int(digits.train.labels[i]) for i in range(10)}
 
-    def batch(ranks: Ranks):
-        parts = (config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])
-        return Stream(*parts, ranks.share(12))[5]
+    def batch(processes):
+        token = _group.set(processes)
+        try:
+            return Stream(config, pixels, np.arange(len(digits.train)), answers, config.growth.rounds()[0])[5]
+        finally:
+            _group.reset(token)
 
-    whole, parts = batch(ALONE), [batch(Third(rank)) for rank in range(3)]
+    whole, parts = batch(group()), [batch(Third(rank)) for rank in range(3)]
     assert torch.equal(torch.cat([part.x for part in parts]), whole.x)
     assert torch.equal(torch.cat([part.y for part in parts]), whole.y)
     assert torch.equal(torch.cat([part.u for part in parts], 1), whole.u)

@@ -89,7 +89,7 @@ def test_more_unlabeled_images_than_labeled_ones_each_once_per_epoch(tiny, digit
 def test_small_images_are_means_and_only_at_first(tiny, digits):
     config = tiny("views.small_side=8", "views.small_share=0.5")
     pixels = pixel_views(digits.train, CPU, config.views, config.growth.steps)
-    assert [pixels.at(step).side for step in (0, 17, 18, 35)] == [8, 8, None, None]
+    assert [pixels.at_step(step).side for step in (0, 17, 18, 35)] == [8, 8, None, None]
     x = torch.arange(64.0).view(1, 1, 8, 8)
     assert torch.equal(smaller(x, 4), torch.nn.functional.avg_pool2d(x, 2))
     assert smaller(x, None) is x

@@ -11,10 +11,9 @@ from mma.model import load
 from mma.query import Query
 from mma.rng import rng
 from mma.run import Run
-from mma.training.ask import look
+from mma.training.ask import score_candidates, suggest
 from mma.training.host import Host
-from mma.training.inspect import evaluate, suggest
-from mma.training.job import look_at
+from mma.training.job import evaluate, load_read_only
 from mma.training.loop import train
 from mma.training.predict import candidates, probabilities
 from mma.training.state import refresh, start
@@ -35,7 +34,7 @@ def answers(net, job) -> np.ndarray:
 
 
 def test_the_accuracy_of_a_run_is_that_of_its_teacher(run, digits):
-    job = look_at(run, digits)
+    job = load_read_only(run, digits)
     truth = digits.test.labels
     teacher, student = (answers(net.eval(), job).argmax(1) for net in (job.state.teacher, job.state.student))
     assert (teacher != student).any()
@@ -47,8 +46,8 @@ def test_the_accuracy_of_a_run_is_that_of_its_teacher(run, digits):
 
 
 def test_queries_look_at_the_teacher(run, digits):
-    job, query = look_at(run, digits), Query.parse("diff2-kmeans")
-    found, _ = look(job, job.pool, query, 3)
+    job, query = load_read_only(run, digits), Query.parse("diff2-kmeans")
+    found, _ = score_candidates(job, job.pool, query, 3)
     teacher, student = (
         candidates(net.eval(), job.views, job.pool, query, 1, 3) for net in (job.state.teacher, job.state.student)
     )
@@ -58,7 +57,7 @@ def test_queries_look_at_the_teacher(run, digits):
 
 
 def test_predictions_are_those_of_the_teacher(run, digits):
-    job = look_at(run, digits)
+    job = load_read_only(run, digits)
     found = load(run).predict(digits.test.pixels)
     np.testing.assert_allclose(found.probs, answers(job.state.teacher, job), atol=1e-5)
 

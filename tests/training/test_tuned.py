@@ -11,7 +11,7 @@ from mma.nets import NETS, initialise
 from mma.rng import rng
 from mma.training import checkpoint
 from mma.training.host import Host
-from mma.training.job import look_at
+from mma.training.job import load_read_only
 from mma.training.loop import train
 from mma.training.state import assemble
 from mma.training.step import decay, update
@@ -60,7 +60,7 @@ def test_frozen_parts_stay_as_they_came_and_are_not_stored(pair, digits):
     stored = {name.split(".")[1] for name in arrays if "/parts." in name}
     assert stored == {"6", "7", "8"}
     assert header.frozen is not None
-    net, fresh = look_at(run, digits).state.teacher, from_json(run.config()).net.build(digits.train.shape, 10)
+    net, fresh = load_read_only(run, digits).state.teacher, from_json(run.config()).net.build(digits.train.shape, 10)
     moved = {name for name, value in fresh.named_parameters() if not torch.equal(net.get_parameter(name), value)}
     trained = {name for name, value in fresh.named_parameters() if value.requires_grad}
     assert moved == trained

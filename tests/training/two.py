@@ -20,10 +20,10 @@ from mma.query import Query
 from mma.run import Run, Watch
 from mma.training.ask import DatasetLabels
 from mma.training.host import Host
-from mma.training.job import look_at
+from mma.training.job import load_read_only
 from mma.training.loop import train
 from mma.training.predict import accuracy, candidates
-from mma.training.processes import ALONE, Elsewhere, Ranks, joined
+from mma.training.processes import Alone, OtherProcessFailed, alone, joined
 
 DATA = load_data("digits")
 use(str(Path(__file__).with_name("own_nets.py")))
@@ -50,65 +50,69 @@ class StopsTheSecond(Watch):
         self.stop = self.rank == 1 and step >= 9
 
 
-def go(folder: Path, name: str, ranks: Ranks, **options) -> Run:
+def go(folder: Path, name: str, **options) -> Run:
     run, oracle = Run.open(folder / name), options.pop("oracle", DatasetLabels(DATA.train))
-    train(run, oracle, on=Host(threads=1), data=DATA, ranks=ranks, **options)
+    train(run, oracle, on=Host(threads=1), data=DATA, **options)
     return run
 
 
-def refusal(folder: Path, name: str, ranks: Ranks, **options) -> list[str]:
+def refusal(folder: Path, name: str, **options) -> list[str]:
     """Train what cannot be trained; return how this process ended and what it said."""
     try:
-        go(folder, name, ranks, **options)
+        go(folder, name, **options)
     except ValueError as error:
-        return ["elsewhere" if isinstance(error, Elsewhere) else "said", str(error)]
+        return ["elsewhere" if isinstance(error, OtherProcessFailed) else "said", str(error)]
     return ["trained", ""]
 
 
-def scored_alike(run: Run, ranks: Ranks) -> list[bool]:
+def scored_alike(run: Run, group: Alone) -> list[bool]:
     """Return for several queries, and for the test set, whether sharing the work changes any bit."""
-    job, found = look_at(run, DATA), []
+    job, found = load_read_only(run, DATA), []
     for name in ("diff2.aug-kmeans", "max-infoD", "entropy-direct", "herding"):
         query, net = Query.parse(name), job.state.teacher
-        alone = candidates(net, job.views, job.pool, query, 1, 2)
-        shared = candidates(net, job.views, job.pool, query, 1, 2, ranks)
-        if not ranks.first:
+        shared = candidates(net, job.views, job.pool, query, 1, 2)
+        with alone():
+            whole = candidates(net, job.views, job.pool, query, 1, 2)
+        if not group.first:
             found.append(shared.probs is None and shared.features is None)
             continue
-        found.append(np.array_equal(alone.probs, shared.probs))
-        found.append(not query.needs_features or np.array_equal(alone.features, shared.features))
+        found.append(np.array_equal(whole.probs, shared.probs))
+        found.append(not query.needs_features or np.array_equal(whole.features, shared.features))
     for count in (3, 499, 500, 501, 1297):  # fewer batches than processes, and a last one that is not full
         labels = DATA.train.labels[:count]
-        found.append(accuracy(net, job.views, labels) == accuracy(net, job.views, labels, ranks))
+        shared = accuracy(net, job.views, labels)
+        with alone():
+            found.append(accuracy(net, job.views, labels) == shared)
     return found
 
 
-def main(folder: Path, ranks: Ranks) -> dict[str, object]:
-    go(folder, "mixmatch", ranks)
+def main(folder: Path, group: Alone) -> dict[str, object]:
+    go(folder, "mixmatch")
     for name in ("plain-supervised", "plain-mixmatch"):
-        go(folder, name, ranks)
-        if ranks.first:
-            go(folder, f"{name}-alone", ALONE)
-    go(folder, "stopped", ranks, watch=StopsTheSecond(ranks.rank))
+        go(folder, name)
+        if group.first:
+            with alone():
+                go(folder, f"{name}-alone")
+    go(folder, "stopped", watch=StopsTheSecond(group.rank))
     stopped = Run(folder / "stopped").checkpoint_steps()
-    go(folder, "stopped", ranks)
+    go(folder, "stopped")
     calls = 0
-    while ranks.from_first_rank(Run(folder / "late").status) != "done":
-        go(folder, "late", ranks, oracle=Slow(ranks.rank))
+    while group.from_first(Run(folder / "late").status) != "done":
+        go(folder, "late", oracle=Slow(group.rank))
         calls += 1
     return {
         "stopped": stopped,
         "calls": calls,
-        "scored alike": scored_alike(Run(folder / "mixmatch"), ranks),
-        "odd batch": refusal(folder, "odd", ranks),
-        "held": refusal(folder, "held", ranks),
-        "one process": refusal(folder, "one", ranks),
-        "uneven": refusal(folder, "uneven", ranks),
+        "scored alike": scored_alike(Run(folder / "mixmatch"), group),
+        "odd batch": refusal(folder, "odd"),
+        "held": refusal(folder, "held"),
+        "one process": refusal(folder, "one"),
+        "uneven": refusal(folder, "uneven"),
     }
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with joined() as ranks:
-        found = main(Path(sys.argv[1]), ranks)
-        (Path(sys.argv[1]) / f"{ranks.rank}.json").write_text(json.dumps(found))
+    with joined() as group:
+        found = main(Path(sys.argv[1]), group)
+        (Path(sys.argv[1]) / f"{group.rank}.json").write_text(json.dumps(found))

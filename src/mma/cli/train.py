@@ -25,7 +25,8 @@ from mma.text import duration, install_hint, printable
 if TYPE_CHECKING:
     from mma.data import DataSet
     from mma.files import Row
-    from mma.training.processes import Ranks
+    from mma.training.job import RunSetup
+    from mma.training.processes import Alone
 
 
 WAITING = 3  # exit code of a run that waits for labels
@@ -102,34 +103,36 @@ def train(
         ["growth.start=1", "growth.budget=1"] if labels_from else []
     )  # those of the other run, unless settings say more
     chosen = with_photos(target, data, test, [*given, *(settings or [])])
-    with team() as ranks:
-        run = Run(Path(ranks.from_first_rank(lambda: str(open_or_create(target, out, chosen, labels_from).folder))))
-        again = f" {command()} train {quote(str(run.folder))}" if ranks.size == 1 else "the same torchrun command"
-        with Live(run, again=again, tensorboard=tensorboard) if ranks.first else SignalWatch() as watch:
-            images = load_data(ranks.from_first_rank(lambda: config_of(run).data.name))
-            train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=images, ranks=ranks)
-        if ranks.first:
+    loaded: list[RunSetup] = []  # what a new run was checked with
+    with all_processes() as group:
+        run = Run(Path(group.from_first(lambda: str(open_or_create(target, out, chosen, labels_from, loaded).folder))))
+        again = f" {command()} train {quote(str(run.folder))}" if group.size == 1 else "the same torchrun command"
+        with Live(run, again=again, tensorboard=tensorboard) if group.first else SignalWatch() as watch:
+            setup = loaded[0] if loaded else None
+            images = setup.data if setup else load_data(group.from_first(lambda: config_of(run).data.name))
+            train_run(run, until=until, watch=watch, on=on, inexact=inexact, data=images, setup=setup)
+        if group.first:
             report(run, images, again, as_json=as_json)
     # Of several processes, one that fails would make torchrun begin again; torchrun has a code of its own.
-    if ranks.size == 1:
+    if group.size == 1:
         raise typer.Exit(exit_code(run, watch.signal))
 
 
 @contextmanager
-def team() -> Iterator[Ranks]:
+def all_processes() -> Iterator[Alone]:
     """Join the other processes of torchrun, if there are any. The first speaks; another says what it alone knows."""
-    from mma.training.processes import Elsewhere, joined
+    from mma.training.processes import OtherProcessFailed, joined
 
-    with joined() as ranks:
+    with joined() as group:
         try:
-            yield ranks
-        except (UserError, Elsewhere) as error:
-            if ranks.first:
+            yield group
+        except UserError as error:
+            if group.first:
                 raise
-            if isinstance(error, Elsewhere):
-                ranks.wait_for_first()
+            if isinstance(error, OtherProcessFailed):
+                group.wait_for_first()
                 raise typer.Exit(1) from None
-            raise UserError(f"rank {ranks.rank}: {error}") from error
+            raise UserError(f"rank {group.rank}: {error}") from error
 
 
 def suitable_preset(target: str, labels_from: Path | None, settings: list[str]) -> str:
@@ -181,12 +184,15 @@ def existing_run(target: str, *, changed: bool) -> Run | None:
     return run
 
 
-def open_or_create(target: str, out: Path | None, settings: list[str], labels_from: Path | None = None) -> Run:
-    """Open the run that `target` is, or create a new one from the preset it names."""
+def open_or_create(
+    target: str, out: Path | None, settings: list[str], labels_from: Path | None, loaded: list[RunSetup]
+) -> Run:
+    """Open the run that `target` is, or create a new one from the preset it names; its setup is added to `loaded`."""
     from mma.cli.terminal import talk
     from mma.config import change, config_of
     from mma.presets import preset
-    from mma.run import Run
+    from mma.run import Run, check_vacant
+    from mma.training.job import prepare
     from mma.training.start import new_run, with_labels_of
 
     if run := existing_run(target, changed=bool(settings or out or labels_from)):
@@ -203,7 +209,9 @@ def open_or_create(target: str, out: Path | None, settings: list[str], labels_fr
                 f"{folder} holds a run with other settings. Choose another --out, or go on:  mma train {folder}"
             )
         return run
-    return new_run(config, folder, say=talk, labels_from=source)
+    check_vacant(folder)
+    loaded.append(prepare(config, say=talk))
+    return new_run(config, folder, labels_from=source, setup=loaded[0])
 
 
 def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:

@@ -149,7 +149,7 @@ def flop(
 
 def evaluate(folder: RunFolder, as_json: Json = False) -> None:
     """Test a run's latest model: accuracy in all and per class."""
-    from mma.training.inspect import evaluate as test
+    from mma.training.job import evaluate as test
 
     found = test(folder)
     if as_json:
@@ -169,7 +169,7 @@ def query(
 ) -> None:
     """Print which unlabeled images the run's latest model would ask about, their scores, and why it is these."""
     from mma.run import Run
-    from mma.training.inspect import suggest_with_reason
+    from mma.training.ask import suggest_with_reason
 
     run = Run.open(folder)
     picks, why = suggest_with_reason(run, n, strategy)

@@ -44,7 +44,7 @@ def finish(task: RunTask, options: TrainingOptions, watch: Watch | None = None) 
     begun = (run.folder / "host.json").exists()
     host = Host(options.device, None if begun else options.threads)
     views = shared_vectors(run, host, data.name)
-    oracle = DatasetLabels(data.train, strangers=data.strangers)
+    oracle = DatasetLabels(data.train, unlabeled_means_no_class=data.strangers)
     train(run, oracle, watch=watch, on=host, inexact=options.inexact, data=data, views=views)
     if run.status() == "waiting":
         raise UserError(f"{data.name} has images without a label, and a grid has nobody to ask.")

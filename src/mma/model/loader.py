@@ -34,8 +34,7 @@ from mma.model.predictors import FeaturePredictor, PixelPredictor, describe_back
 from mma.run import Run
 from mma.shares import exact_interval
 from mma.text import printable, quote_path
-from mma.training.inspect import open_run
-from mma.training.job import Job
+from mma.training.job import Job, load_read_only
 from mma.training.predict import accuracy, probabilities
 from mma.views import Pixels, VectorViews
 
@@ -279,8 +278,8 @@ def model_of_run(run: Run | Path | str, *, tested: bool = False) -> Model:
 
     With `tested`, it is tested class by class as well.
     """
-    job = open_run(run)
-    views = job.views.at(job.state.step - 1)  # of the size it was trained with
+    job = load_read_only(run)
+    views = job.as_trained(job.views)
     about = about_run(job)
     if tested:
         about = about.model_copy(update={"per_class": per_class_of_run(job)})
@@ -331,7 +330,7 @@ def accuracy_of_run(job: Job) -> ModelAccuracy | None:
     if rows and rows[-1]["step"] == job.state.step:
         percent = rows[-1]["accuracy"]
     else:  # a state that was stored between two evaluations
-        percent = accuracy(job.state.teacher, job.test.at(job.state.step - 1), job.data.test.labels)
+        percent = accuracy(job.state.teacher, job.as_trained(job.test), job.data.test.labels)
     return measured(round(percent * images / 100), images, f"{images:,} test images of {job.data.name}")
 
 
@@ -341,7 +340,7 @@ def per_class_of_run(job: Job) -> dict[str, ModelAccuracy]:
     known = np.flatnonzero(labels >= 0)
     if not len(known):
         return {}
-    said = probabilities(job.state.teacher, job.test.at(job.state.step - 1), known).argmax(1)
+    said = probabilities(job.state.teacher, job.as_trained(job.test), known).argmax(1)
     for number, name in enumerate(job.data.test.classes):
         mine = labels[known] == number
         if mine.any():

@@ -13,7 +13,7 @@ from mma.project.quality.show import forecast_words
 from mma.project.quality.status import MORE
 from mma.run import Run
 from mma.shares import describe_accuracy
-from mma.training.inspect import evaluate
+from mma.training.job import evaluate
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,15 @@
-"""Growing the labeled set: choose images, ask, write down what was asked and answered."""
+"""Growing the labeled set: choose images, ask, write down what was asked and answered; and who answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from mma.cost import Prices, buyer
-from mma.cost.buyer import Bought, Measurement, Situation, Terms
 from mma.data import DataSet, Images, start_set
 from mma.data.tables import read_labels, render_csv
 from mma.errors import UserError
@@ -17,11 +17,14 @@ from mma.files import Row, write_atomically
 from mma.growth import Buyer, Round, Split
 from mma.query import Candidates, Labeled, Query, Selection
 from mma.rng import rng
-from mma.run import HELD_OUT
-from mma.training.job import Job
+from mma.run import HELD_OUT, Run
+from mma.training.job import Job, load_read_only
 from mma.training.predict import batches, candidates, embeddings, probabilities
 
 COVERED = 40_000  # images that a start set on features is chosen from; they fit into memory, however long the vectors
+QUESTIONS = "questions.csv"  # in a run folder: what people are asked
+CANNOT_TELL = "?"  # written as a label, it declines
+DECLINED = -1  # somebody looked and could not tell: the image stays unlabeled and is not asked about again
 
 
 def grow(job: Job, round: Round, oracle: Oracle) -> bool:
@@ -32,7 +35,8 @@ def grow(job: Job, round: Round, oracle: Oracle) -> bool:
         if not ask(job, oracle, round):
             return False
         train, held_out = missing_labels(job, round)
-        free = answerable(oracle, free_images(job, round.index))
+        free = free_images(job, round.index)
+        free = oracle.answerable(free) if isinstance(oracle, Selective) else free
         if train + held_out == 0:
             return True
         if not len(free):
@@ -41,8 +45,9 @@ def grow(job: Job, round: Round, oracle: Oracle) -> bool:
         # Declined images leave the round short, so it asks again, for as many as are missing.
         if train:
             choose(job, round, free, min(train, len(free)))
-        else:
-            draw_held_out(job, round, free, min(held_out, len(free)))
+        else:  # to measure by, whatever the model thinks of them
+            pick = partial(pick_by_seed, job, free, min(held_out, len(free)), "uniform")
+            write_query(job, round, HELD_OUT, pick)
 
 
 def missing_labels(job: Job, round: Round) -> tuple[int, int]:
@@ -67,11 +72,6 @@ def labels_to_train(job: Job, round: Round) -> dict[int, int]:
     return labels
 
 
-def answerable(oracle: Oracle, free: np.ndarray) -> np.ndarray:
-    """Return those of the images that it makes sense to ask this oracle about."""
-    return oracle.answerable(free) if isinstance(oracle, Selective) else free
-
-
 def free_images(job: Job, upto: int | None = None) -> np.ndarray:
     """Return the images that nobody was asked about in rounds up to `upto`."""
     asked = job.run.answers(upto)
@@ -80,16 +80,23 @@ def free_images(job: Job, upto: int | None = None) -> np.ndarray:
 
 def ask(job: Job, oracle: Oracle, round: Round) -> bool:
     """Ask for what has no answer yet and write down what comes back. True when nothing is open."""
-    open_ = job.run.unanswered()
-    if open_:
+    if open_ := job.run.unanswered():
         images = job.data.train
         job.run.append("labels", lambda: label_rows(oracle.ask(open_, round.index), open_, images, round.index))
     return not job.run.unanswered()
 
 
 def label_rows(answers: Mapping[int, int], asked: Sequence[int], images: Images, round: int) -> list[Row]:
-    """Return the rows of the answers, in the order they were asked for."""
-    labels = {int(index): check_answer(index, label, asked, images.classes) for index, label in answers.items()}
+    """Return the rows of the answers, in the order they were asked for. What was not asked for, or is no class, is refused."""
+    labels: dict[int, int] = {}
+    for index, label in answers.items():
+        whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+        if index not in asked or not whole or not DECLINED <= label < len(images.classes):
+            raise UserError(
+                f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class from 0 "
+                f"to {len(images.classes) - 1}, or -1 to decline. Nothing was stored."
+            )
+        labels[int(index)] = int(label)
     return [
         {
             "round": round,
@@ -101,17 +108,6 @@ def label_rows(answers: Mapping[int, int], asked: Sequence[int], images: Images,
         for index in asked
         if index in labels
     ]
-
-
-def check_answer(index: int, label: int, asked: Sequence[int], classes: Sequence[str]) -> int:
-    """Return the label as a plain int, or refuse an answer that was not asked for or is no class."""
-    whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
-    if index not in asked or not whole or not DECLINED <= label < len(classes):
-        raise UserError(
-            f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class from 0 to "
-            f"{len(classes) - 1}, or -1 to decline. Nothing was stored."
-        )
-    return int(label)
 
 
 def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
@@ -126,13 +122,8 @@ def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
         write_query(job, round, "random", lambda: pick_by_seed(job, free, count, "uniform"))
     else:
         query, draw = Query.parse(job.config.query), rng(job.config.seed, "select", round.index, attempt)
-        found, labeled = look(job, free, query, round.index)  # all processes share this work
-        write_query(job, round, str(query), lambda: query.selection(found, count, draw, labeled))
-
-
-def draw_held_out(job: Job, round: Round, free: np.ndarray, count: int) -> None:
-    """Draw `count` of the `free` images to measure by, whatever the model thinks of them."""
-    write_query(job, round, HELD_OUT, lambda: pick_by_seed(job, free, count, "uniform"))
+        scored, labeled = score_candidates(job, free, query, round.index)  # all processes share this work
+        write_query(job, round, str(query), lambda: query.selection(scored, count, draw, labeled))
 
 
 def give_up(job: Job, round: Round, short: int) -> None:
@@ -163,13 +154,9 @@ def write_query(job: Job, round: Round, strategy: str, pick: Callable[[], Select
 
 def pick_start(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
     """Pick the first images to label. Stored features show better than pixels what lies apart, so coverage goes by them."""
-    if how == "query" or (how == "coverage" and job.config.views.kind == "features"):
-        return pick_by_features(job, free, count, Query.parse(job.config.query if how == "query" else "herding"))
-    return pick_by_seed(job, free, count, how)
-
-
-def pick_by_features(job: Job, free: np.ndarray, count: int, query: Query) -> Selection:
-    """Pick by stored features, before there is a model."""
+    if how != "query" and (how != "coverage" or job.config.views.kind != "features"):
+        return pick_by_seed(job, free, count, how)
+    query = Query.parse(job.config.query if how == "query" else "herding")
     draw, most = rng(job.config.seed, "coverage"), max(COVERED, 2 * count)
     shown = np.sort(draw.choice(free, most, replace=False)) if len(free) > most else free
     features = np.concatenate([job.views.plain(part).cpu().numpy() for part in batches(job.views, shown)])
@@ -181,29 +168,49 @@ def pick_by_seed(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
     return Selection(start_set(job.data.train, free, count, job.config.seed, how), np.zeros(count))
 
 
-def look(job: Job, free: np.ndarray, query: Query, round: int) -> tuple[Candidates, Labeled]:
+def score_candidates(job: Job, free: np.ndarray, query: Query, round: int) -> tuple[Candidates, Labeled]:
     """Let the teacher look at the images that may be asked about, and at those that were, if the query wants to know them."""
-    job.state.teacher.eval()
-    views = job.views.at(job.state.step - 1)  # of the size it was trained with
+    teacher, views = job.state.teacher.eval(), job.as_trained(job.views)
     with job.computing():
-        found = candidates(job.state.teacher, views, free, query, job.config.seed, round, job.ranks)
+        scored = candidates(teacher, views, free, query, job.config.seed, round)
     held = job.run.held_out()
     asked = {index: label for index, label in job.run.answers().items() if index not in held}
     if not query.needs_labeled or not asked:
-        return found, Labeled()
-    index = np.fromiter(asked, np.int64, len(asked))
+        return scored, Labeled()
     with job.computing():
-        features = embeddings(job.state.teacher, views, index, job.ranks)
-    return found, Labeled() if features is None else Labeled(
-        features, np.fromiter(asked.values(), np.int64, len(asked))
-    )
+        features = embeddings(teacher, views, np.fromiter(asked, np.int64, len(asked)))
+    labels = np.fromiter(asked.values(), np.int64, len(asked))
+    return scored, Labeled() if features is None else Labeled(features, labels)
+
+
+def suggest(run: Run | Path | str, n: int, strategy: str | None = None) -> list[dict[str, Any]]:
+    """Return the n unlabeled images that a run's latest model would ask about: index, key, score, and name if it has one."""
+    return suggest_with_reason(run, n, strategy)[0]
+
+
+def suggest_with_reason(run: Run | Path | str, n: int, strategy: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """Return what `suggest` returns, and why it is these; the reason is empty for a query that only ranks by its score."""
+    job = load_read_only(run)
+    query, free, images = Query.parse(strategy or job.config.query), free_images(job), job.data.train
+    if not len(free):
+        raise UserError(
+            f"every image of {job.data.name} has a label or was asked about, so there is nothing to choose from."
+        )
+    scored, labeled = score_candidates(job, free, query, job.state.step)
+    picked = query.selection(scored, n, rng(job.config.seed, "look", job.state.step), labeled)
+    picks = [
+        {
+            "index": int(i),
+            "key": images.key(int(i)),
+            "score": float(score),
+            **({"name": images.names[i]} if images.names else {}),
+        }
+        for i, score in zip(picked.index, picked.scores, strict=True)
+    ]
+    return picks, picked.why
 
 
 # Who answers: the data set's own labels, or people, who answer late and in part.
-
-QUESTIONS = "questions.csv"  # in a run folder: what people are asked
-CANNOT_TELL = "?"  # written as a label, it declines
-DECLINED = -1  # somebody looked and could not tell: the image stays unlabeled and is not asked about again
 
 
 class Oracle(Protocol):
@@ -226,20 +233,20 @@ class Selective(Protocol):
 class DatasetLabels:
     """Answers from the data set's own labels: for experiments. Asked only about images whose label is known, if any is.
 
-    Where images without a label are `strangers`, of no class, it is asked about them too, and cannot tell.
+    Where images without a label are of no class, it is asked about them too, and cannot tell.
     """
 
-    def __init__(self, images: Images, *, strangers: bool = False) -> None:
+    def __init__(self, images: Images, *, unlabeled_means_no_class: bool = False) -> None:
         self.labels: np.ndarray = images.labels
-        self.strangers = strangers
+        self.no_class = unlabeled_means_no_class
 
     def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
         """Return the labels that are known."""
-        return {int(i): int(self.labels[i]) for i in indices if self.labels[i] >= 0 or self.strangers}
+        return {int(i): int(self.labels[i]) for i in indices if self.labels[i] >= 0 or self.no_class}
 
     def answerable(self, indices: np.ndarray) -> np.ndarray:
-        """Return the images with a known label, and strangers."""
-        if self.strangers:
+        """Return the images with a known label, and those of no class."""
+        if self.no_class:
             return indices
         known: np.ndarray = indices[self.labels[indices] >= 0]
         return known
@@ -256,32 +263,25 @@ class QuestionFile:
 
     def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
         """Return the answers that are filled in. The file lists what is asked now, with the labels it has so far."""
+        images, labels = self.images, {}
         names = {index: self.name(index) for index in indices}
-        labels = self.read()
+        if self.path.exists():
+            everything = images.names or [self.name(index) for index in range(len(images))]
+            labels = read_labels(self.path, everything, (*images.classes, CANNOT_TELL))
         rows = [[name, labels.get(name, "")] for name in dict.fromkeys(names.values())]  # equal images share a row
         write_atomically(self.path, render_csv([["file_name", "label"], *rows]))
-        return {index: self.number(labels[name]) for index, name in names.items() if labels.get(name)}
-
-    def read(self) -> dict[str, str]:
-        """Read what people filled in so far."""
-        if not self.path.exists():
-            return {}
-        known = self.images.names or [self.name(index) for index in range(len(self.images))]
-        return read_labels(self.path, known, (*self.images.classes, CANNOT_TELL))
+        filled = {index: labels[name] for index, name in names.items() if labels.get(name)}
+        return {i: DECLINED if y == CANNOT_TELL else images.classes.index(y) for i, y in filled.items()}
 
     def name(self, index: int) -> str:
         """Return how an image is called in the file."""
         return self.images.names[index] if self.images.names else self.images.key(index)
 
-    def number(self, label: str) -> int:
-        """Return the number of a class, or that somebody could not tell."""
-        return DECLINED if label == CANNOT_TELL else self.images.classes.index(label)
-
 
 def oracle_for(data: DataSet, folder: Path) -> Oracle:
     """Return who answers when nobody says: the data set's own labels, or people where it has none."""
     if (data.train.labels >= 0).any():
-        return DatasetLabels(data.train, strangers=data.strangers)
+        return DatasetLabels(data.train, unlabeled_means_no_class=data.strangers)
     return QuestionFile(folder / QUESTIONS, data.train)
 
 
@@ -293,25 +293,16 @@ def buy(job: Job, round: Round) -> None:
     if any(row["round"] == round.index for row in job.run.read("purchases")):
         return
     job.run.append("purchases", lambda: [purchase(job, round)])
-    job.watch.say(describe(job.run.purchases()[-1]))
+    row = job.run.purchases()[-1]
+    bought = f"{row['labels']:,} labels, {row['images']:,} images for {row['paid']:g}"
+    job.watch.say(f"step {row['step']:,}: bought {bought}; {row['left']:g} left. {row['why']}")
 
 
 def purchase(job: Job, round: Round) -> Row:
     """Return the row that says what is bought, what there was before, and why."""
-    terms, earlier = terms_of(job), [buyer.from_row(row) for row in job.run.read("purchases")]
-    labels = terms.start + labels_bought(job, round)
-    images = len(job.pool_at(round.index))
-    missing = terms.classes - len(classes_labeled(job))
-    now = Situation(round.index, job.state.step, labels, images, measure(job), missing)
-    chosen = buyer.decide(terms, earlier, now, rng(job.config.seed, "buyer", round.index))
-    return buyer.as_row(terms, earlier, Bought(now, chosen))
-
-
-def terms_of(job: Job) -> Terms:
-    """Return the settings of the policy and the limits of the run."""
-    growth, policy = job.config.growth, job.config.growth.spending
+    growth, policy, answers, held = job.config.growth, job.config.growth.spending, job.run.answers(), job.run.held_out()
     assert policy is not None
-    return Terms(
+    terms = buyer.Terms(
         Prices(policy.label_price, policy.image_price),
         policy.money,
         policy.purchases,
@@ -323,33 +314,19 @@ def terms_of(job: Job) -> Terms:
         held_out_labels=policy.measured_by,
         value_per_point=policy.value_per_point if isinstance(policy, Buyer) else 0.0,
     )
-
-
-def classes_labeled(job: Job) -> set[int]:
-    """Return the classes that there is a label of to train with."""
-    held = job.run.held_out()
-    return {label for index, label in job.run.answers().items() if label >= 0 and index not in held}
-
-
-def measure(job: Job) -> Measurement | None:
-    """Return the teacher's error on the held-out labels; None when there are none."""
-    held = job.run.held_out()
-    known = {i: y for i, y in job.run.answers().items() if i in held and y >= 0}
-    if not known:
-        return None
-    job.state.teacher.eval()
-    views = job.views.at(job.state.step - 1)  # of the size it was trained with
-    with job.computing():
-        found = probabilities(job.state.teacher, views, np.array(list(known)))
-    return buyer.measure(found, np.array(list(known.values())))
+    missing = terms.classes - len({y for i, y in answers.items() if y >= 0 and i not in held})
+    measured = None  # the teacher's error on the held-out labels
+    if to_measure := {i: y for i, y in answers.items() if i in held and y >= 0}:
+        with job.computing():
+            probs = probabilities(job.state.teacher.eval(), job.as_trained(job.views), np.array(list(to_measure)))
+        measured = buyer.measure(probs, np.array(list(to_measure.values())))
+    labels, images = terms.start + labels_bought(job, round), len(job.pool_at(round.index))
+    now = buyer.Situation(round.index, job.state.step, labels, images, measured, missing)
+    earlier = [buyer.from_row(row) for row in job.run.read("purchases")]
+    chosen = buyer.decide(terms, earlier, now, rng(job.config.seed, "buyer", round.index))
+    return buyer.as_row(terms, earlier, buyer.Bought(now, chosen))
 
 
 def labels_bought(job: Job, round: Round) -> int:
     """Return the labels bought to train with, up to and with a round."""
     return sum(row["labels"] for row in job.run.purchases(round.index))
-
-
-def describe(row: Row) -> str:
-    """Write a purchase in one line."""
-    bought = f"{row['labels']:,} labels, {row['images']:,} images for {row['paid']:g}"
-    return f"step {row['step']:,}: bought {bought}; {row['left']:g} left. {row['why']}"

@@ -12,7 +12,10 @@ from mma.algorithms import Batch
 from mma.config import Config
 from mma.growth import Round
 from mma.rng import rng
-from mma.views import ALL, Views
+from mma.training.processes import group
+from mma.views import Views
+
+View = Callable[[np.ndarray, np.random.Generator], Tensor]
 
 
 class Epochs:
@@ -32,7 +35,7 @@ class Epochs:
 
 
 class Stream:
-    """The batches of one round: stream[step]."""
+    """The batches of one round: stream[step]. Every process draws the whole batch, and keeps its part."""
 
     def __init__(
         self,
@@ -41,73 +44,61 @@ class Stream:
         pool: np.ndarray,
         answers: dict[int, int],
         round: Round,
-        share: slice = ALL,  # the part of each batch that this process trains on
         guesses: Tensor | None = None,  # (N, classes) of another model, for every image
     ) -> None:
-        self.config, self.views, self.round, self.share, self.guesses = config, views, round, share, guesses
-        labeled = np.array(list(answers), np.int64)
-        targets = torch.tensor(list(answers.values()), dtype=torch.int64)
-        self.targets = targets.to(views.device)
+        self.config, self.views, self.round, self.guesses = config, views, round, guesses
+        self.part = group().share(config.optim.batch)
+        self.images = labeled = np.array(list(answers), np.int64)
+        self.targets = torch.tensor(list(answers.values()), dtype=torch.int64).to(views.device)
         seed, index = config.seed, round.index
         self.labeled = Epochs(len(labeled), lambda epoch: rng(seed, "labeled", index, epoch).permutation(len(labeled)))
-        self.images = labeled
         # When every image has a label, all of them serve as unlabeled ones too: the mathematics go on unchanged.
         free = ~np.isin(pool, labeled)
         free = free if free.any() else ~free
-        # Shuffle the whole pool, then leave out the labeled: methods that pair by seed see the same order.
-        self.unlabeled = Epochs(int(free.sum()), lambda epoch: shuffle(pool, free, seed, index, epoch))
+
+        def shuffle(epoch: int) -> np.ndarray:
+            # Shuffle the whole pool, then leave out the labeled: methods that pair by seed see the same order.
+            order = rng(seed, "unlabeled", index, epoch).permutation(len(pool))
+            chosen: np.ndarray = pool[order[free[order]]]
+            return chosen
+
+        self.unlabeled = Epochs(int(free.sum()), shuffle)
 
     def __getitem__(self, step: int) -> Batch:
         """Return the batch of one step."""
-        algorithm, seed = self.config.algorithm, self.config.seed
+        algorithm, seed, many = self.config.algorithm, self.config.seed, self.config.optim.unlabeled_ratio
         size, begin = self.config.optim.batch, (step - self.round.begin) * self.config.optim.batch
-        views, draw = self.views.at(step), rng(seed, "augment", step)
+        views, draw = self.views.at_step(step), rng(seed, "augment", step)
         rows = self.labeled.slice(begin, size)
-        x = self.labeled_views(rows, views, draw, step)
-        y = self.targets[torch.from_numpy(rows[self.share]).to(self.targets.device, non_blocking=True)]
+        x = views.weak(self.images[rows], draw)
+        if len(strong := spread_evenly(self.config.views.strong_labels, len(rows))):
+            where = torch.from_numpy(strong).to(views.device, non_blocking=True)
+            x = x.index_copy(0, where, views.distort(x[where], rng(seed, "strong labels", step)))
+        x = x[self.part]
+        y = self.targets[torch.from_numpy(rows[self.part]).to(self.targets.device, non_blocking=True)]
         if not algorithm.views:
             return Batch(x, y, x[None][:0])
-        many = self.config.optim.unlabeled_ratio
         unlabeled = self.unlabeled.slice(begin * many, size * many)
-        u = views.weak(np.tile(unlabeled, algorithm.views), draw, self.of_each_view(algorithm.views))
-        u = torch.stack(u.chunk(algorithm.views))
-        if not (count := algorithm.strong):
+        u = self.several(views.weak, unlabeled, algorithm.views, draw)
+        if not algorithm.strong:
             return Batch(x, y, u)
-        draw = rng(seed, "strong", step)  # apart, so that the weak views are those of every other algorithm
-        strong = views.strong(np.tile(unlabeled, count), draw, self.of_each_view(count))
-        guesses = self.given_guesses(unlabeled[self.of_each_view(1)])
-        return Batch(x, y, u, torch.stack(strong.chunk(count)), guesses=guesses)
+        # Drawn apart, so that the weak views are those of every other algorithm.
+        distorted = self.several(views.strong, unlabeled, algorithm.strong, rng(seed, "strong", step))
+        guesses = None if self.guesses is None else self.guesses[torch.from_numpy(unlabeled[self.unlabeled_part])]
+        return Batch(x, y, u, distorted, guesses=None if guesses is None else guesses.to(views.device))
 
-    def given_guesses(self, rows: np.ndarray) -> Tensor | None:
-        """Return what another model says about images, where the run was given that."""  # (B, classes)
-        return None if self.guesses is None else self.guesses[torch.from_numpy(rows)].to(self.views.device)
+    def several(self, view: View, rows: np.ndarray, count: int, draw: np.random.Generator) -> Tensor:
+        """Return the part of this process of `count` views of each image."""  # (count, B', ...)
+        return torch.stack(view(np.tile(rows, count), draw).chunk(count))[:, self.unlabeled_part]
 
-    def labeled_views(self, rows: np.ndarray, views: Views, draw: np.random.Generator, step: int) -> Tensor:
-        """Return weak views of labeled images, and strong ones of as many as asked for; the part of this process."""
-        strong = spread_evenly(self.config.views.strong_labels, len(rows))
-        if not len(strong):
-            return views.weak(self.images[rows], draw, self.share)
-        x, where = views.weak(self.images[rows], draw), torch.from_numpy(strong).to(views.device, non_blocking=True)
-        x = x.index_copy(0, where, views.distort(x[where], rng(self.config.seed, "strong labels", step)))
-        return x[self.share]
-
-    def of_each_view(self, views: int) -> slice | np.ndarray:
-        """Return where the share of this process is among all views of the unlabeled images of a batch."""
-        if self.share == ALL:
-            return self.share
+    @property
+    def unlabeled_part(self) -> slice:
+        """The part of the unlabeled images of a batch that this process trains on."""
         many = self.config.optim.unlabeled_ratio
-        mine = slice(self.share.start * many, self.share.stop * many)
-        return np.arange(views * many * self.config.optim.batch).reshape(views, -1)[:, mine].ravel()
+        return self.part if self.part == slice(None) else slice(self.part.start * many, self.part.stop * many)
 
 
 def spread_evenly(share: float, count: int) -> np.ndarray:
     """Return which of `count` places make up a share of them, evenly spread: every slice of a batch gets its part."""
     marks = np.floor(np.arange(count + 1) * share + 1e-9)
     return np.flatnonzero(np.diff(marks))
-
-
-def shuffle(pool: np.ndarray, free: np.ndarray, seed: int, round: int, epoch: int) -> np.ndarray:
-    """Return the unlabeled images in the order of one epoch."""
-    order = rng(seed, "unlabeled", round, epoch).permutation(len(pool))
-    chosen: np.ndarray = pool[order[free[order]]]
-    return chosen

@@ -21,11 +21,13 @@ from mma.presets import preset
 from mma.training.batches import Stream
 from mma.training.host import training_threads
 from mma.training.predict import probabilities
+from mma.training.processes import alone
 from mma.training.state import State, start, start_from_labels
 from mma.training.step import steps
 from mma.views import VectorViews, Views
 
 
+@alone()
 def train_in_memory(
     config: Config,
     views: Views,
@@ -134,6 +136,7 @@ def fix_start(config: Config, found: dict[str, Any]) -> Config:
     return config.model_copy(update={"net": config.net.model_copy(update=chosen)})
 
 
+@alone()  # where several processes train a run, each calibrates by itself
 def calibrate(
     net: HeadNet, config: Config, views: Views, answers: dict[int, int], pool: np.ndarray, length: int
 ) -> float:

@@ -1,11 +1,14 @@
-"""A run being trained: what its folder says, loaded into memory."""
+"""A run being trained: what its folder says, loaded into memory, checked, and brought to its latest stored state."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +18,84 @@ from mma.config import Config, config_of
 from mma.data import DataSet, load_data, nested_order
 from mma.errors import UserError
 from mma.growth import Round
+from mma.rng import rng
 from mma.run import Run, Watch
+from mma.shares import exact_interval
 from mma.training import checkpoint, host
 from mma.training.host import Host
-from mma.training.processes import ALONE, Ranks, check_share
-from mma.training.start import check_data, guesses_digest, read_guesses, split_pool
+from mma.training.predict import correct, percent, probabilities
+from mma.training.processes import check_share, group
 from mma.training.state import State, start
 from mma.training.step import computing, resolve
 from mma.views import Views
+from mma.views.views import Say, keep_quiet
+
+LEAST_CLASSES = 2
+
+
+@dataclass
+class RunSetup:
+    """A config with its data, views and network in memory, before the first step: all of them go together."""
+
+    config: Config
+    data: DataSet
+    pool: np.ndarray  # rows of data.train that the run may use
+    views: Views
+    test: Views
+    state: State
+
+
+def prepare(
+    config: Config,
+    data: DataSet | None = None,
+    views: Views | None = None,
+    device: torch.device = torch.device("cpu"),
+    say: Say = keep_quiet,
+) -> RunSetup:
+    """Load the data, open the views (features that are not stored yet are computed) and build the network, or say why not."""
+    data = data or load_data(config.data.name)
+    classes = len(data.train.classes)
+    if classes < LEAST_CLASSES:
+        have = "no class is" if classes == 0 else "only one class is"
+        raise UserError(
+            f"{have} known in {data.name}, and a classifier needs {LEAST_CLASSES} or more. Declare them, also before there are "
+            "labels:  mma data get folder --from DIR --classes NAME,NAME"
+        )
+    pool, held_out = split_pool(config, data)
+    data = replace(data, test=data.train.take(held_out)) if len(held_out) else data
+    views = views or config.views.open(data, device, config.growth.steps, say)
+    state = start(config, views.shape, classes, device)
+    return RunSetup(config, data, pool, views, views.for_images(data.test), state)
+
+
+def split_pool(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the pool and those held out to be tested on, both sorted.
+
+    The held-out rows are the same for every seed: what is chosen by them is chosen by one set of images.
+    """
+    have, held, total = len(data.train), config.data.validation, config.data.total
+    if held >= have:
+        raise UserError(
+            f"data.validation is {held}, but {data.name} has only {have} images, and some must be left to train on."
+        )
+    asked = {
+        "growth.budget": config.growth.budget,
+        "data.total": total or 1,
+        "growth.policy.initial_pool": config.growth.initial_pool or 1,
+    }
+    name = max(asked, key=lambda setting: asked[setting])
+    if asked[name] > have - held:
+        beside = f" beside the {held} held out by data.validation" if held else ""
+        fewer = have - held
+        start = f" --set growth.start={max(fewer // 3, 1)}" if config.growth.start > fewer else ""
+        raise UserError(
+            f"{name} is {asked[name]}, but {data.name} has only {fewer} images{beside}. Use  "
+            f"--set {name}={fewer}{start}  or less."
+        )
+    order = nested_order(have, config.seed)
+    kept_out = rng(0, "validation").permutation(have)[:held]
+    order = order[~np.isin(order, kept_out)]
+    return np.sort(order[:total]), np.sort(kept_out)
 
 
 class Clock:
@@ -40,20 +113,13 @@ class Clock:
         self.last = time.monotonic()
 
 
-@dataclass
-class Job:
-    """A run being trained: what its folder says, loaded into memory."""
+@dataclass(kw_only=True)
+class Job(RunSetup):
+    """A run being trained."""
 
     run: Run
-    config: Config
-    data: DataSet
-    pool: np.ndarray  # rows of data.train that this run may use
-    views: Views
-    test: Views
-    state: State
     identity: checkpoint.Identity
     watch: Watch
-    ranks: Ranks = ALONE
     guesses: Tensor | None = None  # (N, classes) of another model, where the run was given them
     clock: Clock = field(default_factory=Clock)
     due: bool = False  # the clock asks for a stored state
@@ -74,22 +140,21 @@ class Job:
         if first is None:
             return self.pool
         bought = sum(row["images"] for row in self.run.purchases(upto))
-        return np.sort(self.order_of_arrival[: first + bought])
-
-    @cached_property
-    def order_of_arrival(self) -> np.ndarray:
-        """The rows of the pool in the order in which images can be bought: a function of the seed."""
-        order = nested_order(len(self.data.train), self.config.seed)
-        return order[np.isin(order, self.pool)]
+        order = nested_order(len(self.data.train), self.config.seed)  # in which images can be bought
+        return np.sort(order[np.isin(order, self.pool)][: first + bought])
 
     def asked_to_stop(self) -> bool:
         """Return whether to stop. Processes agree on that, and on what the clock says, in one message per step."""
-        stop, self.due = self.ranks.anyone(self.watch.stop, self.clock.due())
+        stop, self.due = group().anyone(self.watch.stop, self.clock.due())
         return stop
 
     def computing(self) -> AbstractContextManager[object]:
         """Compute in the precision of the run, also where nothing is trained."""
         return computing(self.config.optim, self.state.device)
+
+    def as_trained(self, views: Views) -> Views:
+        """Return views of the size that the network was last trained with."""
+        return views.at_step(self.state.step - 1)
 
     def store(self) -> None:
         """Store the state; stored states that nobody needs any more are removed."""
@@ -99,29 +164,65 @@ class Job:
 
     def check_replicas(self) -> None:
         """Make sure that all processes hold the same state, bit for bit."""
-        self.ranks.require_same(lambda: {"the state": checkpoint.digest_of(self.state)})
+        group().require_same(lambda: {"the state": checkpoint.digest_of(self.state)})
 
 
-def resume(
+def load_job(
     run: Run,
+    device: torch.device,
     watch: Watch,
-    on: Host,
-    *,
-    inexact: bool,
-    data: DataSet | None,
+    data: DataSet | None = None,
     views: Views | None = None,
-    ranks: Ranks = ALONE,
+    setup: RunSetup | None = None,
 ) -> Job:
-    """Load a run as of its latest stored state, and cut its logs back to that. The caller holds the lock."""
+    """Load a run before its first step. A setup that fits it is taken over, network and all, and must not be used again."""
+    config = config_of(run)
+    if setup is None or setup.config != config or setup.state.device != device:
+        setup = prepare(config, data, views, device, watch.say)
+    images = setup.data.train
+    guesses = run.path("guesses")
+    digest = f"{checkpoint.GUESSES} {hashlib.sha256(guesses.read_bytes()).hexdigest()}" if guesses.exists() else None
+    identity = checkpoint.Identity(config.digest(), images.digest(), config.views.digest() or digest)
+    probs = read_guesses(run, images.classes, len(images))
+    return Job(**vars(setup), run=run, identity=identity, watch=watch, guesses=probs)
+
+
+def read_guesses(run: Run, classes: tuple[str, ...], count: int) -> Tensor | None:
+    """Return the guesses that a run was given, for each of `count` images; None where it was given none.
+
+    An image without a guess could be of any class.
+    """  # (N, classes)
+    rows = run.read("guesses")
+    if not rows:
+        return None
+    probs = np.ones((count, len(classes)), np.float32)
+    for row in rows:
+        if row["probs"]:
+            probs[row["index"]] = 0.0
+        for name, p in row["probs"].items():
+            probs[row["index"], classes.index(name)] = p
+    return torch.from_numpy(probs / probs.sum(1, keepdims=True))
+
+
+def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, **in_memory: Any) -> Job:
+    """Load a run as of its latest stored state, and cut its logs back to that. The caller holds the lock.
+
+    What is in memory already, such as its data, is handed on to `load_job`.
+    """
+    processes = group()
     on = host.fill_in(run, on)
-    device = on.prepare(ranks.local)
-    job = load_job(run, device, watch, data, views, ranks)
+    device = on.prepare(processes.local)
+    job = load_job(run, device, watch, **in_memory)
+    optim = job.config.optim
     if on.threads is None and device.type == "cpu":
-        set_suitable_threads(job)
-    ranks.from_first_rank(lambda: check_share(job.config.optim.batch, ranks.size))
-    here = host.describe(on, job.identity, ranks.size, job.config.optim)
-    ranks.require_same(lambda: {key: here[key] for key in host.EXACT})
-    ranks.from_first_rank(lambda: host.check(run, here, inexact=inexact))
+        example = job.views.plain(np.zeros(1, np.int64))
+        precision = resolve(optim, device)
+        batch = optim.batch // processes.size
+        torch.set_num_threads(host.suitable_threads(job.state.teacher, example, batch, precision))
+    processes.from_first(lambda: check_share(optim.batch, processes.size))
+    here = host.describe(on, job.identity, processes.size, optim)
+    processes.require_same(lambda: {key: here[key] for key in host.EXACT})
+    processes.from_first(lambda: host.check(run, here, inexact=inexact))
     run.remove_unfinished()
     if checkpoint.load_latest(run, job.state, job.identity):
         checkpoint.prune(run, job.state.step, job.kept, job.config.log.checkpoint)  # a kill may have come before it
@@ -137,13 +238,6 @@ def resume(
     return job
 
 
-def set_suitable_threads(job: Job) -> None:
-    """Let torch use as many threads as suit the network and its share of a batch."""
-    batch, precision = job.config.optim.batch // job.ranks.size, resolve(job.config.optim, job.state.device)
-    example = job.views.plain(np.zeros(1, np.int64))
-    torch.set_num_threads(host.suitable_threads(job.state.teacher, example, batch, precision))
-
-
 def cut_logs(job: Job) -> None:
     """Cut the logs back to the state that was loaded, after making sure that they hold all that led to it."""
     for log in ("queries", "labels", "purchases"):
@@ -153,39 +247,6 @@ def cut_logs(job: Job) -> None:
     for log in ("metrics", "timings"):
         job.run.cut(log, lambda row: bool(row["step"] <= job.state.step))
     job.run.cut("starts", lambda row: bool(row["step"] < job.state.step))  # one at this very step is made again
-
-
-def look_at(run: Run, data: DataSet | None = None) -> Job:
-    """Load the latest stored state of a run without changing anything; somebody may be training it."""
-    job = load_job(run, Host().prepare(), Watch(), data)
-    if not checkpoint.load_latest(run, job.state, job.identity):
-        raise UserError(f"{run.folder} has no stored state yet. Train it first:  mma train {run.folder}")
-    job.state.teacher.eval()
-    return job
-
-
-def load_job(
-    run: Run,
-    device: torch.device,
-    watch: Watch,
-    data: DataSet | None = None,
-    views: Views | None = None,
-    ranks: Ranks = ALONE,
-) -> Job:
-    """Put together everything a run needs, before its first step."""
-    config = config_of(run)
-    data = data or load_data(config.data.name)
-    check_data(config, data)
-    pool, held = split_pool(config, data)
-    identity = checkpoint.Identity(config.digest(), data.train.digest(), config.views.digest() or guesses_digest(run))
-    guesses = read_guesses(run, data.train.classes, len(data.train))
-    data = replace(data, test=data.train.take(held)) if len(held) else data
-    views = views or config.views.open(data, device, config.growth.steps, watch.say)
-    state = start(config, views.shape, len(data.train.classes), device)
-    return Job(run, config, data, pool, views, views.of(data.test), state, identity, watch, ranks, guesses)
-
-
-# Whether the logs of a run hold everything that led to its stored state. If not, going on would be another run.
 
 
 def check_labels(run: Run, classes: tuple[str, ...]) -> None:
@@ -201,36 +262,58 @@ def check_labels(run: Run, classes: tuple[str, ...]) -> None:
 
 
 def check_logs(run: Run, config: Config, step: int) -> None:
-    """Refuse logs that are older than the state: those of a folder that was copied while it was trained, say."""
+    """Refuse logs that are older than the state (a folder copied while it was trained, say): it would be another run."""
     begun = {round.index for round in config.growth.rounds() if round.begin < step}
-    asked = {row["round"] for row in run.read("queries")}
+    queries = run.read("queries")
+    asked = {row["round"] for row in queries}
     bought = {row["round"] for row in run.read("purchases")} if config.growth.spending else begun
     answered = {row["index"] for row in run.read("labels")}
-    unanswered = [
-        i for row in run.read("queries") if row["round"] in begun for i in row["indices"] if i not in answered
-    ]
+    unanswered = [i for row in queries if row["round"] in begun for i in row["indices"] if i not in answered]
     recorded = {row["step"] for row in run.read("metrics")}
     last = config.growth.steps
     due = {*range(config.log.every, step + 1, config.log.every), *([last] if step >= last else [])}
     if config.growth.spending:  # a round that bought no label has no query
         asked |= begun - {0}
         bought |= {0}
-    for log, gap in (
-        ("queries", sorted(begun - asked)),
-        ("purchases", sorted(begun - bought)),
-        ("labels", unanswered),
-        ("metrics", sorted(due - recorded)),
+    for log, what, gap in (
+        ("queries", "round", sorted(begun - asked)),
+        ("purchases", "round", sorted(begun - bought)),
+        ("labels", "image", unanswered),
+        ("metrics", "step", sorted(due - recorded)),
     ):
         if gap:
-            raise UserError(explain_gap(run, log, gap[0], step))
+            raise UserError(
+                f"{run.path(log)} has no row for {what} {gap[0]}, which led to the stored state of step {step}. The log is "
+                "older than the state: perhaps the folder was copied while it was trained. Copy it again, or go back to an "
+                f"earlier state with  rm {run.checkpoint_path(step)} && mma train {run.folder}"
+            )
 
 
-def explain_gap(run: Run, log: str, first: int, step: int) -> str:
-    """Say what is missing and how to go on."""
-    what = {"queries": "round", "purchases": "round", "labels": "image", "metrics": "step"}[log]
-    state = run.checkpoint_path(step)
-    return (
-        f"{run.path(log)} has no row for {what} {first}, which led to the stored state of step {step}. The log is older than "
-        f"the state: perhaps the folder was copied while it was trained. Copy it again, or go back to an earlier state with  "
-        f"rm {state} && mma train {run.folder}"
-    )
+def load_read_only(run: Run | Path | str, data: DataSet | None = None) -> Job:
+    """Load the latest stored state of a run without changing anything; somebody may be training it."""
+    run = run if isinstance(run, Run) else Run.open(Path(run))
+    job = load_job(run, Host().prepare(), Watch(), data)
+    if not checkpoint.load_latest(run, job.state, job.identity):
+        raise UserError(f"{run.folder} has no stored state yet. Train it first:  mma train {run.folder}")
+    job.state.teacher.eval()
+    return job
+
+
+def evaluate(run: Run | Path | str) -> dict[str, Any]:
+    """Test a run's latest model: accuracy in percent, in all and per class, on the test images that have a label."""
+    job = load_read_only(run)
+    labels, classes = job.data.test.labels, job.data.test.classes
+    labeled = np.flatnonzero(labels >= 0)
+    if not len(labeled):
+        raise UserError(f"{job.data.name} has no labeled test images, so there is nothing to test on.")
+    with job.computing():
+        probs, truth = probabilities(job.state.teacher, job.as_trained(job.test), labeled), labels[labeled]
+    right, of = correct(probs, truth), len(labeled)
+    per_class = {
+        name: percent(correct(probs[truth == k], truth[truth == k]), int((truth == k).sum()))
+        for k, name in enumerate(classes)
+        if (truth == k).any()
+    }
+    low, high = (round(100 * end, 6) for end in exact_interval(right, of))
+    result = {"step": job.state.step, "images": of, "accuracy": percent(right, of), "low": low, "high": high}
+    return {"run": str(job.run.folder), **result, "per_class": per_class}

@@ -21,9 +21,9 @@ from mma.training.batches import Stream
 from mma.training.checkpoint import diverged
 from mma.training.head import calibrate, fix_start
 from mma.training.host import Host
-from mma.training.job import Job, resume
+from mma.training.job import Job, RunSetup, resume
 from mma.training.predict import accuracy
-from mma.training.processes import ALONE, Ranks
+from mma.training.processes import SharedRun, group
 from mma.training.state import refresh, start_from_labels
 from mma.training.step import steps
 from mma.views import Views
@@ -39,18 +39,19 @@ def train(
     inexact: bool = False,
     data: DataSet | None = None,
     views: Views | None = None,
-    ranks: Ranks = ALONE,
+    setup: RunSetup | None = None,
 ) -> None:
     """Train `run` to its end from wherever its folder says it is. Safe to call again at any time.
 
     Without an oracle the data set's own labels answer, or people through questions.csv where it has none. `until` stops
-    after that step. `data` and `views` of its pool may be handed over by who has opened them already.
+    after that step. `data`, `views` of its pool, or the whole `setup` of `prepare` may be handed over by who has them already.
     """
-    run = ranks.share_folder(run if isinstance(run, Run) else Run.open(Path(run)))
-    data = data or load_data(config_of(run).data.name)
+    run = run if isinstance(run, Run) else Run.open(Path(run))
+    run = run if group().size == 1 else SharedRun(run.folder)
+    data = setup.data if setup else data or load_data(config_of(run).data.name)
     oracle = oracle or oracle_for(data, run.folder)
     with run.lock():
-        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, views=views, ranks=ranks)
+        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, views=views, setup=setup)
         for round in job.rounds:
             if job.state.step >= round.end:
                 continue
@@ -82,15 +83,15 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
 
 def fit(job: Job, round: Round, until: int | None) -> None:
     """Train with the labels of one round, to its end or to step `until`."""
-    state, config, ranks = job.state, job.config, job.ranks
+    state, config = job.state, job.config
     answers, pool = labels_to_train(job, round), job.pool_at(round.index)
-    stream = Stream(config, job.views, pool, answers, round, ranks.share(config.optim.batch), job.guesses)
+    stream = Stream(config, job.views, pool, answers, round, job.guesses)
     if state.step == round.begin:
         begin(job, round, answers)
     for warning in warnings(job.data.train.classes, answers, None):
         job.watch.warn(warning)  # such as a class the start set missed
     end = round.end if until is None else min(round.end, until)
-    for _ in steps(state, config, stream, round, end, stop=job.asked_to_stop, ranks=ranks):
+    for _ in steps(state, config, stream, round, end, stop=job.asked_to_stop):
         if state.step % config.log.every == 0 or state.step == job.rounds[-1].end:
             record(job, round, answers)
         if state.step % config.log.checkpoint == 0 or state.step in job.kept or job.due:
@@ -113,9 +114,8 @@ def record(job: Job, round: Round, answers: dict[int, int]) -> None:
         raise UserError(diverged(job.run, job.state.step))
     guesses = means.pop("guesses", None)
     job.state.teacher.eval()
-    test = job.test.at(job.state.step - 1)  # of the size it was trained with
     with job.computing():
-        percent = accuracy(job.state.teacher, test, job.data.test.labels, job.ranks)
+        percent = accuracy(job.state.teacher, job.as_trained(job.test), job.data.test.labels)
     row: dict[str, Any] = {
         "step": job.state.step,
         "round": round.index,

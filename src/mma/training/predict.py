@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mma.algorithms import ops
 from mma.query import Candidates, Query
 from mma.rng import rng
-from mma.training.processes import ALONE, Ranks
+from mma.training.processes import group
 from mma.views import Views
 
 
@@ -27,19 +27,14 @@ def probabilities(net: nn.Module, views: Views, index: np.ndarray) -> np.ndarray
     return torch.cat(parts).cpu().numpy()
 
 
-def accuracy(net: nn.Module, views: Views, labels: np.ndarray, ranks: Ranks = ALONE) -> float | None:
+def accuracy(net: nn.Module, views: Views, labels: np.ndarray) -> float | None:
     """Return the share of correct answers in percent; None when there is nothing to test on. Processes share the work."""
     known = np.flatnonzero(labels >= 0)
     if not len(known):
         return None
-    mine = np.concatenate([known[:0], *ranks.portion(batches(views, known))])
+    mine = np.concatenate([known[:0], *group().portion(batches(views, known))])
     right = correct(probabilities(net, views, mine), labels[mine]) if len(mine) else 0
-    return percent(ranks.total(right), len(known))
-
-
-def percent_correct(probs: np.ndarray, labels: np.ndarray) -> float:
-    """Return accuracy in percent."""
-    return percent(correct(probs, labels), len(labels))
+    return percent(group().total(right), len(known))
 
 
 def correct(probs: np.ndarray, labels: np.ndarray) -> int:
@@ -53,16 +48,14 @@ def percent(right: int, of: int) -> float:
 
 
 @torch.inference_mode()
-def candidates(
-    net: nn.Module, views: Views, index: np.ndarray, query: Query, seed: int, round: int, ranks: Ranks = ALONE
-) -> Candidates:
+def candidates(net: nn.Module, views: Views, index: np.ndarray, query: Query, seed: int, round: int) -> Candidates:
     """Look at every image that may be asked about (at least one), as far as the query wants to know.
 
     Processes share the work, and the first of them has what was found.
     """
     if not query.needs_probs:
-        return Candidates(index, features=embeddings(net, views, index, ranks) if query.needs_features else None)
-    mine = ranks.portion(list(enumerate(batches(views, index))))
+        return Candidates(index, features=embeddings(net, views, index) if query.needs_features else None)
+    mine = group().portion(list(enumerate(batches(views, index))))
     count = sum(len(part) for _, part in mine)
     probs, features = Rows(count), Rows(count)
     for number, part in mine:
@@ -73,17 +66,19 @@ def candidates(
         # A plain query reuses the embedding: the head is all that is missing.
         logits = [net(views.weak(part, draw)) for draw in draws] if query.aug else [net.head(embedded)]  # type: ignore[operator]
         probs.add(torch.stack([ops.probabilities(view) for view in logits]).mean(0))
-    return Candidates(index, ranks.gather(probs.array), ranks.gather(features.array) if query.needs_features else None)
+    return Candidates(
+        index, group().gather(probs.array), group().gather(features.array) if query.needs_features else None
+    )
 
 
 @torch.inference_mode()
-def embeddings(net: nn.Module, views: Views, index: np.ndarray, ranks: Ranks = ALONE) -> np.ndarray | None:
+def embeddings(net: nn.Module, views: Views, index: np.ndarray) -> np.ndarray | None:
     """Return the embeddings (N, D) of plain images (at least one). Processes share the work; the first has the result."""
-    mine = ranks.portion(batches(views, index))
+    mine = group().portion(batches(views, index))
     found = Rows(sum(len(part) for part in mine))
     for part in mine:
         found.add(net.features(views.plain(part)))  # type: ignore[operator]
-    return ranks.gather(found.array)
+    return group().gather(found.array)
 
 
 class Rows:

@@ -2,7 +2,7 @@
 
 Every process goes through the same code in the same order and takes its share of the images. The first one alone reads and
 writes the run folder; only the latest state is read by all. Each applies the same mean gradient, so that all of them hold
-the same weights, bit for bit.
+the same weights, bit for bit. `group()` is the group that this process belongs to: `joined()` and `alone()` set it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextvars import ContextVar
 from datetime import timedelta
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,21 +25,19 @@ from torch.distributed.rendezvous import rendezvous
 
 from mma.algorithms import Losses
 from mma.errors import UserError
-from mma.files import Row
 from mma.run import Run
 from mma.training.state import State
 
 T = TypeVar("T")
-# For a process that is silent but not gone: the first one may be choosing from a large pool.
-PATIENCE = timedelta(hours=2)
+PATIENCE = timedelta(hours=2)  # with a process that is silent: the first one may be choosing from a large pool
 TO_MEET = timedelta(minutes=10)  # at the start
 
 
-class Elsewhere(UserError):
+class OtherProcessFailed(UserError):
     """Another process of the run failed, and says why itself."""
 
 
-class Ranks:
+class Alone:
     """A process that trains alone."""
 
     rank: int = 0
@@ -51,10 +50,6 @@ class Ranks:
         """Whether this is the process that writes and speaks."""
         return self.rank == 0
 
-    def share_folder(self, run: Run) -> Run:
-        """Return the run folder as all processes see it."""
-        return run
-
     def share(self, batch: int) -> slice:
         """Return which part of a batch this process trains on."""
         return slice(None)
@@ -63,7 +58,7 @@ class Ranks:
         """Return which of the items this process works on: a contiguous part, in the order of the ranks."""
         return items
 
-    def from_first_rank(self, make: Callable[[], T]) -> T:
+    def from_first(self, make: Callable[[], T]) -> T:
         """Let the first process make something that JSON can say, and tell the others; a UserError ends all of them."""
         return make()
 
@@ -90,20 +85,12 @@ class Ranks:
         """After an error elsewhere, let the first process say so: torchrun ends all of them as soon as one ends."""
 
 
-ALONE = Ranks()
-
-
-class Team(Ranks):
+class SeveralProcesses(Alone):
     """One of several processes that train one run together."""
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.local, self.path = int(os.environ.get("LOCAL_RANK", self.rank)), (self.rank,)
-        self.telling = False  # the first process is on its own: it asks nobody
-
-    def share_folder(self, run: Run) -> Run:
-        """Return the run folder, read and written by the first process."""
-        return SharedRun(run.folder, self)
 
     def share(self, batch: int) -> slice:
         """Return an equal part of the batch; one that cannot be shared equally was refused before."""
@@ -115,84 +102,73 @@ class Team(Ranks):
         begin, end = (len(items) * rank // self.size for rank in (self.rank, self.rank + 1))
         return items[begin:end]
 
-    def from_first_rank(self, make: Callable[[], T]) -> T:
+    def from_first(self, make: Callable[[], T]) -> T:
         """Say it as JSON. Inside of `make` the first process is alone, so that it may read the folder there."""
-        if self.telling:
-            return make()
-        said = json.loads(self._broadcast(self._make(make) if self.first else b""))
-        if "error" in said:
-            raise (UserError if self.first else Elsewhere)(said["error"])
-        value: T = said["value"]
-        return value
-
-    def _make(self, make: Callable[[], T]) -> bytes:
-        self.telling = True
-        try:
-            said: dict[str, Any] = {"value": make()}
-        except UserError as error:
-            said = {"error": str(error)}
-        finally:
-            self.telling = False
-        return json.dumps(said, default=lambda number: number.item()).encode()  # of numpy
-
-    def _broadcast(self, text: bytes) -> bytes:
+        text, failure = b"", None
+        if self.first:
+            try:
+                with alone():
+                    said: dict[str, Any] = {"value": make()}
+            except UserError as error:
+                said, failure = {"error": str(error)}, error
+            text = json.dumps(said, default=lambda number: number.item()).encode()  # of numpy
         length = torch.tensor([len(text)])
-        with contact():
+        with explain_lost_process():
             dist.broadcast(length, 0)
             data = torch.tensor(bytearray(text) if self.first else bytearray(int(length)), dtype=torch.uint8)
             dist.broadcast(data, 0)
-        return data.numpy().tobytes()
+        said = json.loads(data.numpy().tobytes())
+        if "error" in said:
+            raise failure or OtherProcessFailed(said["error"])
+        value: T = said["value"]
+        return value
 
     def anyone(self, *flags: bool) -> tuple[bool, ...]:
         """Ask on the host, whatever the device: nobody waits for a GPU."""
         raised = torch.tensor(flags, dtype=torch.uint8)
-        with contact():
+        with explain_lost_process():
             dist.all_reduce(raised, dist.ReduceOp.MAX)
         return tuple(bool(flag) for flag in raised)
 
     def total(self, count: int) -> int:
         """Add up on the host."""
         number = torch.tensor([count])
-        with contact():
+        with explain_lost_process():
             dist.all_reduce(number)
         return int(number)
 
+    @torch.no_grad()
     def average(self, state: State, losses: Losses) -> Losses:
         """Send one message a step: whoever continues from a stored state must not miss what others summed up."""
         terms = {name: term.detach().clone() for name, term in losses.terms.items()}
         guesses = None if losses.guesses is None else losses.guesses.mean(0, keepdim=True)  # (1, classes)
-        statistics = [buffer for _, buffer in state.buffers() if buffer.is_floating_point()]
-        assert state.weights.gradient is not None
         memory = {name: kept.clone() for name, kept in losses.memory.items()}
-        said = [*terms.values(), *([] if guesses is None else [guesses]), *memory.values()]
-        self.mean_([state.weights.gradient, *said, *statistics])
-        return Losses(terms, guesses, memory)
-
-    @torch.no_grad()
-    def mean_(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their mean over the processes."""
+        assert state.weights.gradient is not None
+        tensors: list[Tensor] = [state.weights.gradient, *terms.values(), *([] if guesses is None else [guesses])]
+        tensors += [*memory.values(), *(buffer for _, buffer in state.buffers() if buffer.is_floating_point())]
         message = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        with contact():
+        with explain_lost_process():
             dist.all_reduce(message)
         parts = torch.split(message.div_(self.size), [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
+        return Losses(terms, guesses, memory)
 
     def gather(self, rows: np.ndarray | None) -> np.ndarray | None:
         """Send the rows to the first process, one sender at a time; who had no images has no rows."""
-        mine = torch.empty(0, 0) if rows is None else torch.from_numpy(rows)
+        own = torch.empty(0, 0) if rows is None else torch.from_numpy(rows)
         shapes = torch.zeros(self.size, 2, dtype=torch.int64)
-        shapes[self.rank] = torch.tensor(mine.shape)
-        with contact():
+        shapes[self.rank] = torch.tensor(own.shape)
+        with explain_lost_process():
             dist.all_reduce(shapes)
             if not self.first:
-                if len(mine):
-                    dist.send(mine, 0)
+                if len(own):
+                    dist.send(own, 0)
                 return None
             whole = torch.empty(int(shapes[:, 0].sum()), int(shapes[:, 1].max()))  # one copy: there may be many
             for rank, part in enumerate(torch.split(whole, shapes[:, 0].tolist())):
-                if rank == 0 and len(mine):
-                    part.copy_(mine)
+                if rank == 0 and len(own):
+                    part.copy_(own)
                 elif len(part):
                     dist.recv(part, rank)
         return whole.numpy()
@@ -200,47 +176,73 @@ class Team(Ranks):
     def require_same(self, mine: Callable[[], dict[str, Any]]) -> None:
         """Compare with the first process; the one that differs says in what."""
         here = mine()
-        there = self.from_first_rank(lambda: here)
-        other = [f"{key} is {there[key]!r} in the first process and {here[key]!r} here" for key in here]
-        other = [text for text, key in zip(other, here, strict=True) if there[key] != here[key]]
+        there = self.from_first(lambda: here)
+        other = [
+            f"{key} is {there[key]!r} in the first process and {here[key]!r} here"
+            for key in here
+            if there[key] != here[key]
+        ]
         if self.anyone(bool(other))[0]:
-            kind = UserError if other else Elsewhere
+            kind = UserError if other else OtherProcessFailed
             raise kind(
                 f"the processes of one run must be alike: {'; '.join(other) or 'another one says how they differ'}"
             )
 
     def wait_for_first(self) -> None:
         """Wait for a message that will not come: its end is noticed."""
-        with suppress(Elsewhere):
-            self.from_first_rank(lambda: None)
+        with suppress(OtherProcessFailed):
+            self.from_first(lambda: None)
+
+
+ALONE = Alone()
+_group: ContextVar[Alone] = ContextVar("processes", default=ALONE)
+
+
+def group() -> Alone:
+    """Return the group that this process belongs to."""
+    return _group.get()
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """Join the processes that torchrun started, if it did."""
+def alone() -> Iterator[None]:
+    """Work without the other processes for a while."""
+    token = _group.set(ALONE)
+    try:
+        yield
+    finally:
+        _group.reset(token)
+
+
+@contextmanager
+def joined() -> Iterator[Alone]:
+    """Join the processes that torchrun started, if it did. What is trained inside is trained by all of them."""
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
-        yield ALONE
+        yield group()
         return
     # Host memory goes through gloo and GPU memory through NCCL, so that what is said does not wait for a GPU.
     gpus = torch.cuda.is_available() and dist.is_nccl_available()
-    with contact():
+    with explain_lost_process():
         store, rank, size = next(rendezvous("env://", timeout=TO_MEET))
         # What processes of an earlier attempt left in torchrun's store must not be taken for an address of this one.
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
         backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
         dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
-    yield Team()
+    token = _group.set(SeveralProcesses())
+    try:
+        yield group()
+    finally:
+        _group.reset(token)
     dist.destroy_process_group()  # not after an error: others may be gone, and it would wait for them
 
 
 @contextmanager
-def contact() -> Iterator[None]:
+def explain_lost_process() -> Iterator[None]:
     """Say it in a sentence when another process is gone."""
     try:
         yield
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        raise Elsewhere(
+        raise OtherProcessFailed(
             f"lost another process of this run ({reason}). Its own message stands beside this line. Start the same "
             "command again, and the run goes on from its latest stored state."
         ) from error
@@ -261,58 +263,37 @@ def check_share(batch: int, size: int) -> None:
         )
 
 
-# The run folder of a run that several processes train.
-
-
-@dataclass(frozen=True)
 class SharedRun(Run):
     """A run folder that the first process alone reads and writes: what is in it reaches the others as messages."""
-
-    ranks: Ranks
-
-    def config(self) -> Row:
-        """Return config.json."""
-        return self.ranks.from_first_rank(super().config)
-
-    def host(self) -> Row | None:
-        """Return host.json."""
-        return self.ranks.from_first_rank(super().host)
-
-    def write_host(self, host: Row) -> None:
-        """Write host.json."""
-        self.ranks.from_first_rank(lambda: super(SharedRun, self).write_host(host))
-
-    def checkpoint_steps(self) -> list[int]:
-        """Return the steps that have a stored state, in order."""
-        return self.ranks.from_first_rank(super().checkpoint_steps)
-
-    def read(self, log: str) -> list[Row]:
-        """Return the whole rows of a log."""
-        return self.ranks.from_first_rank(lambda: super(SharedRun, self).read(log))
-
-    def append(self, log: str, rows: Sequence[Row] | Callable[[], Sequence[Row]]) -> None:
-        """Append rows; the first process alone makes them."""
-        self.ranks.from_first_rank(lambda: super(SharedRun, self).append(log, rows))
-
-    def cut(self, log: str, keep: Callable[[Row], bool]) -> None:
-        """Drop the rows from the first that is not kept on."""
-        self.ranks.from_first_rank(lambda: super(SharedRun, self).cut(log, keep))
-
-    def store(self, step: int, encode: Callable[[], bytes]) -> None:
-        """Store the state after `step` steps; it is the same in every process."""
-        self.ranks.from_first_rank(lambda: super(SharedRun, self).store(step, encode))
-
-    def prune(self, keep: set[int], before: int) -> None:
-        """Remove stored states."""
-        self.ranks.from_first_rank(lambda: super(SharedRun, self).prune(keep, before))
-
-    def remove_unfinished(self) -> None:
-        """Remove what a kill left of a write."""
-        self.ranks.from_first_rank(super().remove_unfinished)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run for the first process and, through it, for all."""
         with ExitStack() as held:
-            self.ranks.from_first_rank(lambda: held.enter_context(super(SharedRun, self).lock()))
+            group().from_first(lambda: held.enter_context(super(SharedRun, self).lock()))
             yield
+
+
+def _by_first(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the first process call a method, and all of them return what it returned."""
+
+    @wraps(method)
+    def call(self: Run, *args: Any, **options: Any) -> Any:
+        return group().from_first(lambda: method(self, *args, **options))
+
+    return call
+
+
+for _name in [
+    "config",
+    "host",
+    "write_host",
+    "checkpoint_steps",
+    "read",
+    "append",
+    "cut",
+    "store",
+    "prune",
+    "remove_unfinished",
+]:
+    setattr(SharedRun, _name, _by_first(getattr(Run, _name)))

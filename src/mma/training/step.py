@@ -18,7 +18,7 @@ from mma.features.backbone import Precision, native_precision
 from mma.growth import Round
 from mma.rng import rng
 from mma.training.batches import Stream
-from mma.training.processes import ALONE, Ranks
+from mma.training.processes import group
 from mma.training.state import State
 
 
@@ -30,17 +30,16 @@ def steps(
     end: int,
     *,
     stop: Callable[[], bool] = lambda: False,
-    ranks: Ranks = ALONE,
 ) -> Iterator[Losses]:
     """Make one training step after another until step `end`, or until `stop` says so; each hands out its losses."""
-    last = config.growth.steps
+    last, path = config.growth.steps, group().path
     while state.step < end and not stop():
         step, age = state.step, state.step - round.origin
-        noise = rng(config.seed, "loss", step, *ranks.path)
-        seed_torch(int(rng(config.seed, "torch", step, *ranks.path).integers(2**63)), state.device)
+        noise = rng(config.seed, "loss", step, *path)
+        seed_torch(int(rng(config.seed, "torch", step, *path).integers(2**63)), state.device)
         optim = at_step(config.optim, step, age, last)
         ramp = step - round.ramp_from
-        yield training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise, ranks=ranks)
+        yield training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise)
 
 
 def seed_torch(seed: int, device: torch.device) -> None:
@@ -62,7 +61,6 @@ def training_step(
     age: int,
     ramp: int,
     rng: np.random.Generator,
-    ranks: Ranks = ALONE,
 ) -> Losses:
     """Fit one batch. `age`: steps since the weights were drawn; `ramp`: steps since the unlabeled weight began to rise."""
     with computing(optim, state.device):
@@ -71,7 +69,7 @@ def training_step(
     assert state.weights.gradient is not None
     state.weights.gradient.zero_()
     total.backward()  # type: ignore[no-untyped-call]
-    losses = ranks.average(state, losses)
+    losses = group().average(state, losses)
     update(state, optim, age + 1)
     decay(state, optim.lr * optim.weight_decay)
     state.average.vector.lerp_(state.weights.vector, 1.0 - optim.ema_decay)

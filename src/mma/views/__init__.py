@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from mma.views.features import FeatureViews, RowViews, VectorViews
 from mma.views.pixels import Pixels, PixelViews, pixel_views
-from mma.views.views import ALL, Views, ViewSettings
+from mma.views.views import Views, ViewSettings
 
 __all__ = [
-    "ALL",
     "VIEWS",
     "FeatureViews",
     "PixelViews",

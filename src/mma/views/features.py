@@ -32,7 +32,7 @@ from mma.features import (
 from mma.features.inputs import make_again
 from mma.machine import cores
 from mma.rng import rng
-from mma.views.views import ALL, Say, ViewSettings, keep_quiet
+from mma.views.views import Say, ViewSettings, keep_quiet
 
 SAMPLE = 1_024  # images whose principal directions are kept
 BLOCK = 1_024  # images made ready at a time
@@ -209,23 +209,23 @@ class VectorViews:
         """Return the features of the images themselves."""  # (B, D)
         return self._as_input(index, np.zeros(len(index), np.int64))
 
-    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+    def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return one stored view of each image, with some numbers left out."""  # (B, D)
         view = rng.integers(0, self.parts[0].views, len(index))
         kept = draw_kept((len(index), sum(self.shape)), self.settings.dropout, rng)
-        chosen = self._as_input(index[mine], view[mine])
-        return chosen.mul_(torch.from_numpy(kept[mine]).to(self.device))
+        chosen = self._as_input(index, view)
+        return chosen.mul_(torch.from_numpy(kept).to(self.device))
 
-    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return a weak view of each image with more numbers left out."""  # (B, D)
-        return self.distort(self.weak(index, rng), rng)[mine]
+        return self.distort(self.weak(index, rng), rng)
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Leave more numbers out."""
         kept = draw_kept(tuple(inputs.shape), self.settings.strong_dropout, rng)
         return inputs * torch.from_numpy(kept).to(inputs)
 
-    def of(self, images: Images) -> VectorViews:
+    def for_images(self, images: Images) -> VectorViews:
         """Return views of other images with the same projections: of the images themselves, as a test set needs them."""
         source, note = image_source(images, self.again)
         if note:
@@ -248,7 +248,7 @@ class VectorViews:
         pieces = zip(torch.split(weight, list(self.shape), 1), self.projections, strict=True)
         return torch.cat([piece if part.basis is None else piece @ part.basis.T for piece, part in pieces], 1)
 
-    def at(self, step: int) -> VectorViews:
+    def at_step(self, step: int) -> VectorViews:
         """Return the same views: they do not change."""
         return self
 
@@ -298,23 +298,23 @@ class RowViews:
         """Return the rows themselves."""  # (B, D)
         return self.rows[torch.from_numpy(index)]
 
-    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+    def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return each row with some numbers left out."""  # (B, D)
         kept = draw_kept((len(index), self.rows.shape[1]), self.dropout, rng)
-        return self.plain(index[mine]) * torch.from_numpy(kept[mine]).to(self.device)
+        return self.plain(index) * torch.from_numpy(kept).to(self.device)
 
-    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return each row with more numbers left out."""  # (B, D)
-        return self.distort(self.weak(index, rng), rng)[mine]
+        return self.distort(self.weak(index, rng), rng)
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Leave more numbers out."""
         return inputs * torch.from_numpy(draw_kept(tuple(inputs.shape), self.strong_dropout, rng)).to(inputs)
 
-    def of(self, images: object) -> RowViews:
+    def for_images(self, images: object) -> RowViews:
         """Rows are no images."""
         raise TypeError("rows have no views of images")
 
-    def at(self, step: int) -> RowViews:
+    def at_step(self, step: int) -> RowViews:
         """Return the same views: they do not change."""
         return self

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mma.data import DataSet, Images
 from mma.errors import UserError
-from mma.views.views import ALL, Say, ViewSettings, keep_quiet
+from mma.views.views import Say, ViewSettings, keep_quiet
 
 OPS = 2  # distortions per image
 SQUARE = 0.5  # the largest side of the grey square, as a share of the image's
@@ -220,7 +220,7 @@ class Pixels:
         """Return the images themselves."""  # (B, C, H, W)
         return self._as_input(self.array[torch.from_numpy(index).to(self.array.device)])
 
-    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+    def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return each image after a random shift that reflects at the border, perhaps mirrored."""  # (B, C, H, W)
         _, height, width, _ = self.array.shape
         count = len(index)
@@ -230,22 +230,22 @@ class Pixels:
             flip = rng.integers(0, 2, count, dtype=bool)
             columns[flip] = columns[flip, ::-1]
         home = self.array.device
-        where = [torch.from_numpy(a[mine]).to(home, non_blocking=True) for a in (index, rows, columns)]
+        where = [torch.from_numpy(a).to(home, non_blocking=True) for a in (index, rows, columns)]
         return self._as_input(self.array[where[0][:, None, None], where[1][:, :, None], where[2][:, None, :]])
 
-    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return a distorted weak view of each image."""  # (B, C, H, W)
-        return self.distort(self.weak(index, rng), rng)[mine]
+        return self.distort(self.weak(index, rng), rng)
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Warp, recolour and cover a part of each image."""
         return distort(inputs, rng)
 
-    def of(self, images: Images) -> Pixels:
+    def for_images(self, images: Images) -> Pixels:
         """Return the same views of other images."""
         return replace(self, array=on_device(images, self.device))
 
-    def at(self, step: int) -> Pixels:
+    def at_step(self, step: int) -> Pixels:
         """Return the views at the size that the network is trained with at `step`."""
         small = self.small_side is not None and step < self.small_until
         return replace(self, side=self.small_side) if small else self

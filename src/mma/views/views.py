@@ -12,7 +12,6 @@ from torch import Tensor
 from mma.data import DataSet, Images
 from mma.settings import Settings
 
-ALL = slice(None)
 Say = Callable[[str], None]
 
 
@@ -42,22 +41,19 @@ class Views(Protocol):
     def plain(self, index: np.ndarray) -> Tensor:
         """Return the images themselves."""  # (B, ...)
 
-    def weak(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
-        """Return one weak view of each image.
+    def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
+        """Return one weak view of each image."""
 
-        All are drawn, so that a process that makes only those at `mine` sees what one process would.
-        """
-
-    def strong(self, index: np.ndarray, rng: np.random.Generator, mine: slice | np.ndarray = ALL) -> Tensor:
+    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return one strong view of each image."""
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Turn weak views into strong ones."""
 
-    def of(self, images: Images) -> Views:
+    def for_images(self, images: Images) -> Views:
         """Return the same views of other images: of a test set, say."""
 
-    def at(self, step: int) -> Views:
+    def at_step(self, step: int) -> Views:
         """Return the views that training sees at `step`."""
 
 

@@ -48,7 +48,7 @@ from mma.project.worker.live_model import pool_digest
 from mma.run import Run, Watch
 from mma.text import duration, printable, quote_path
 from mma.training.host import Host
-from mma.training.job import Job, look_at
+from mma.training.job import Job, load_read_only
 from mma.training.loop import train
 from mma.training.predict import probabilities
 from mma.training.start import as_guess, is_pretrained, new_run
@@ -77,7 +77,7 @@ def train_deep(
     train(run, watch=watch, on=Host(threads=1), data=data)
     if watch.stop:
         return None
-    return finish(project, task, look_at(run, data))
+    return finish(project, task, load_read_only(run, data))
 
 
 def live_guesses(project: Project, task: DeepTask) -> list[Row]:
@@ -170,7 +170,7 @@ def resume_task(project: Project) -> DeepTask | None:
 def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:
     """Write the model, what it says about every image, and its report; tell the project."""
     step = job.state.step - 1
-    pool, test = job.views.at(step), job.test.at(step)
+    pool, test = job.views.at_step(step), job.test.at_step(step)
     end = len(task.images) - task.audit
     probs = probabilities(job.state.teacher, pool, np.arange(end))
     audited = probabilities(job.state.teacher, test, np.arange(task.audit)) if task.audit else probs[:0]
