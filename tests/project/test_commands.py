@@ -18,6 +18,7 @@ from mma.cli import commands
 from mma.cli.photos import describe_start, open_or_create
 from mma.project import create_project, open_project
 from mma.project.exchange.import_labels import take_labels_from
+from mma.project.quality.agreement import pairwise_kappas
 
 
 def mma(*arguments, code=0) -> str:
@@ -75,6 +76,24 @@ def test_a_corrected_table_can_be_told_again(made, photos, tmp_path):
     out.write_text("file_name,label\n1.png,dog\n")
     assert "1 answers are new; 1 images are labeled" in mma("tell", photos, out)
     assert {event.provenance for event in made.events() if event.image} == {"import"}  # nobody was asked
+
+
+def test_answers_that_agree_are_answers_too(photos, tmp_path):
+    project = create_project(photos, classes=["cat", "dog"], overlap=2)
+    project.index()
+    for by, dogs in (("ann", 0), ("bob", 6)):
+        rows = [f"{number}.png,{'dog' if number < dogs else 'cat'}" for number in range(20)]
+        (tmp_path / "answers.csv").write_text("\n".join(["file_name,label", *rows]) + "\n")
+        assert "20 answers are new" in mma("tell", photos, tmp_path / "answers.csv", "--by", by)
+        assert "0 answers are new" in mma("tell", photos, tmp_path / "answers.csv", "--by", by)
+    assert project.counts().left == 0  # everybody was asked
+    answers: dict[str, dict[str, int]] = {}
+    for event in project.events():
+        if event.image:
+            answers.setdefault(event.image, {})[event.by] = event.class_id
+    agreement = pairwise_kappas(answers)["ann", "bob"]
+    assert (agreement.images, agreement.same) == (20, 0.7)
+    project.close()
 
 
 def test_the_contact_sheet_holds_its_pictures_and_no_markup_of_names(photos, tmp_path, picture):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import event
 
+from bench.project import synthetic_project
 from mma.project import Answer, Pick, create_project, open_project
 from mma.project import questions as queue_module
 
@@ -237,3 +239,61 @@ def explain(project, statement, values):
 def is_walk(plan):
     large = any(name in plan for name in ("images", "files", "events", "leases"))
     return large and ("SCAN" in plan or "images_to_ask (open=?)" in plan)
+
+
+def label_together(project, people, held=8):
+    """Let people label as their pages do, eight images at a time, until nobody is asked anything new."""
+    holding = {name: [] for name in people}
+    answered = {name: [] for name in people}
+    while True:
+        for name in people:
+            items = project.next(name, held - len(holding[name]), holding=ids(holding[name]))
+            holding[name] += [item for item in items if item.provenance != "again"]
+        if not any(holding.values()):
+            return answered
+        for name, items in holding.items():
+            for item in items[:3]:
+                project.answer(Answer(id=uuid4(), images=[item.image], kind="label", class_id=0, by=name))
+                answered[name].append(item.image)
+            del items[:3]
+
+
+# Larger pools were run once: 8 people, 400 images, both databases. An answer waits for the disk twice.
+@pytest.mark.parametrize(("people", "pool", "k"), [(2, 20, 2), (3, 20, 2), (4, 400, 3), (8, 20, 2), (8, 20, 8)])
+def test_with_overlap_people_who_hold_eight_images_each_are_all_asked(tmp_path, store, people, pool, k):
+    project = synthetic_project(tmp_path, pool, store, overlap=k)
+    names = [f"p{number}" for number in range(people)]
+    first = {name: ids(project.next(name, 8)) for name in names}
+    assert sum(map(len, first.values())) == min(8 * people, pool * k)  # nobody starves while images are free
+    if pool <= 20:
+        for name in names:
+            project.release(name)
+        answered = label_together(project, names)
+        assert all(len(images) == len(set(images)) for images in answered.values())
+        everyone = Counter(image for images in answered.values() for image in images)
+        assert everyone == dict.fromkeys((image.id for image in project.images()), k)
+    project.close()
+
+
+def test_with_overlap_an_answer_ends_only_the_lease_of_the_person_who_gave_it(photos, label):
+    project = create_project(photos, classes=["cat"], overlap=2)
+    project.index()
+    held = ids(project.next("ann", 20))
+    assert set(ids(project.next("bob", 20))) == set(held)
+    label(project, held[0], by="ann")
+    assert project.next("cem", 20) == []  # bob still holds it
+    assert set(ids(project.next("bob", 20))) == set(held)
+    project.close()
+
+
+def test_with_overlap_later_is_asked_again_of_the_same_person(photos, label):
+    project = create_project(photos, classes=["cat"], overlap=2)
+    project.index()
+    first = project.next("ann", 1)[0].image
+    label(project, first, kind="later", by="ann")
+    order = []
+    while items := project.next("ann", 1):
+        order.append(items[0].image)
+        label(project, items[0].image, by="ann")
+    assert order[-1] == first
+    project.close()

@@ -135,11 +135,11 @@ def _free(by: str, taken: Collection[str], rules: Rules, moment: float) -> Any:
     through all open images.
     """
     image, lease, event = db.images.c, db.leases.c, db.events.c
-    others = select(lease.image).where(lease.image == image.id, lease.by != by, is_live(moment))
+    others = and_(lease.image == image.id, lease.by != by, is_live(moment))  # about the image, one row at a time
     if rules.overlap == 1:
-        rest = [~exists(others)]
+        rest = [~exists().where(others)]
     else:
-        held = select(func.count()).select_from(others.subquery()).scalar_subquery()
+        held = select(func.count(lease.image)).where(others).correlate(db.images).scalar_subquery()
         mine = select(event.seq).where(
             event.image == image.id, event.by == by, event.active == 1, event.kind != "later"
         )

@@ -27,7 +27,7 @@ from mma.project.labels.events import (
     record,
 )
 from mma.project.photos import MOST_CLASSES, Level, class_hints, folder_of, list_images
-from mma.project.records import Event, Klass
+from mma.project.records import ANSWERS, Event, Klass
 from mma.text import did_you_mean, printable, quote_path
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class _Plan:
     paths: dict[str, str]
     names: dict[str, str]
     current: dict[str, Any]
+    told: dict[tuple[str, str], Any]  # the newest answer of each person, by image and name
     lines: dict[str, LabelRow] = field(default_factory=dict)  # per image
     known: set[str] = field(default_factory=set)  # images that have this answer already
     files: dict[str, int] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class ImportProblems(ValueError):
 
 def _plan(connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> _Plan:
     """Read what is known of the images that the rows name, and of nothing else."""
-    f, i, c = db.files.c, db.images.c, db.current.c
+    f, i, c, e = db.files.c, db.images.c, db.current.c, db.events.c
     paths: dict[str, str] = {}
     written = {row.file_name for row in rows if row.file_name}
     for part in chunks(sorted({str(PurePosixPath(name)) for each in written for name in (each, each.strip())})):
@@ -97,10 +98,13 @@ def _plan(connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> 
     wanted = sorted({*paths.values(), *(row.sha256 for row in rows if row.sha256)})
     names: dict[str, str] = {}
     current: dict[str, Any] = {}
+    told: dict[tuple[str, str], Any] = {}
     for part in chunks(wanted):
         names.update({row.id: row.name for row in connection.execute(select(i.id, i.name).where(i.id.in_(part)))})
         current.update({row.image: row for row in connection.execute(select(db.current).where(c.image.in_(part)))})
-    return _Plan(connection, options, read_classes(connection), paths, names, current)
+        answers = select(e.image, e.by, e.kind, e.class_id).where(e.image.in_(part), e.active == 1, e.kind.in_(ANSWERS))
+        told.update({(row.image, row.by): row for row in connection.execute(answers.order_by(e.seq))})
+    return _Plan(connection, options, read_classes(connection), paths, names, current, told)
 
 
 def _check_row(plan: _Plan, row: LabelRow) -> str:
@@ -190,8 +194,12 @@ def _kind(plan: _Plan, row: LabelRow) -> str:
 
 
 def _conflict(plan: _Plan, image: str, row: LabelRow) -> str:
-    """Say that the project has another answer; if it has the same one, there is nothing to store."""
-    before = plan.current.get(image)
+    """Say that the project has another answer; if it has the same one, there is nothing to store.
+
+    A person who is told about says something also where they agree with others: only their own answer is the same.
+    """
+    by = row.by or plan.options.by
+    before = plan.told.get((image, by)) if plan.options.told else plan.current.get(image)
     if before is None:
         return ""
     kind = _kind(plan, row)
