@@ -38,6 +38,7 @@ def test_its_numbers_are_those_of_the_preset(plain):
     assert config.query == "diff2.aug-direct"
 
 
+@pytest.mark.slow
 def test_it_has_the_losses_and_the_picks_of_a_run(plain, tmp_path):
     """Up to rounding, which grows with the steps: so the run is short."""
     short = ["growth.first=20", "growth.every=4", "growth.final=2", "log.every=4"]
