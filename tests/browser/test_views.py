@@ -240,6 +240,63 @@ def test_a_class_is_merged_by_a_button_alone_and_taken_back_by_keyboard(make_pro
     assert changes == ["1", None]
 
 
+def test_the_table_of_classes_counts_right_after_a_merge_and_after_taking_it_back(
+    make_project, serve_project, open_page
+):
+    project = make_project(30, ("glacier", "mountain", "sea"))
+    for place, image in enumerate(project.images()[:5]):
+        project.answer(Answer(id=uuid4(), images=[image.id], kind="label", class_id=place % 2, by="anna"))
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "classes")
+
+    def shown() -> list[str]:
+        return page.locator(".classes td.count").all_text_contents()
+
+    assert shown() == ["3", "2", "0"]
+    page.select_option("[aria-label='Merge glacier into']", label="mountain")
+    page.click("[aria-label='Merge glacier']")
+    page.wait_for_function("() => document.activeElement.textContent === 'Take back'")
+    assert shown() == ["5", "0"]
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=counts as", state="detached")
+    assert shown() == ["3", "2", "0"]
+    project.answer(Answer(id=uuid4(), images=[project.images()[9].id], kind="label", class_id=0, by="ben"))
+    page.wait_for_function("() => document.querySelector('.classes td.count').textContent === '4'")
+
+
+def test_a_grid_without_a_group_says_so_in_one_line_and_offers_nothing_to_confirm(
+    make_project, serve_project, open_page
+):
+    project = make_project(30)
+    propose(project)
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "grid")
+    tile_names(page)
+    page.click(".kind:has-text('dog')")
+    page.wait_for_selector(".tiles >> text=There is no such group now.")
+    message = page.locator(".tiles .message").bounding_box()
+    assert message["width"] > 300
+    assert page.locator("text=Confirm").count() == 0
+    project.put_picks([], None)  # no model says anything now
+    page.click("text=any look-alikes")
+    tile_names(page)
+    assert page.text_content(".grid-title").endswith("unlabeled images, not alike")
+
+
+def test_a_fresh_page_asks_for_nothing_that_is_not_there(make_project, serve_project, open_page, chromium):
+    served = serve_project(make_project())
+    context = chromium.new_context()
+    failed: list[str] = []
+    context.on("response", lambda reply: failed.append(reply.url) if reply.status >= 400 else None)
+    page = open_page(served.door, context)
+    for view in VIEWS:
+        open_view(page, served, view)
+    context.close()
+    assert failed == []
+
+
 def test_a_label_is_corrected_from_the_review(make_project, serve_project, open_page):
     project = make_project()
     served = serve_project(project)

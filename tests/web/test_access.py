@@ -6,6 +6,7 @@ import inspect
 import re
 import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -167,6 +168,7 @@ def test_s2_the_terminal_gets_the_token_and_a_log_does_not(project: Project, mon
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     serve(project, port=0, browser=False, say=said.append)
     assert "token" not in said[-1]
+    assert str(project.folder / "state" / "open.html") in said[-1]
 
 
 def test_s2_the_browser_is_started_with_a_file_and_not_with_the_token(project: Project, monkeypatch):
@@ -291,6 +293,30 @@ def test_two_projects_in_one_browser_have_cookies_of_their_own(guard, project: P
 
     other = Guard(guard.app, KEYS, frozenset({"127.0.0.1:9000"}), project.settings.id)
     assert other.cookie != guard.cookie
+
+
+def test_without_a_port_the_next_free_one_is_taken_and_said(project: Project, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: said.append(str(sockets[0].getsockname()[1])))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        monkeypatch.setattr("mma.web.server.PORT", taken)
+        serve(project, browser=False, say=said.append)
+    assert int(said[-1]) > taken
+    assert said[0] == f"port {taken} is taken, perhaps by another mma; this page has port {said[-1]}"
+    assert f":{said[-1]}/" in said[1]
+
+
+def test_a_bad_folder_is_told_before_a_taken_port(tmp_path: Path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        command = [sys.executable, "-m", "mma", "start", str(tmp_path / "no"), "--port", str(other.getsockname()[1])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode
+    assert "there is no folder" in done.stderr
 
 
 def test_a_port_that_is_taken_is_told_in_a_sentence(project: Project, refusal):

@@ -219,6 +219,7 @@ def test_a_merge_is_taken_back_and_the_labels_given_before_it_count_for_their_cl
     reply = client.post("/api/classes", json={"do": "merge", "id": 0, "into": None, "by": "anna"}).json()
     assert [each["name"] for each in reply["classes"]] == ["cat", "dog"]
     assert reply["merged"] == []
+    assert reply["counts"]["per_class"] == {"0": 1, "1": 0}
     assert project.counts().per_class == {0: 1, 1: 0}
 
 
@@ -332,7 +333,18 @@ def test_look_alikes_are_alike_to_the_model(project: Project):
     (project.folder / "models" / "003").mkdir()
     write_predictions(project.folder / "models" / "003", images, np.eye(2)[kinds], (0, 1))
     shown = grid(project, "anna", None, 5)
+    assert project.grid("anna", None, 5).alike
     assert len({kinds[images.index(image)] for image in shown}) == 1
+
+
+def test_a_group_that_nothing_shows_to_be_alike_is_not_called_so(client: TestClient, project: Project):
+    reply = client.post("/api/grid", json={"by": "anna", "class_id": None, "n": 24}).json()
+    images = [image.id for image in project.images() if not image.audit]
+    assert len(reply["items"]) == len(images)
+    assert reply["alike"] is False
+    (project.folder / "models" / "003").mkdir()
+    write_predictions(project.folder / "models" / "003", images, np.full((len(images), 2), 0.5), (0, 1))
+    assert not project.grid("anna", None, 24).alike  # the model has no opinion
 
 
 def test_grids_of_two_people_and_single_images_do_not_overlap(project: Project):
@@ -423,6 +435,18 @@ def test_news_tell_counts_models_and_work(project: Project):
     assert read_news(project)["work"] == [{"name": "Training deeper: reading photos", "done": 0, "total": 0}]
     project.put_model(2, state="ready")
     assert read_news(project)["work"] == []
+
+
+def test_a_model_waits_for_what_it_really_waits_for(project: Project):
+    features = {"name": "features", "done": 100, "total": 300}
+    project.put_model(1, kind="live", state="training", message="features: 0 of 300 images", about={"work": features})
+    assert read_news(project)["model"]["message"] == "waiting for the photos to be prepared"
+    assert read_news(project)["work"][0]["done"] == 100
+    project.put_model(1, message="waiting for labels of two classes", about={})
+    assert read_news(project)["model"]["message"] == "waiting for labels of two classes"
+    for class_id, image in enumerate(project.images()[:2]):
+        label(project, image.id, class_id)
+    assert read_news(project)["model"]["message"] == "begins in a moment"
 
 
 def test_news_come_at_once_and_again_after_a_change(project: Project):

@@ -48,7 +48,7 @@ def read_news(project: Project) -> Json:
         **classes_for_page(project),
         "budget": project.settings.budget,
         "models": [model_for_page(row) for row in models if row.state == "ready"][-HISTORY:],
-        "model": current_model(models),
+        "model": current_model(models, sum(map(bool, counts.per_class.values()))),
         "work": [{"name": "Looking at images", "done": done, "total": total}] * (done < total) + work_of(models),
     }
 
@@ -76,13 +76,19 @@ def model_for_page(row: ModelRow) -> Json:
     return {**own, **{name: row.about.get(name) for name in ("low", "high", "source", "forecast")}}
 
 
-def current_model(models: list[ModelRow]) -> Json | None:
-    """Return the last model that is ready, with the state of the one that is being trained."""
+def current_model(models: list[ModelRow], classes: int) -> Json | None:
+    """Return the last model that is ready, with the state of the one that is being trained; `classes` have labels."""
     if not models:
         return None
     ready, newest = [row for row in models if row.state == "ready"], models[-1]
-    shown = model_for_page(ready[-1] if ready else newest)
-    return {**shown, "number": newest.number, "kind": newest.kind, "state": newest.state, "message": newest.message}
+    shown, message = model_for_page(ready[-1] if ready else newest), newest.message
+    if newest.kind == "live" and newest.state == "training":
+        # The worker's words are as old as its last look. The bar says how far the photos are.
+        if any(each["name"] == WORK["features"] for each in work_of(models)):
+            message = "waiting for the photos to be prepared"
+        elif message.startswith("waiting"):
+            message = "waiting for labels of two classes" if classes < 2 else "begins in a moment"
+    return {**shown, "number": newest.number, "kind": newest.kind, "state": newest.state, "message": message}
 
 
 def work_of(models: list[ModelRow]) -> list[Json]:

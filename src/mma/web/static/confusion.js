@@ -14,7 +14,7 @@ export function confusionCard({ classes, quality, judged }) {
       return cell({ label: classes[label], said: classes[said], count, images, audit: quality.source === "audit" }, count / total);
     }));
   });
-  return h("section", { class: "card" }, h("h3", {}, "What is taken for what"),
+  return h("section", { class: "card" }, h("h3", {}, "Which class is taken for which"),
     h("p", { class: "soft" }, "Rows: what people say. Columns: what the model says. A number opens its images."),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", { class: "confusion" },
       h("thead", {}, h("tr", {}, h("td", {}), classes.map((name) => h("th", { scope: "col" }, nameOf(name))))), h("tbody", {}, rows))));

@@ -38,6 +38,9 @@ export function printable(name) {
   return String(name).replace(UNSAFE, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
 }
 
+/** Words as a sentence begins. */
+export const sentence = (words) => printable(words).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase());
+
 /** A name somebody chose, isolated so that its direction of writing does not disturb the text around it. */
 export function nameOf(text, className = "name") {
   return h("bdi", { class: className, title: printable(text) }, printable(text));

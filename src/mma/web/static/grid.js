@@ -1,6 +1,6 @@
 /** Many at once: take out the wrong ones, confirm the rest as one answer with one undo. */
 
-import { announce, h, nameOf, number, printable, show, uuid } from "./dom.js";
+import { announce, h, nameOf, number, plural, printable, show, uuid } from "./dom.js";
 import { imageAddress, post, Refused } from "./api.js";
 import { Choices, typing } from "./choices.js";
 import { askClass } from "./dialogs.js";
@@ -17,6 +17,7 @@ export class GridView {
   asked = 0; // how often a group was asked for
   asking = false; // one is on its way
   problem = ""; // why there is none
+  alike = true; // whether something shows that they are
 
   constructor({ outbox, history, queue, paced }) {
     Object.assign(this, { outbox, history, queue, paced });
@@ -57,8 +58,7 @@ export class GridView {
   async ask() {
     try {
       const holding = (await this.outbox.answers()).flatMap((answer) => answer.images);
-      const { items } = await post("/api/grid", { by: by(), class_id: this.of, n: SIZE, holding: [...new Set(holding)] });
-      return { items };
+      return await post("/api/grid", { by: by(), class_id: this.of, n: SIZE, holding: [...new Set(holding)] });
     } catch (error) {
       return { problem: error instanceof Refused ? printable(error.message) : "The server does not answer. A group comes when it is back." };
     }
@@ -66,8 +66,9 @@ export class GridView {
 
   render() {
     const name = this.of === null ? null : classById(this.of)?.name;
-    const count = number(this.items.length);
-    show(this.heading, ...(name ? [this.items.length ? `These ${count} look like ` : "Images that look like ", h("em", {}, nameOf(name))] : [this.items.length ? `These ${count} look alike` : "Look-alikes"]));
+    const some = this.items.length;
+    show(this.heading, ...(name ? [!some ? "Images that look like " : some === 1 ? "This one looks like " : `These ${number(some)} look like `, h("em", {}, nameOf(name))]
+      : [some > 1 && this.alike ? `These ${number(some)} look alike` : some ? `${plural(some, "unlabeled image")}, not alike` : "Look-alikes"]));
     show(this.kinds, [...state.classes.map((each) => [each.id, nameOf(each.name)]), [null, "any look-alikes"]].map(([id, words]) =>
       h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => this.turnTo(id) }, words)));
     show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.emptyWords()));
@@ -90,7 +91,7 @@ export class GridView {
   renderActions(name) {
     const count = number(this.inside.size);
     show(this.actions,
-      this.of !== null ? h("button", { type: "button", class: "main", disabled: !this.inside.size, onclick: () => this.confirm(this.of) },
+      !this.items.length ? null : this.of !== null ? h("button", { type: "button", class: "main", disabled: !this.inside.size, onclick: () => this.confirm(this.of) },
         `Confirm ${count} as `, name ? nameOf(name) : "", h("kbd", {}, "Enter"))
         : h("p", { class: "soft" }, this.inside.size ? `${count} chosen. Press the key of their class.` : "Choose images with space or a click, then press the key of their class."),
       h("button", { type: "button", class: "quiet", onclick: () => this.fetch() }, "Another group", h("kbd", {}, "R")),
@@ -145,7 +146,7 @@ export class GridView {
     this.history.add(answer);
     this.queue.drop(images);
     this.paced("label", images.length);
-    announce(`${images.length} images are ${printable(classById(classId)?.name ?? "")}.`);
+    announce(`${plural(images.length, "image")} labeled ${printable(classById(classId)?.name ?? "")}.`);
   }
 
   async create(name) {
@@ -159,7 +160,7 @@ export class GridView {
     if (!last) return announce(this.history.more ? "Older answers are on their way. Try again in a moment." : "There is nothing to undo.");
     const answer = { id: uuid(), images: last.images, kind: "undo", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: last.id, source: "grid" };
     this.history.add(answer);
-    announce(`Undone: ${last.images.length} answers.`);
+    announce(`Undone: ${plural(last.images.length, "answer")}.`);
     this.outbox.add(answer);
     return this.fetch();
   }

@@ -1,6 +1,6 @@
 /** The view one lives in: one key, one label, next image. */
 
-import { h, show, announce, icon, nameOf, number, printable, uuid } from "./dom.js";
+import { h, show, announce, icon, nameOf, plural, printable, uuid } from "./dom.js";
 import { Choices, suggestionWords, typing } from "./choices.js";
 import { Stage } from "./stage.js";
 import { by, choice, state } from "./state.js";
@@ -92,11 +92,11 @@ export class LabelView {
 
   showNothing() {
     const waiting = !state.reachable || !state.outbox.reachable;
-    const indexing = state.work.length > 0;
+    const indexing = state.work.some(({ name }) => name === "Looking at images");
     const [big, small] = waiting ? ["The server does not answer", "Your labels are kept in this browser and sent when it is back. Nothing is lost."]
       : indexing ? ["Looking for images", "The first ones appear in a moment."]
       : !this.queue.empty ? ["Getting the next images", ""]
-      : ["Nothing left to ask", `${number(state.counts.labeled)} images are labeled. Images put aside for later come back soon.`];
+      : ["Nothing left to ask", `${plural(state.counts.labeled, "image")} labeled. Images put aside for later come back soon.`];
     this.stage.showMessage(h("p", { class: "big" }, big), h("p", {}, small));
     show(this.why);
   }
@@ -125,7 +125,7 @@ export class LabelView {
     this.paced(kind);
     this.tellAfter(item, kind, classId);
     this.queue.drop([item.image]);
-    announce(`${wordsFor({ kind, class_id: classId })}. ${number(this.queue.items.length)} images ready.`);
+    announce(`${wordsFor({ kind, class_id: classId })}. ${plural(this.queue.items.length, "image")} ready.`);
     this.showCurrent();
   }
 

@@ -1,6 +1,6 @@
 /** The side panel: how far, how fast, how good, which classes. */
 
-import { draw, h, icon, nameOf, number, percent, printable, show } from "./dom.js";
+import { draw, h, icon, nameOf, number, percent, plural, printable, show } from "./dom.js";
 import { state } from "./state.js";
 
 const MINUTE = 60_000;
@@ -30,7 +30,7 @@ function progressPart(pace) {
   return h("section", { class: "card" },
     h("p", { class: "big-number" }, h("b", {}, number(labeled)), h("span", {}, state.budget ? ` of ${number(state.budget)} labels` : labeled === 1 ? " label" : " labels")),
     bar(goal ? labeled / goal : 0, `${number(labeled)} of ${number(goal)}`),
-    h("p", { class: "soft row" }, h("span", {}, rate ? `${Math.round(rate)} per minute` : `${number(left)} images left`), asides()));
+    h("p", { class: "soft row" }, h("span", {}, rate ? `${Math.round(rate)} per minute` : `${plural(left, "image")} left`), asides()));
 }
 
 function asides() {
@@ -51,7 +51,7 @@ function modelPart() {
   const { accuracy, low, high, source, forecast } = model;
   return h("section", { class: "card" }, h("h2", {}, "Model now"),
     accuracy === null ? h("p", { class: "soft" }, "No estimate yet") : h("div", {},
-      h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), low === null ? null : h("span", {}, ` ${Math.round(100 * low)}–${Math.round(100 * high)}`)),
+      h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), low === null ? null : h("span", {}, ` ${Math.round(100 * low)}–${Math.round(100 * high)} (95 % interval)`)),
       curve(state.models)),
     source ? h("p", { class: "soft" }, printable(source)) : null,
     forecast ? h("p", { class: "soft" }, printable(forecast)) : null,
@@ -86,7 +86,7 @@ function classPart() {
   const most = Math.max(1, ...Object.values(counts));
   const rows = state.classes.map((each) => {
     const count = counts[each.id] ?? 0;
-    return h("li", { class: "class-row" }, nameOf(each.name), bar(count / most, `${count} labels`), h("span", { class: "count" }, number(count)));
+    return h("li", { class: "class-row" }, nameOf(each.name), bar(count / most, plural(count, "label")), h("span", { class: "count" }, number(count)));
   });
   return h("section", { class: "card grow" }, h("h2", {}, "Labels per class"), rows.length ? h("ul", { class: "class-rows" }, rows) : h("p", { class: "soft" }, "No classes yet"));
 }

@@ -1,13 +1,12 @@
 /** Results: how good, how sure, what more labels would bring. Everything comes from the project's own status. */
 
-import { draw, h, nameOf, number, printable, show } from "./dom.js";
+import { draw, h, nameOf, number, plural, printable, sentence, show } from "./dom.js";
 import { get, post } from "./api.js";
 import { by, state } from "./state.js";
 import { confusionCard } from "./confusion.js";
 
 const EXPORT = 600_000; // milliseconds
 
-const sentence = (words) => printable(words).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase());
 const points = (value) => `${value >= 0 ? "+" : ""}${value.toFixed(1)}`;
 const share = (found) => (found ? `${Math.round(100 * found.value)} %` : "–");
 const range = (found) => (found ? `(${Math.round(100 * found.low)}–${Math.round(100 * found.high)})` : "");
@@ -49,7 +48,7 @@ async function askDeeper() {
 async function askExport(say) {
   say("Exporting, and comparing the file with the model. Labeling goes on.");
   const { folder, agreement } = await post("/api/export", { by: by() }, EXPORT);
-  const same = agreement ? ` It agrees with the model on ${agreement.images} real images.` : "";
+  const same = agreement ? ` It agrees with the model on ${plural(agreement.images, "real image")}.` : "";
   return `Exported to ${printable(folder)}.${same}`;
 }
 
@@ -120,7 +119,7 @@ function nextCard({ gain, next }) {
 function modelCard({ report, working, seconds_per_label: pace }, actions) {
   const words = report ? `In use: ${report.serving.why}` : "There is no model yet.";
   return card("Model", h("p", { class: "soft" }, printable(words)),
-    report ? h("p", { class: "soft" }, `Trained with ${number(report.labels)} labels; ${number(report.audit)} are kept for measuring.`) : null,
+    report ? h("p", { class: "soft" }, `Trained with ${plural(report.labels, "label")}; ${number(report.audit)} kept for measuring.`) : null,
     working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
     pace ? h("p", { class: "soft" }, `You take ${pace.toFixed(1)} s per label.`) : null,
     report ? h("p", { class: "deeper" }, actions) : null);
@@ -134,7 +133,7 @@ function labelsCard({ looks_words: words }) {
 
 const helpingCard = (report) => (report ? card("Is asking helping here?", h("p", { class: "soft" }, sentence(report.helping.sentence)), h("p", { class: "soft" }, sentence(report.query))) : null);
 
-const curveWords = ({ curve_source: source }) => (source === "audit" ? "Measured on audit labels, which no model is trained on. The lighter part is a forecast." : "By cross-validation, which flatters. Audit labels give a firmer answer. The lighter part is a forecast.");
+const curveWords = ({ curve_source: source }) => (source === "audit" ? "Measured on audit labels, which no model is trained on. The lighter part is a forecast." : "Estimated by cross-validation on your labels. Audit labels give a firmer answer. The lighter part is a forecast.");
 
 /** The learning curve with its intervals, and the forecast as a paler continuation. */
 function curve(measured, forecast) {
@@ -149,11 +148,12 @@ function curve(measured, forecast) {
   const band = (of) => [...of.map((each) => place(each.labels, each.high ?? each.accuracy)), ...[...of].reverse().map((each) => place(each.labels, each.low ?? each.accuracy))].join(" ");
   const ahead = forecast.length ? [measured.at(-1), ...forecast] : [];
   const ticks = [low, Math.round((low + 100) / 2), 100];
+  const titles = [draw("text", { x: left + 6, y: 20 }, "accuracy, %"), draw("text", { x: width - 8, y: height - bottom - 6, class: "at-end" }, "labels")];
   const last = measured.at(-1);
   return draw("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Accuracy ${last.accuracy.toFixed(0)} % with ${last.labels} labels` },
     ticks.map((value) => [draw("line", { class: "rule", x1: left, x2: width - 8, y1: y(value), y2: y(value) }), draw("text", { x: left - 6, y: y(value) + 4, class: "at-end" }, `${value}`)]),
     [0, 0.5, 1].map((part) => draw("text", { x: x(part * most), y: height - 6, class: part ? "at-end" : "" }, `${Math.round(part * most)}`)),
-    draw("polygon", { class: "ahead", points: band(ahead) }), draw("polyline", { class: "ahead", points: line(ahead) }),
+    titles, draw("polygon", { class: "ahead", points: band(ahead) }), draw("polyline", { class: "ahead", points: line(ahead) }),
     draw("polygon", { class: "behind", points: band(measured) }), draw("polyline", { class: "behind", points: line(measured) }),
     measured.map((each) => draw("circle", { cx: x(each.labels), cy: y(each.accuracy), r: 3 })));
 }
@@ -165,7 +165,7 @@ function classCard({ per_class: counts, report }) {
     return h("tr", {}, h("th", { scope: "row" }, nameOf(name)), h("td", { class: "count" }, number(labels)),
       h("td", { class: "count" }, share(recall), " ", h("span", { class: "soft" }, range(recall))), h("td", { class: "count" }, share(precision), " ", h("span", { class: "soft" }, range(precision))));
   });
-  const heads = ["Class", "Labels", "Found of its images", "Right when named"];
-  return card("Classes", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, h("table", { class: "facts" },
+  const heads = ["Class", "Labels", "Recall", "Precision"];
+  return card("Classes", h("p", { class: "soft" }, "Recall: the share of a class's images that the model finds. Precision: the share of its answers that are right."), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, h("table", { class: "facts" },
     h("thead", {}, h("tr", {}, heads.map((words, place) => h("th", { scope: "col", class: place ? "count" : "" }, words)))), h("tbody", {}, rows))));
 }

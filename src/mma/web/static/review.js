@@ -1,6 +1,6 @@
 /** Review: labels that may be wrong, one key each; and the labels so far, class by class, to look through and correct. */
 
-import { announce, h, nameOf, number, printable, show, uuid } from "./dom.js";
+import { announce, h, nameOf, number, plural, printable, sentence, show, uuid } from "./dom.js";
 import { get, imageAddress, post } from "./api.js";
 import { Choices, typing } from "./choices.js";
 import { askClass } from "./dialogs.js";
@@ -74,18 +74,18 @@ export class ReviewView {
 
   async labels(of) {
     const { images, more } = await get(`/api/labels?class_id=${of}`).catch(() => ({ images: [], more: 0 }));
-    return { images, words: images.length ? `The newest first${more ? `, and ${number(more)} older ones` : ""}. Choose one to correct it.` : "No label of this class yet." };
+    return { images, words: images.length ? `The newest first${more ? `, and ${plural(more, "older one")}` : ""}. Choose one to correct it.` : "No label of this class yet." };
   }
 
   /** The search takes a while, and nothing waits for it. */
   async mistakes() {
-    show(this.words, "Looking for labels that may be wrong. This takes a moment.");
+    show(this.words, "Looking for labels that may be wrong. With many photos this takes minutes; labeling goes on.");
     this.entries = [];
     this.render();
     try {
       const { images, notes } = await post("/api/review", { by: by() }, SEARCH);
-      const found = images.length ? `${number(images.length)} labels, the likeliest mistakes first. Keep each, or press the key of its class.` : "Nothing looks wrong.";
-      return { images, words: [found, ...notes.map(printable)].join(" ") };
+      const found = images.length ? `${plural(images.length, "label")}, the likeliest mistakes first. Keep each, or press the key of its class.` : "Nothing looks wrong.";
+      return { images, words: [found, ...notes.map(sentence)].join(" ") };
     } catch (error) {
       return { images: [], words: printable(error.message) };
     }
@@ -104,7 +104,7 @@ export class ReviewView {
     const label = classById(entry.class_id)?.name ?? "";
     show(this.about,
       h("p", {}, "Labeled ", h("strong", {}, nameOf(label)), " by ", nameOf(entry.by), "."),
-      h("p", { class: "soft" }, `${printable(entry.why).replace(/^\p{Ll}/u, (letter) => letter.toUpperCase())}. File: `, nameOf(entry.name)),
+      h("p", { class: "soft" }, `${sentence(entry.why)}. File: `, nameOf(entry.name)),
       h("button", { type: "button", class: "main keep", onclick: () => this.keep() }, "Keep ", nameOf(label), h("kbd", {}, typing() ? "Alt K" : "K")),
       h("p", { class: "soft" }, "Or give it another class:"));
     this.choices.refresh();

@@ -1,6 +1,6 @@
 /** The first minute: what are the classes? Later the same place renames, merges and gives keys. */
 
-import { announce, h, icon, nameOf, number, printable, show } from "./dom.js";
+import { announce, h, icon, nameOf, number, plural, printable, show } from "./dom.js";
 import { get, imageAddress, post } from "./api.js";
 import { keysOf } from "./choices.js";
 import { tell } from "./dialogs.js";
@@ -11,8 +11,8 @@ const RETRY = 1_000; // milliseconds until the sheet is asked for again while im
 /** Send a change of the classes; a refusal is shown. */
 async function change(what) {
   try {
-    const { classes, merged, made } = await post("/api/classes", { ...what, by: by() });
-    update({ classes, merged });
+    const { classes, merged, counts, made } = await post("/api/classes", { ...what, by: by() });
+    update({ classes, merged, counts });
     return made ?? true;
   } catch (error) {
     await tell("That did not work", error.message);
@@ -43,7 +43,8 @@ export class SetupView {
   }
 
   refresh(names) {
-    if (names.has("classes") || names.has("merged") || (names.has("counts") && !this.first)) this.renderMade();
+    if (names.has("classes") || names.has("merged")) this.renderMade();
+    for (const node of this.made.querySelectorAll(".count[data-class]")) node.textContent = number(state.counts.per_class[node.dataset.class] ?? 0);
   }
 
   async fetch() {
@@ -97,7 +98,7 @@ export class SetupView {
   }
 
   async make(name) {
-    if ((await change({ do: "add", name })) !== null) announce(`${printable(name)} added. ${state.classes.length} classes.`);
+    if ((await change({ do: "add", name })) !== null) announce(`${printable(name)} added. ${plural(state.classes.length, "class", "classes")}.`);
     else if (!this.field.value) this.field.value = name; // to be mended
   }
 
@@ -119,7 +120,7 @@ export class SetupView {
     const name = h("input", { type: "text", maxlength: 100, value: each.name, "aria-label": `Name of ${printable(each.name)}`, autocomplete: "off", dir: "auto",
       onchange: () => change({ do: "rename", id: each.id, name: name.value }).then((fine) => { if (fine === null) name.value = each.name; }) });
     const others = state.classes.filter((other) => other.id !== each.id);
-    return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count" }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? this.mergePart(each, others) : icon("check")));
+    return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count", "data-class": each.id }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? this.mergePart(each, others) : icon("check")));
   }
 
   /** Arrow keys change a choice by accident, so it takes a button to merge. */
