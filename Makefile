@@ -4,12 +4,13 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 READY := .venv/.ready
 FASHION := dataset-fashion-mnist
 
-.PHONY: help demo bench test lint types docs format clean
+.PHONY: help demo bench check test lint types docs format clean
 
 help:
 	@echo "make demo    compare five ways to spend 60 labels on real digits (under 5 minutes)"
 	@echo "make bench   measure speed and memory (about 15 minutes) and write bench/RESULTS.md"
-	@echo "make test    check formatting, types and behaviour"
+	@echo "make check   check formatting, types and most of the behaviour"
+	@echo "make test    check everything, and count the branches that the quick tests reach"
 	@echo "make docs    write the generated pages anew"
 	@echo "make format  rewrite the code in the house format"
 	@echo "make clean   remove .venv and caches"
@@ -54,9 +55,19 @@ endef
 	@$(call fetch,postgresql,ls /usr/lib/postgresql/*/bin/initdb)
 	@touch $@
 
+QUICK := not slow and not browser and not ray and not postgres
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -q
+
+check: lint types
+	@echo "==> pytest: what is quick and starts neither a browser nor a server"
+	@$(PYTEST) -m "$(QUICK)"
+
+# Branches are counted for the quick tests alone: counting makes tests slower.
 test: lint types .venv/.fetched
-	@echo "==> pytest: behaviour, in random order"
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -q
+	@echo "==> pytest: behaviour, in random order: the quick tests, and the branches that they reach"
+	@$(PYTEST) -m "$(QUICK)" --cov --cov-report=term
+	@echo "==> pytest: all other tests"
+	@$(PYTEST) -m "not ($(QUICK))"
 
 docs: $(READY)
 	@$(BIN)/python tools/docs.py

@@ -52,26 +52,36 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --messages, which writes the messages that tests meet instead of comparing them."""
+    """Add --messages and --slow, which write down what they see of the tests that are run."""
     parser.addoption(
         "--messages", action="store_true", help="write tests/messages.json anew for the tests that are run"
     )
+    parser.addoption(
+        "--slow", action="store_true", help=f"write tests/slow.txt anew: tests above {SLOW} s; run them all"
+    )
 
 
+SLOW, SLOW_TESTS = 1.0, Path(__file__).with_name("slow.txt")
 MET: dict[str, list[str]] = {}  # the messages of each test; also of those that ran in another process
+TOOK: Counter[str] = Counter()  # seconds, of all values of a test together
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Collect the messages that a test met: reports come here from every process."""
+    """Collect the messages that a test met, and its time: reports come here from every process."""
+    TOOK[report.nodeid.partition("[")[0]] += report.duration
     said = [str(value) for name, value in report.user_properties if name == "refusal"]
     if said and report.when == "call" and report.passed:
         MET[report.nodeid] = said
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the messages, in the process that saw all of them."""
-    if session.config.getoption("messages") and not hasattr(session.config, "workerinput"):
+    """Write the messages and the slow tests, in the process that saw all of them."""
+    if hasattr(session.config, "workerinput"):
+        return
+    if session.config.getoption("messages"):
         messages.write(MET)
+    if session.config.getoption("slow"):
+        SLOW_TESTS.write_text("".join(f"{test}\n" for test in sorted(TOOK) if TOOK[test] > SLOW), "utf-8")
 
 
 @pytest.fixture
@@ -97,8 +107,11 @@ NEEDS = {"chromium": "browser", "postgres_url": "postgres"}  # a fixture: the ma
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start a browser or a database, by the fixture that does it."""
+    """Mark the tests that start a browser or a database, by the fixture that does it, and those listed as slow."""
+    slow = set(SLOW_TESTS.read_text("utf-8").split())
     for item in items:
+        if item.nodeid.partition("[")[0] in slow:
+            item.add_marker("slow")
         for fixture in NEEDS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(NEEDS[fixture])
 

@@ -166,4 +166,4 @@ def test_only_one_place_writes_files_with_care():
 
 
 def test_messages_belong_to_tests():
-    assert not [test for test in messages.read() if not messages.is_there(test)]
+    assert not [test for test in messages.read() if not messages.is_there(test)], "pytest --messages writes them anew"
