@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mma.cost import Prices
-from mma.cost import buyer as decide
 from mma.cost.buyer import (
     KNEE,
     TRAINING,
@@ -25,6 +24,7 @@ from mma.cost.buyer import (
     as_row,
     believe,
     compare,
+    decide,
     from_row,
     measure,
     published_exponents,

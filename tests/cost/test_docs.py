@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.cost import exchange, hold_out, open_table, paper_sources
-from mma.cost.surface import FORMS, HELD
+from mma.cost import exchange, open_table, paper_sources
+from mma.cost.surface import FORMS
+from tests.cost.hold_out import HELD, hold_out
 
 DOC = Path(__file__).parents[2] / "docs" / "cost.md"
 TEXT = DOC.read_text(encoding="utf-8")

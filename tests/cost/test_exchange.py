@@ -7,22 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mma.cost import (
-    ALREADY,
-    NEVER,
-    CellMean,
-    Status,
-    default_targets,
-    exchange,
-    first_reach,
-    isotonic,
-    open_table,
-    paper_sources,
-    table_from_cells,
-    table_from_runs,
-    totals_needed,
-)
-from mma.cost.exchange import interval
+from mma.cost import exchange, open_table, paper_sources, table_from_runs
+from mma.cost.exchange import ALREADY, NEVER, Status, default_targets, first_reach, interval, isotonic, totals_needed
+from mma.cost.table import CellMean, table_from_cells
 
 CIFAR10, SVHN = "paper:cifar10", "paper:svhn-extra"
 

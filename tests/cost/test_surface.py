@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from mma.cost import fit_surface, hold_out, open_table, paper_sources, table_from_runs
-from mma.cost.surface import FORMS, HELD
+from mma.cost import fit_surface, open_table, paper_sources, table_from_runs
+from mma.cost.surface import FORMS
+from tests.cost.hold_out import HELD, hold_out
 
 
 @pytest.mark.parametrize(("source", "miss"), list(zip(paper_sources(), (1.02, 0.35, 0.15), strict=True)))
@@ -80,7 +81,5 @@ def test_too_few_cells_and_wrong_names_are_refused(refusal):
     tiny = table_from_runs("tiny", [(n, t, 60 + n / 5 + t / 20) for n in (10, 20) for t in (100, 200)])
     with refusal():
         fit_surface(tiny)
-    with refusal():
-        hold_out(open_table("paper:cifar10"), "nothing")
     with refusal():
         fit_surface(open_table("paper:cifar10"), draws=0).forecast(10, 5)

@@ -10,7 +10,7 @@ import pytest
 from mma.experiments import grids
 from mma.experiments.engines import EngineOptions, create_engine, train_all
 from mma.experiments.grids import Grid
-from mma.experiments.options import from_axes, read_axes
+from mma.experiments.options import GridOptions, read_axes
 from mma.experiments.plan import plan
 from mma.experiments.worker import TrainingOptions, finish
 
@@ -20,7 +20,9 @@ def small(tiny_settings: list[str]) -> Callable[..., Grid]:
     """A grid whose runs take a fifth of a second: methods by name, axes as for --axis, more settings as for --set."""
 
     def make(methods: str, *axes: str, settings: Sequence[str] = ()) -> Grid:
-        return from_axes("digits", read_axes(axes), [*tiny_settings, *settings], methods=named(methods))
+        return Grid.from_options(
+            GridOptions("digits", read_axes(axes), [*tiny_settings, *settings], methods=named(methods))
+        )
 
     return make
 
@@ -40,7 +42,7 @@ def settings(tiny_settings: list[str]) -> list[str]:
 
 def here(grid: Grid, folder: Path) -> Grid:
     """Train everything that is missing in this very process, trunks before tails."""
-    grid = grids.adopt(folder, grid)
+    grid = grids.create_or_extend(folder, grid)
     for run in plan(grid, folder).todo:
         finish(run.task, TrainingOptions())
     return grid
@@ -57,7 +59,7 @@ def train_with() -> Callable[..., dict[Path, str]]:
 
     def train(grid: Grid, folder: Path) -> dict[Path, str]:
         failed: dict[Path, str] = {}
-        todo = plan(grids.adopt(folder, grid), folder).todo
+        todo = plan(grids.create_or_extend(folder, grid), folder).todo
         train_all(
             [run.task for run in todo],
             create_engine("local", EngineOptions(workers=2)),
@@ -73,7 +75,12 @@ def finished(tmp_path_factory, tiny_settings) -> Path:
     """A finished grid: three methods, two budgets, three seeds."""
     folder = tmp_path_factory.mktemp("grids") / "finished"
     axes = {"growth.budget": [15, 20], "seed": "1..3"}
-    here(from_axes("digits", axes, tiny_settings, methods=named("MixMatch,random,diff2.aug-direct")), folder)
+    here(
+        Grid.from_options(
+            GridOptions("digits", axes, tiny_settings, methods=named("MixMatch,random,diff2.aug-direct"))
+        ),
+        folder,
+    )
     return folder
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from mma.cli.grid import grid, report, show_results
 from mma.experiments import grids
-from mma.experiments.options import read_axes
+from mma.experiments.options import GridOptions, read_axes
 from mma.experiments.plan import plan
 from mma.experiments.progress import GridProgress, PlainProgress
 from mma.experiments.run import find_or_open, write_report
@@ -95,7 +95,7 @@ def test_a_grid_killed_twice_ends_with_the_same_report_byte_for_byte(tmp_path, s
     assert process.returncode == 0, error
     assert "4 runs" in error
     made = [*settings, *LONGER][1::2]
-    new, calm = find_or_open("digits", tmp_path / "calm", axes=read_axes(AXES[1::2]), settings=made)
+    new, calm = find_or_open(GridOptions("digits", read_axes(AXES[1::2]), made), tmp_path / "calm")
     train_here(new, calm)
     show_results(write_report(calm), calm, as_json=False)
     assert bytes_of(killed) == bytes_of(calm)

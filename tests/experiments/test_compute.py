@@ -6,9 +6,9 @@ import pytest
 
 from mma.experiments import grids
 from mma.experiments.estimate import flop
-from mma.experiments.grids import Request
+from mma.experiments.grids import Grid, Request
 from mma.experiments.methods import Method, phases
-from mma.experiments.options import complete, config_of, from_experiment
+from mma.experiments.options import GridOptions, build_grid, config_of
 from mma.experiments.plan import plan
 from mma.experiments.report import compute_and_money as compute
 from mma.experiments.report import write as report
@@ -93,7 +93,7 @@ def test_phases_add_up_to_the_length(steps):
 
 
 def test_the_papers_network_has_a_length_of_as_much_arithmetic_for_each_of_fast():
-    grid = from_experiment("compute-cifar10", "lab")
+    grid = Grid.from_options(GridOptions("compute-cifar10", scale="lab"))
     costs = {cell.method: flop(config_of(grid, cell)).total for cell in grid.cells() if cell.seed == 1}
     paper = [value for name, value in costs.items() if name.startswith("WRN")]
     for value in (cost for name, cost in costs.items() if name.startswith("fast @")):
@@ -103,7 +103,9 @@ def test_the_papers_network_has_a_length_of_as_much_arithmetic_for_each_of_fast(
 def test_a_trained_grid_becomes_a_plot_and_exported_results_make_it_again(tmp_path, tiny):
     lengths = {f"small, {n} steps": Method(settings=(f"growth.final={n}",), family="small", steps=n) for n in (10, 20)}
     request = Request(methods=tuple(lengths), totals=(None,), budgets=(20,), seeds=(1,))
-    grid = grids.adopt(tmp_path / "grid", complete("digits", "own", tiny("query=random"), lengths, request))
+    grid = grids.create_or_extend(
+        tmp_path / "grid", build_grid("digits", "own", tiny("query=random"), lengths, request)
+    )
     for run in plan(grid, tmp_path / "grid").todo:
         finish(run.task, TrainingOptions())
     report.write_all(collect(tmp_path / "grid"), tmp_path / "out", "mma report")

@@ -28,7 +28,7 @@ def test_workers_give_the_same_bytes_as_one_process(small, tmp_path, train_here,
 
 
 def test_one_failing_run_stops_no_other_and_says_why(small, tmp_path, train_with):
-    grid = grids.adopt(tmp_path, small("random,max-direct", "seed=1..2"))
+    grid = grids.create_or_extend(tmp_path, small("random,max-direct", "seed=1..2"))
     broken = open_or_create(plan(grid, tmp_path).todo[0].task)
     (broken.folder / "checkpoints" / "000000004.safetensors").write_bytes(b"not a state")
     failed = train_with(grid, tmp_path)
@@ -40,8 +40,8 @@ def test_one_failing_run_stops_no_other_and_says_why(small, tmp_path, train_with
 
 def test_a_worker_that_is_killed_takes_only_its_run_with_it(small, tmp_path):
     long = ["growth.final=100000"]
-    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1", settings=long))
-    short = grids.adopt(tmp_path / "short", small("MixMatch", "seed=1"))
+    grid = grids.create_or_extend(tmp_path, small("MixMatch", "seed=1", settings=long))
+    short = grids.create_or_extend(tmp_path / "short", small("MixMatch", "seed=1"))
     jobs = [plan(g, f).todo[0].task for g, f in ((grid, tmp_path), (short, tmp_path / "short"))]
     local = create_engine("local", EngineOptions(workers=1))
     found: dict[Path, str | None] = {}
@@ -57,7 +57,9 @@ def test_a_worker_that_is_killed_takes_only_its_run_with_it(small, tmp_path):
 
 
 def test_stopping_stores_every_run(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
+    grid = grids.create_or_extend(
+        tmp_path, small("MixMatch", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"])
+    )
     job = plan(grid, tmp_path).todo[0].task
 
     def tick(running):
@@ -97,10 +99,12 @@ def test_a_death_is_described():
 
 
 def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"]))
+    grid = grids.create_or_extend(
+        tmp_path, small("MixMatch", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"])
+    )
     folder = tmp_path / grid.cells()[0].place
     code = (
-        "from pathlib import Path\nfrom mma.experiments import folder as grids\nfrom mma.experiments.plan import plan\n"
+        "from pathlib import Path\nfrom mma.experiments import grids\nfrom mma.experiments.plan import plan\n"
         "from mma.experiments.engines import *\n"
         "if __name__ == '__main__':\n"
         f"    folder = Path({str(tmp_path)!r})\n    grid = grids.read(folder)\n"
@@ -121,7 +125,7 @@ def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
 
 
 def test_a_run_that_has_begun_keeps_its_threads(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("MixMatch", "seed=1"))
+    grid = grids.create_or_extend(tmp_path, small("MixMatch", "seed=1"))
     job = plan(grid, tmp_path).todo[0].task
     finish(job, TrainingOptions(threads=1))
     state = max((job.folder / "checkpoints").iterdir())

@@ -8,7 +8,8 @@ from mma.data import load_data
 from mma.data.hard import HARD
 from mma.experiments import grids, worker
 from mma.experiments.catalogue import EXPERIMENTS, low_budget
-from mma.experiments.options import config_of, from_definition, from_experiment
+from mma.experiments.grids import Grid
+from mma.experiments.options import GridOptions, config_of, experiment_grid
 from mma.experiments.plan import plan
 from mma.experiments.report import statistics as savings
 from mma.experiments.report import summary, tables
@@ -28,8 +29,8 @@ def low(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MMA_DATA", str(folder / "data"))
         found = low_budget("digits", "hog@32", 2, 200, SHORT)
-        grid = from_definition("low", "lab", found, seeds=2, methods=METHODS)
-        grids.adopt(folder / "grid", grid)
+        grid = experiment_grid("lab", found, GridOptions("low", seeds=2, methods=METHODS))
+        grids.create_or_extend(folder / "grid", grid)
         for run in plan(grid, folder / "grid").todo:
             finish(run.task, TrainingOptions())
         vectors_once.cache_clear()
@@ -75,7 +76,9 @@ def test_a_start_chosen_by_the_query_is_its_own(low):
 
 def test_vectors_are_made_ready_once_for_all_runs_of_a_worker(monkeypatch, tmp_path):
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
-    grid = from_definition("low", "lab", low_budget("digits", "hog@32", 2, 200, SHORT), seeds=1, methods="random")
+    grid = experiment_grid(
+        "lab", low_budget("digits", "hog@32", 2, 200, SHORT), GridOptions("low", seeds=1, methods="random")
+    )
     views = config_of(grid, grid.cells()[0]).views
     worker.vectors_once.cache_clear()
     assert worker.vectors_once(views, "digits") is worker.vectors_once(views.model_copy(), "digits")
@@ -84,7 +87,9 @@ def test_vectors_are_made_ready_once_for_all_runs_of_a_worker(monkeypatch, tmp_p
 
 def test_a_run_begun_on_a_gpu_gets_no_vectors_in_main_memory(monkeypatch, tmp_path):
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
-    grid = from_definition("low", "lab", low_budget("digits", "hog@32", 2, 200, SHORT), seeds=1, methods="random")
+    grid = experiment_grid(
+        "lab", low_budget("digits", "hog@32", 2, 200, SHORT), GridOptions("low", seeds=1, methods="random")
+    )
     config = config_of(grid, grid.cells()[0])
     begun, new = (Run.create(tmp_path / name, config.model_dump(mode="json")) for name in ("begun", "new"))
     begun.write_host({"device": "cuda", "threads": 1})
@@ -98,8 +103,8 @@ def test_a_run_begun_on_a_gpu_gets_no_vectors_in_main_memory(monkeypatch, tmp_pa
 
 @pytest.mark.parametrize("name", [name for name, scales in EXPERIMENTS.items() if "paper" in scales])
 def test_every_table_of_the_paper_can_be_run_on_features(name):
-    grid = from_experiment(name, features="lite0")
-    paper = from_experiment(name)
+    grid = Grid.from_options(GridOptions(name, features="lite0"))
+    paper = Grid.from_options(GridOptions(name))
     assert grid.scale == "features"
     own = set() if name.startswith("labeled-vs-unlabeled") else {"auto"}
     assert grid.methods.keys() == paper.methods.keys() | own
@@ -115,36 +120,36 @@ def test_every_table_of_the_paper_can_be_run_on_features(name):
 
 @pytest.mark.parametrize(("backbone", "compared"), [("hog", False), ("lite0+hog", True)])
 def test_a_table_on_one_backbone_spends_no_time_comparing_it(backbone, compared):
-    grid = from_experiment("svhn", features=backbone)
+    grid = Grid.from_options(GridOptions("svhn", features=backbone))
     assert config_of(grid, grid.cells()[0]).net.choose is compared
 
 
 def test_rows_whose_names_have_commas_can_be_chosen(refusal):
-    grid = from_experiment("low-budget-digits", methods="random, coverage, then diff2.aug-kmeans,auto")
+    grid = Grid.from_options(GridOptions("low-budget-digits", methods="random, coverage, then diff2.aug-kmeans,auto"))
     assert grid.requests[0].methods == ("random", "coverage, then diff2.aug-kmeans", "auto")
     with refusal():
-        from_experiment("low-budget-digits", methods="coverage")
+        Grid.from_options(GridOptions("low-budget-digits", methods="coverage"))
 
 
 def test_features_are_for_the_papers_tables(refusal):
     with refusal():
-        from_experiment("digits", features="hog")
+        Grid.from_options(GridOptions("digits", features="hog"))
     with refusal():
-        from_experiment("cifar10", "lab", features="hog")
+        Grid.from_options(GridOptions("cifar10", scale="lab", features="hog"))
 
 
 def test_a_table_on_photos_that_are_not_here_says_how_to_get_them(monkeypatch, tmp_path, refusal):
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
     with refusal():
-        from_experiment("low-budget-signs")
+        Grid.from_options(GridOptions("low-budget-signs"))
 
 
 @pytest.mark.parametrize("kind", HARD)
 def test_seeds_of_a_hard_table_draw_different_pools(kind):
-    grid = from_experiment(f"hard-digits-{kind}", methods="random")
+    grid = Grid.from_options(GridOptions(f"hard-digits-{kind}", methods="random"))
     assert config_of(grid, grid.cells()[0]).data.total < 0.85 * len(load_data(f"hard:{kind}:digits").train)
 
 
 def test_a_comma_too_many_is_named(refusal):
     with refusal():
-        from_experiment("low-budget-digits", methods="random,")
+        Grid.from_options(GridOptions("low-budget-digits", methods="random,"))

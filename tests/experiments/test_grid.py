@@ -10,18 +10,8 @@ import pytest
 
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS, experiment
-from mma.experiments.grids import slug
-from mma.experiments.options import (
-    config_of,
-    from_axes,
-    from_experiment,
-    read_axes,
-    row_name,
-    rows,
-    seeds_of,
-    settings_of,
-    values_of,
-)
+from mma.experiments.grids import Grid, slug
+from mma.experiments.options import GridOptions, config_of, read_axes, row_name, rows, seeds_of, settings_of, values_of
 from mma.paper import table
 
 
@@ -80,7 +70,7 @@ def test_a_passive_row_stands_once_beside_all_queries():
 
 
 def test_methods_know_from_their_config_whether_they_grow_and_what_they_see():
-    grid = from_experiment("digits", seeds=1, methods=["Supervised", "MixMatch", "random"])
+    grid = Grid.from_options(GridOptions("digits", seeds=1, methods=["Supervised", "MixMatch", "random"]))
     facts = {name: (method.grows, method.supervised) for name, method in grid.methods.items()}
     assert (facts["Supervised"], facts["MixMatch"], facts["random"]) == ((False, True), (False, False), (True, False))
     assert [grid.total_of(cell) for cell in grid.cells()] == [60, 1297, 1297]
@@ -90,7 +80,7 @@ def test_methods_know_from_their_config_whether_they_grow_and_what_they_see():
 def test_every_experiment_is_a_valid_grid_at_every_scale(name):
     for scale in EXPERIMENTS[name]:
         try:
-            grid = from_experiment(name, scale, seeds="2")
+            grid = Grid.from_options(GridOptions(name, scale=scale, seeds="2"))
         except ValueError as error:  # how many images there are is known for public data sets alone
             if "is not here" not in str(error):
                 raise
@@ -101,14 +91,14 @@ def test_every_experiment_is_a_valid_grid_at_every_scale(name):
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if "paper" in EXPERIMENTS[name]])
 def test_the_papers_tables_have_a_run_for_every_number(name):
-    found = from_experiment(name, "paper", seeds="1")
+    found = Grid.from_options(GridOptions(name, scale="paper", seeds="1"))
     assert found.paper is not None
     ours = {(cell.method, cell.budget, found.total_of(cell)) for cell in found.cells()}
     assert ours == {(row.method, row.labels, row.total) for row in table(found.paper)}
 
 
 def test_lab_baselines_ramp_over_a_share_of_their_own_steps():
-    grid = from_experiment("digits", seeds="1", methods="VAT,MeanTeacher")
+    grid = Grid.from_options(GridOptions("digits", seeds="1", methods="VAT,MeanTeacher"))
     for cell in grid.cells():
         config = config_of(grid, cell)
         assert config.algorithm.ramp == round(0.4 * config.growth.steps)
@@ -123,35 +113,35 @@ def test_runs_pair_by_seed(finished):
 
 
 def test_asking_for_more_adds_and_never_changes_what_is_there(small, tmp_path):
-    grids.adopt(tmp_path, small("random", "seed=1..2"))
-    both = grids.adopt(tmp_path, small("random,max-direct", "seed=1..3"))
+    grids.create_or_extend(tmp_path, small("random", "seed=1..2"))
+    both = grids.create_or_extend(tmp_path, small("random,max-direct", "seed=1..3"))
     assert len(both.cells()) == 6
     assert len(both.requests) == 2
-    assert grids.adopt(tmp_path, small("random", "seed=1..2")) == both
+    assert grids.create_or_extend(tmp_path, small("random", "seed=1..2")) == both
 
 
 def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path, refusal):
-    grids.adopt(tmp_path, small("random"))
+    grids.create_or_extend(tmp_path, small("random"))
     with refusal():
-        grids.adopt(tmp_path, small("random", settings=["optim.lr=0.1"]))
+        grids.create_or_extend(tmp_path, small("random", settings=["optim.lr=0.1"]))
     with refusal():
-        grids.adopt(tmp_path, from_experiment("digits"))
+        grids.create_or_extend(tmp_path, Grid.from_options(GridOptions("digits")))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: from_experiment("cifar1O"), "Did you mean 'cifar10'"),
-        (lambda: from_experiment("photos"), "is a preset: give it axes"),
-        (lambda: from_experiment("digits", "paper"), "no --scale paper"),
-        (lambda: from_experiment("digits", methods="mixmatch"), "Did you mean 'MixMatch'"),
-        (lambda: from_experiment("digits", budgets="sixty"), "whole numbers"),
-        (lambda: from_experiment("digits", budgets="5000"), "leave no run"),
-        (lambda: from_axes("digits", {"budget": [3]}), "Did you mean 'growth.budget'"),
-        (lambda: from_axes("digits", {"query": ["diff3"]}), "No query 'diff3'"),
-        (lambda: from_axes("digit", {"query": "random"}), "Did you mean 'digits'"),
-        (lambda: from_axes("digits", {"seed": 1}, seeds=2), "the same thing"),
-        (lambda: from_axes("digits", {"data.total": 50, "growth.budget": 60}), "leave no run"),
+        (lambda: Grid.from_options(GridOptions("cifar1O")), "Did you mean 'cifar10'"),
+        (lambda: Grid.from_options(GridOptions("photos")), "is a preset: give it axes"),
+        (lambda: Grid.from_options(GridOptions("digits", scale="paper")), "no --scale paper"),
+        (lambda: Grid.from_options(GridOptions("digits", methods="mixmatch")), "Did you mean 'MixMatch'"),
+        (lambda: Grid.from_options(GridOptions("digits", budgets="sixty")), "whole numbers"),
+        (lambda: Grid.from_options(GridOptions("digits", budgets="5000")), "leave no run"),
+        (lambda: Grid.from_options(GridOptions("digits", {"budget": [3]})), "Did you mean 'growth.budget'"),
+        (lambda: Grid.from_options(GridOptions("digits", {"query": ["diff3"]})), "No query 'diff3'"),
+        (lambda: Grid.from_options(GridOptions("digit", {"query": "random"})), "Did you mean 'digits'"),
+        (lambda: Grid.from_options(GridOptions("digits", {"seed": 1}, seeds=2)), "the same thing"),
+        (lambda: Grid.from_options(GridOptions("digits", {"data.total": 50, "growth.budget": 60})), "leave no run"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_way_out(make, message):
@@ -164,7 +154,7 @@ def test_a_folder_that_is_no_grid_is_refused(tmp_path, small, refusal):
         grids.read(tmp_path)
     (tmp_path / "thesis.txt").write_text("mine")
     with refusal():
-        grids.adopt(tmp_path, small("random"))
+        grids.create_or_extend(tmp_path, small("random"))
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', '{"format": 2, "secret": 2}', "\xff"])

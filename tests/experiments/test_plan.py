@@ -9,7 +9,8 @@ import pytest
 
 from mma.experiments import grids
 from mma.experiments.estimate import Speed, cost, costs, kind
-from mma.experiments.options import config_of, data_set, from_experiment
+from mma.experiments.grids import Grid
+from mma.experiments.options import GridOptions, config_of, data_set
 from mma.experiments.plan import plan
 from mma.experiments.worker import TrainingOptions, finish, open_or_create
 from mma.run import Run
@@ -31,7 +32,7 @@ def test_the_largest_budget_is_the_trunk_and_the_others_wait_for_it(small, tmp_p
 
 
 def test_the_papers_plan_counts_what_sharing_saves(tmp_path):
-    grid = from_experiment("cifar10", "paper", methods="random", seeds="1")
+    grid = Grid.from_options(GridOptions("cifar10", scale="paper", methods="random", seeds="1"))
     found = plan(grid, tmp_path)
     ends = [262_144 + rounds * 32_768 + 262_144 for rounds in (4, 14, 34, 74)]
     assert found.steps_alone == sum(ends)
@@ -43,7 +44,7 @@ def test_the_papers_plan_counts_what_sharing_saves(tmp_path):
 def test_shared_runs_end_byte_equal_to_separate_ones(small, tmp_path, train_here, bytes_of):
     grid = small("diff2.aug-direct", BUDGETS, "seed=1")
     train_here(grid, tmp_path / "shared")
-    grids.adopt(tmp_path / "apart", grid)
+    grids.create_or_extend(tmp_path / "apart", grid)
     for cell in grid.cells():
         Run.create(tmp_path / "apart" / cell.place, config_of(grid, cell).model_dump(mode="json"))
     train_here(grid, tmp_path / "apart")
@@ -65,7 +66,7 @@ def test_a_larger_budget_asked_for_later_continues_the_trunk(small, tmp_path, tr
 
 
 def test_tails_wait_for_an_interrupted_trunk_rather_than_start_over(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("random", BUDGETS, "seed=1"))
+    grid = grids.create_or_extend(tmp_path, small("random", BUDGETS, "seed=1"))
     trunk = planned(grid, tmp_path)["random", 30]
     open_or_create(trunk.task)
     found = planned(grid, tmp_path)
@@ -86,21 +87,21 @@ def test_a_finished_grid_has_nothing_left(finished):
 
 def test_what_is_asked_for_later_is_all_that_is_left(finished, tmp_path, small):
     shutil.copytree(finished, tmp_path / "more")
-    more = grids.adopt(tmp_path / "more", small("MixMatch,random", "growth.budget=15,20", "seed=1..4"))
+    more = grids.create_or_extend(tmp_path / "more", small("MixMatch,random", "growth.budget=15,20", "seed=1..4"))
     left = plan(more, tmp_path / "more", more.cells(more.requests[-1])).todo
     assert {run.cell.seed for run in left} == {4}
     assert len(left) == 4
 
 
 def test_a_run_with_other_settings_in_a_cells_place_is_refused(small, tmp_path, tiny, refusal):
-    grid = grids.adopt(tmp_path, small("random", "seed=1"))
+    grid = grids.create_or_extend(tmp_path, small("random", "seed=1"))
     Run.create(tmp_path / grid.cells()[0].place, tiny("query=random", "optim.lr=0.5").model_dump(mode="json"))
     with refusal():
         plan(grid, tmp_path)
 
 
 def test_a_run_folder_of_a_newer_format_is_refused(small, tmp_path, refusal):
-    grid = grids.adopt(tmp_path, small("random", "seed=1"))
+    grid = grids.create_or_extend(tmp_path, small("random", "seed=1"))
     run = open_or_create(plan(grid, tmp_path).todo[0].task)
     config = {**run.config(), "format": 9}
     (run.folder / "config.json").write_text(json.dumps(config))
@@ -109,7 +110,7 @@ def test_a_run_folder_of_a_newer_format_is_refused(small, tmp_path, refusal):
 
 
 def test_a_kill_while_a_folder_is_made_leaves_nothing_in_the_way(small, tmp_path):
-    grid = grids.adopt(tmp_path, small("random", "seed=1"))
+    grid = grids.create_or_extend(tmp_path, small("random", "seed=1"))
     job = plan(grid, tmp_path).todo[0].task
     beside = job.folder.with_name(f".{job.folder.name}.new")
     (beside / "checkpoints").mkdir(parents=True)
@@ -122,7 +123,9 @@ def test_a_kill_while_a_folder_is_made_leaves_nothing_in_the_way(small, tmp_path
 def test_time_and_disk_are_estimated_without_the_data(monkeypatch, tmp_path):
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
     settings = ["net.filters=8", "net.blocks=1", "optim.batch=8"]
-    grid = from_experiment("svhn", "lab", seeds="1", methods="MixMatch,diff2.aug-infoD", settings=settings)
+    grid = Grid.from_options(
+        GridOptions("svhn", scale="lab", seeds="1", methods="MixMatch,diff2.aug-infoD", settings=settings)
+    )
     made = plan(grid, tmp_path)
     found, speeds = costs(made, TrainingOptions())
     assert len(speeds) == 1

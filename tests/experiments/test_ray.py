@@ -18,7 +18,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from ray.cluster_utils import Cluster
-from mma.experiments import folder as grids
+from mma.experiments import grids
 from mma.experiments.engines import EngineOptions, create_engine, train_all
 from mma.experiments.plan import plan
 from mma.run import Run
@@ -48,7 +48,7 @@ if __name__ == "__main__":
 STOPPED = """
 import sys
 from pathlib import Path
-from mma.experiments import folder as grids
+from mma.experiments import grids
 from mma.experiments.engines import EngineOptions, create_engine, train_all
 from mma.experiments.plan import plan
 from mma.run import Run
@@ -92,7 +92,7 @@ def test_a_node_killed_in_the_middle_changes_no_byte(small, tmp_path, train_here
     longer = ["growth.first=60", "growth.final=200", "log.checkpoint=20", "log.every=20"]
     grid = small("MixMatch,random", "growth.budget=15,20", "seed=1", settings=longer)
     train_here(grid, tmp_path / "here")
-    grids.adopt(tmp_path / "ray", grid)
+    grids.create_or_extend(tmp_path / "ray", grid)
     printed = script(SCRIPT, tmp_path / "ray")
     assert "killed 1 failed []" in printed
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "here")
@@ -104,7 +104,7 @@ def test_stopping_stores_the_run_that_is_trained_and_leaves_the_one_that_waits(s
     from mma.run import Run
 
     endless = ["growth.final=100000", "log.checkpoint=99999"]  # no state is stored but by stopping
-    grid = grids.adopt(tmp_path / "ray", small("MixMatch", "seed=1..2", settings=endless))
+    grid = grids.create_or_extend(tmp_path / "ray", small("MixMatch", "seed=1..2", settings=endless))
     assert "stopped" in script(STOPPED, tmp_path / "ray")
     first, second = (Run(tmp_path / "ray" / cell.place) for cell in grid.cells())
     assert first.checkpoint_steps()[-1] >= first.read("metrics")[-1]["step"]

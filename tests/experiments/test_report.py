@@ -19,7 +19,8 @@ from mma.cli import commands
 from mma.cost import open_table
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
-from mma.experiments.options import from_experiment
+from mma.experiments.grids import Grid
+from mma.experiments.options import GridOptions
 from mma.experiments.plan import plan
 from mma.experiments.report import figures as plots
 from mma.experiments.report import figures as style
@@ -91,7 +92,9 @@ def test_runs_csv_has_a_line_per_run(finished, tmp_path):
 
 def test_missing_cells_say_why(finished, tmp_path, small):
     shutil.copytree(finished, tmp_path / "g")
-    grid = grids.adopt(tmp_path / "g", small("random,max-direct,max-infoD", "growth.budget=15,20", "seed=1..3"))
+    grid = grids.create_or_extend(
+        tmp_path / "g", small("random,max-direct,max-infoD", "growth.budget=15,20", "seed=1..3")
+    )
     left = {(e.cell.method, e.cell.budget, e.cell.seed): e for e in plan(grid, tmp_path / "g").todo}
     open_or_create(left["max-direct", 20, 1].task)
     grids.write_failures(tmp_path / "g", {str(left["max-infoD", 15, 2].cell.place): "the disk is full"})
@@ -111,13 +114,13 @@ def results(grid, accuracy=lambda run: 90.0):
 
 
 def test_the_papers_number_stands_beside_ours():
-    text = tables.as_markdown(tables.table(results(from_experiment("cifar10", "lab"))))
+    text = tables.as_markdown(tables.table(results(Grid.from_options(GridOptions("cifar10", scale="lab")))))
     assert "[paper: 91.69 ± 0.52]" in text
     assert "far larger than ours" in text
 
 
 def test_labeled_vs_unlabeled_tables_are_laid_out_by_totals():
-    grid = from_experiment("labeled-vs-unlabeled-cifar100", "paper", seeds="2")
+    grid = Grid.from_options(GridOptions("labeled-vs-unlabeled-cifar100", scale="paper", seeds="2"))
     made = tables.table(results(grid, lambda run: run.budget / 1000 + run.total / 10_000 + run.seed))
     assert made.rows == ("5,000", "10,000", "20,000", "50,000")
     assert made.columns == ("4,000 labels", "5,000 labels", "8,000 labels", "10,000 labels")
@@ -126,7 +129,7 @@ def test_labeled_vs_unlabeled_tables_are_laid_out_by_totals():
 
 
 def test_mma_cost_reads_what_a_grid_offers(tmp_path):
-    grid = from_experiment("labeled-vs-unlabeled-cifar10", "lab", seeds="2")
+    grid = Grid.from_options(GridOptions("labeled-vs-unlabeled-cifar10", scale="lab", seeds="2"))
     found = results(grid, lambda run: 50 + run.budget / 100 + run.total / 10_000 + run.seed)
     report.write_all(found, tmp_path, "")
     table = open_table(str(tmp_path))
@@ -180,7 +183,9 @@ def test_only_what_the_test_shows_is_bold():
             + {"diff2.aug-direct": 2 + run.seed / 50, "diff2-direct": (-1) ** run.seed}.get(run.method, 0)
         )
 
-    grid = from_experiment("svhn", "paper", seeds=12, methods="random,diff2.aug-direct,diff2-direct", budgets=500)
+    grid = Grid.from_options(
+        GridOptions("svhn", scale="paper", seeds=12, methods="random,diff2.aug-direct,diff2-direct", budgets=500)
+    )
     made = tables.table(results(grid, accuracy))
     assert {name for name, (cell,) in zip(made.rows, made.cells, strict=True) if cell.better} == {"diff2.aug-direct"}
     text = made.as_markdown()

@@ -102,8 +102,7 @@ def get_(
 
 @app.command("info")
 def info(
-    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows.")],
-    as_json: Json = False,
+    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows.")], as_json: Json = False
 ) -> None:
     """Show one data set, after reading every byte of it and comparing it with its digest."""
     from mma.data import verify

@@ -94,15 +94,13 @@ def grid(
 ) -> None:
     """Run an experiment: many runs, shared trunks, one table. The same command goes on after any interruption."""
     from mma.experiments.engines import EngineOptions, check_engine
-    from mma.experiments.options import read_axes
+    from mma.experiments.options import GridOptions, read_axes
     from mma.experiments.run import find_or_open, write_report
     from mma.experiments.worker import TrainingOptions
 
     check_engine(engine)
-    new, folder = find_or_open(
-        target, out, scale=scale, seeds=seeds, methods=methods, budgets=budgets,
-        axes=read_axes(axes or []), settings=settings or [], features=features,
-    )  # fmt: skip
+    wanted = GridOptions(target, read_axes(axes or []), settings or (), seeds, methods, budgets, scale, features)
+    new, folder = find_or_open(wanted, out)
     training = TrainingOptions(device, threads, inexact)
     options = EngineOptions(training, workers, ray_address, ray_cpus, ray_gpus, ray_retries)
     if dry_run:
@@ -432,11 +430,11 @@ def demo(
 def five_ways(budget: int, seeds: int) -> Grid:
     """Return the grid of all methods at one budget."""
     from mma.experiments.methods import Experiment, Method
-    from mma.experiments.options import from_definition
+    from mma.experiments.options import GridOptions, experiment_grid
 
     methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
     definition = Experiment("five ways to spend labels", "digits", methods, (budget,), seeds=seeds)
-    return from_definition("demo", "lab", definition)
+    return experiment_grid("lab", definition, GridOptions("demo"))
 
 
 def write(found: Results, out: Path, title: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The cheapest mix of labels and images that reaches a target accuracy.
+"""What to buy: the cheapest mix of labels and images that reaches a target, and the next purchase from where one stands.
 
 An image is paid for once, whether it is labeled or not; a label is paid for on top. So a mix costs
 `label price x labels + image price x total`. The paper prices a labeled image as a whole (c_l = label + image) and counts
@@ -45,9 +45,7 @@ class Prices:
             if not (math.isfinite(price) and price >= 0):
                 raise UserError(f"The price of one {name} is {price:g}; it must be 0 or more.")
         if self.label == self.image == 0:
-            raise UserError(
-                "Labels and images are both free, so there is nothing to weigh up. Give at least one price."
-            )
+            raise UserError("Labels and images are both free: there is nothing to weigh up. Give at least one price.")
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,19 @@ def cheapest(
     if table.has_spread:
         redrawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
         drawn = _options(table, redrawn, prices, have).costs
-    return _rank(options, drawn)
+    best = np.where(np.isfinite(drawn).any(axis=1), drawn.argmin(axis=1), -1)  # -1: no mix reaches it in this draw
+    mixes = [
+        Mix(
+            int(options.labels[i]),
+            int(options.totals[i]),
+            float(options.costs[i]),
+            interval(drawn[:, i]),
+            float(np.mean(best == i)) if len(best) else None,
+            bool(options.already[i]),
+        )
+        for i in np.flatnonzero(np.isfinite(options.costs))
+    ]
+    return sorted(mixes, key=lambda mix: mix.cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,22 +139,6 @@ def _add_own_count(labels: Floats, smallest: Floats, needed: Floats, own: int) -
         np.insert(smallest, right, max(smallest[right - 1], smallest[right])),
         np.insert(needed, right, mixed, axis=-1),
     )
-
-
-def _rank(options: MixCosts, drawn: Floats) -> list[Mix]:
-    best = np.where(np.isfinite(drawn).any(axis=1), drawn.argmin(axis=1), -1)  # -1: no mix reaches it in this draw
-    mixes = [
-        Mix(
-            int(options.labels[i]),
-            int(options.totals[i]),
-            float(options.costs[i]),
-            interval(drawn[:, i]),
-            float(np.mean(best == i)) if len(best) else None,
-            bool(options.already[i]),
-        )
-        for i in np.flatnonzero(np.isfinite(options.costs))
-    ]
-    return sorted(mixes, key=lambda mix: mix.cost)
 
 
 # The next purchase from a starting point: labels, or images for the same money.
@@ -187,9 +181,7 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
     """
     labels, total = at
     if not 1 <= labels <= total:
-        raise UserError(
-            f"{labels:,} labels among {total:,} images in total cannot be. Give LABELS,TOTAL, like 500,20000."
-        )
+        raise UserError(f"{labels:,} labels among {total:,} images cannot be. Give LABELS,TOTAL, like 500,20000.")
     amounts = _amounts(table, at, prices)
     places = {"labels": (labels + amounts["labels"], total), "images": (labels, total + amounts["images"])}
     reach = [at, *places.values()]
@@ -206,7 +198,11 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
     here = surface.forecast(*at) if surface is not None else None
     now = float(_interpolate(table, table.accuracy, at))
     accuracy = here.accuracy if here is not None and np.isnan(now) else now
-    return Next(labels, total, accuracy, (steps[0], steps[1]), _agreement(steps, gains), here)
+    first, second = (gains[step.what] for step in steps)
+    n = min(len(first), len(second))
+    # gain / cost compared without dividing, since a step may be free
+    agreement = float(np.mean(first[:n] * steps[1].cost >= second[:n] * steps[0].cost)) if n else None
+    return Next(labels, total, accuracy, (steps[0], steps[1]), agreement, here)
 
 
 def _amounts(table: CostTable, at: tuple[int, int], prices: Prices) -> dict[str, int]:
@@ -220,14 +216,6 @@ def _amounts(table: CostTable, at: tuple[int, int], prices: Prices) -> dict[str,
         return most  # one of them is free: as far as the next measurement
     money = min(costs)
     return {"labels": max(round(money / prices.label), 1), "images": max(round(money / prices.image), 1)}
-
-
-def _agreement(steps: list[Step], gains: dict[str, Floats]) -> float | None:
-    """Return the share of draws in which the first step gains more per money than the second."""
-    first, second = (gains[step.what] for step in steps)
-    n = min(len(first), len(second))
-    # gain / cost compared without dividing, since a step may be free
-    return float(np.mean(first[:n] * steps[1].cost >= second[:n] * steps[0].cost)) if n else None
 
 
 def _next(measured: NDArray[np.int64], now: int) -> int:
@@ -333,36 +321,22 @@ def ask(
         notes=table.notes,
         targets=tuple(exchange(table, t, smooth=smooth, draws=draws, seed=seed) for t in chosen),
         prices=prices,
-        mixes=_mixes(table, [] if at and not targets else chosen, prices, at, smooth=smooth, draws=draws, seed=seed),
+        mixes=tuple(
+            tuple(cheapest(table, target, prices, at=at, smooth=smooth, draws=draws, seed=seed))
+            for target in ([] if at and not targets else chosen)
+        )
+        if prices
+        else (),
         next=next_step(table, at, prices, draws=draws, seed=seed) if at and prices else None,
     )
-
-
-def _mixes(
-    table: CostTable,
-    targets: list[float],
-    prices: Prices | None,
-    at: tuple[int, int] | None,
-    *,
-    smooth: bool,
-    draws: int,
-    seed: int,
-) -> tuple[tuple[Mix, ...], ...]:
-    if prices is None:
-        return ()
-    return tuple(tuple(cheapest(table, t, prices, at=at, smooth=smooth, draws=draws, seed=seed)) for t in targets)
 
 
 def as_json(value: Any) -> Any:
     """Return plain lists, dicts and numbers; infinite numbers become None."""
     if is_dataclass(value) and not isinstance(value, type):
         named = {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
-        extra = {
-            name: as_json(getattr(value, name))
-            for name in _PROPERTIES
-            if isinstance(getattr(type(value), name, None), property)
-        }
-        return {**named, **extra}
+        derived = [name for name in _PROPERTIES if isinstance(getattr(type(value), name, None), property)]
+        return {**named, **{name: as_json(getattr(value, name)) for name in derived}}
     if isinstance(value, tuple | list):
         return [as_json(item) for item in value]
     if isinstance(value, float):

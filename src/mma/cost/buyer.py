@@ -1,4 +1,8 @@
-"""The nouns of a purchase: the settings, what there is, what was measured, what is bought."""
+"""What to buy next while a run trains: labels, images, or nothing. numpy only; never imports torch.
+
+`decide(terms, earlier, now, rng)` is the one entry. First come its nouns and how they are written down, then what the buyer
+expects of labels and images, then the decision.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +225,12 @@ def decide(terms: Terms, earlier: Sequence[Bought], now: Situation, rng: np.rand
     """Return what to buy now. `earlier` are the purchases before this one, in order."""
     if any(bought.purchase.stop for bought in earlier):
         return Purchase(0, 0, True, "stopped before")
-    limits = Limits.of(terms, earlier, now)
+    limits = Limits(
+        money_left(terms, earlier),
+        rounds=terms.purchases - now.number + 1,
+        labels=min(terms.budget, now.images) - terms.held_out_labels - now.labels,
+        images=terms.pool - now.images,
+    )
     if terms.share is not None:
         return split(terms, terms.share, limits, earlier, now)
     return buy(terms, limits, earlier, now, rng)
@@ -235,16 +244,6 @@ class Limits:
     rounds: int  # chances to buy, this one included
     labels: int  # that may still be bought
     images: int  # that may still be bought
-
-    @classmethod
-    def of(cls, terms: Terms, earlier: Sequence[Bought], now: Situation) -> Limits:
-        """Return what is left of the money, the rounds, the label budget and the pool."""
-        return cls(
-            money_left(terms, earlier),
-            rounds=terms.purchases - now.number + 1,
-            labels=min(terms.budget, now.images) - terms.held_out_labels - now.labels,
-            images=terms.pool - now.images,
-        )
 
 
 def split(terms: Terms, share: float, limits: Limits, earlier: Sequence[Bought], now: Situation) -> Purchase:
@@ -350,10 +349,3 @@ def explain_stop(terms: Terms, limits: Limits, mixes: Mixes) -> str:
         return f"stopped with {limits.money:.2f} left: it buys neither a label nor an image"
     worth = f" at {terms.value_per_point:g} per point of accuracy" if terms.value_per_point else ""
     return f"stopped with {limits.money:.2f} left: nothing is expected to be worth its price{worth}"
-
-
-# What to buy next while a run trains: labels, images, or nothing. numpy only; never imports torch.
-# `decide(terms, earlier, now, rng)` is the one entry: the settings, earlier purchases, the situation now. The rest are its
-# nouns, how they are written down, and how the error is measured.
-
-__all__ = ["Bought", "Measurement", "Purchase", "Situation", "Terms", "as_row", "decide", "from_row", "measure"]

@@ -1,4 +1,4 @@
-"""Read a column of a table: the total number of images that reaches a target accuracy."""
+"""The exchange rate: how many images one more label saves at equal accuracy, read from the columns of a table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from mma.cost.table import CostTable, Floats
 from mma.errors import UserError
 
 ALREADY, NEVER = -np.inf, np.inf  # below the column's first total, beyond its last
+DRAWS = 1_000
+LEVEL = 0.9  # of every interval
 
 
 def first_reach(totals: Floats, accuracy: Floats, target: float) -> Floats:
@@ -62,14 +64,12 @@ def totals_needed(table: CostTable, accuracy: Floats, target: float, *, smooth: 
         if smooth:
             values = isotonic(values, _weights(table, column)[rows])
         totals = table.totals[rows].astype(np.float64)
-        needed.append(_single(totals, values, target) if len(totals) == 1 else first_reach(totals, values, target))
+        if len(totals) > 1:
+            needed.append(first_reach(totals, values, target))
+        else:  # nothing can be interpolated
+            value = values[..., 0]
+            needed.append(np.where(value > target, ALREADY, np.where(value == target, totals[0], NEVER)))
     return np.stack(needed, axis=-1)
-
-
-def _single(totals: Floats, values: Floats, target: float) -> Floats:
-    """Return the answer for a column with a single measurement, where nothing can be interpolated."""
-    value = values[..., 0]
-    return np.where(value > target, ALREADY, np.where(value == target, totals[0], NEVER))
 
 
 def _weights(table: CostTable, column: int) -> Floats:
@@ -80,12 +80,6 @@ def _weights(table: CostTable, column: int) -> Floats:
     floor = max(float(np.nanmax(error)) * 1e-3, 1e-9)  # a cell whose runs agree exactly must not get infinite weight
     weights: Floats = 1 / np.maximum(error, floor) ** 2
     return weights
-
-
-# The exchange rate: how many unlabeled images one more label saves, at equal accuracy.
-
-DRAWS = 1_000
-LEVEL = 0.9  # of every interval
 
 
 class Status(StrEnum):
@@ -149,18 +143,14 @@ class Exchange:
 
 
 def exchange(
-    table: CostTable,
-    target: float,
-    *,
-    smooth: bool = False,
-    draws: int = DRAWS,
-    level: float = LEVEL,
-    seed: int = 0,
+    table: CostTable, target: float, *, smooth: bool = False, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
 ) -> Exchange:
     """Return the images that each label count needs, and what labels are worth. `smooth`: isotonic columns."""
     check_target(table, target)
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)  # (L,)
-    drawn = _draw_totals(table, target, smooth=smooth, draws=draws, seed=seed)  # (draws, L)
+    drawn = np.empty((0, len(table.labels)))  # (draws, L)
+    if table.has_spread:
+        drawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
     columns = range(len(table.labels))
     needs = tuple(_need(table, i, needed, drawn, level) for i in columns)
     return Exchange(target, needs, tuple(_ratio(table, i, needed, drawn, level) for i in columns[:-1]))
@@ -191,12 +181,6 @@ def default_targets(table: CostTable, most: int = 5) -> list[float]:
     return [compared[i] for i in picks]
 
 
-def _draw_totals(table: CostTable, target: float, *, smooth: bool, draws: int, seed: int) -> Floats:
-    if not table.has_spread:
-        return np.empty((0, len(table.labels)))
-    return totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
-
-
 def interval(values: Floats, level: float = LEVEL) -> Interval | None:
     """Return the middle `level` of the values, NaN left out; None when both ends are infinite."""
     ordered = np.sort(values[~np.isnan(values)])
@@ -210,23 +194,18 @@ def interval(values: Floats, level: float = LEVEL) -> Interval | None:
     return Interval(low, high, float(np.isfinite(values).mean()))
 
 
-def round_up(images: float) -> int:
-    """Return the next whole number, which still reaches the target."""
-    return math.ceil(images - 1e-6)  # interpolation may leave a whole number a hair too large
-
-
 def _need(table: CostTable, column: int, needed: Floats, drawn: Floats, level: float) -> ImagesNeeded:
     value, mine = needed[column], drawn[:, column]
     status = {ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED)
-    known = len(mine) > 0
     return ImagesNeeded(
         labels=int(table.labels[column]),
         status=status,
-        total=round_up(value) if np.isfinite(value) else None,
+        # A hair less: interpolation may leave a whole number a little too large.
+        total=math.ceil(value - 1e-6) if np.isfinite(value) else None,
         smallest=int(table.totals[table.measured[:, column]][0]),
         interval=interval(mine, level),
-        already=float(np.mean(mine == ALREADY)) if known else None,
-        missed=float(np.mean(mine == NEVER)) if known else None,
+        already=float(np.mean(mine == ALREADY)) if len(mine) else None,
+        missed=float(np.mean(mine == NEVER)) if len(mine) else None,
     )
 
 

@@ -2,17 +2,16 @@
 
 The error in percent is fitted by three formulas of the form e = floor + exp(...). Each is linear in its logarithm, so a fit is
 a small least-squares problem for each of a few floors. The forecast is the geometric mean of the three. The interval comes from
-refits of tables drawn from the noise, each by one of the formulas, so it widens where the formulas disagree. `hold_out`
-measures how well this predicts (docs/cost.md).
+refits of tables drawn from the noise, each by one of the formulas, so it widens where the formulas disagree. How well
+this predicts held-out cells stands in docs/cost.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mma.cost.exchange import LEVEL
 from mma.cost.table import CostTable, Floats
@@ -25,26 +24,14 @@ FEWEST = 6  # cells with unlabeled images that a fit needs
 FURTHEST = 10  # times beyond the data; further out the formulas disagree completely
 
 
-def interaction(labels: Floats, total: Floats) -> Floats:
-    """Return regressors of power laws in labels and total with an interaction."""
-    return np.stack([np.ones_like(labels), labels, total, labels * total], axis=-1)
-
-
-def curved(labels: Floats, total: Floats) -> Floats:
-    """Return regressors of a power law in labels and a curved one in total."""
-    return np.stack([np.ones_like(labels), labels, total, total**2], axis=-1)
-
-
-def crowded(labels: Floats, total: Floats) -> Floats:
-    """Return regressors of power laws and of the labeled share: MixMatch is tuned for |L| << |U|."""
-    return np.stack([np.ones_like(labels), labels, total, np.exp(labels - total)], axis=-1)
-
-
+# Regressors from the logarithms of labels (n) and total (m).
 FORMS: dict[str, Callable[[Floats, Floats], Floats]] = {
-    "interaction": interaction,
-    "curved": curved,
-    "crowded": crowded,
+    "interaction": lambda n, m: np.stack([np.ones_like(n), n, m, n * m], axis=-1),
+    "curved": lambda n, m: np.stack([np.ones_like(n), n, m, m**2], axis=-1),
+    # with the labeled share: MixMatch is tuned for |L| << |U|
+    "crowded": lambda n, m: np.stack([np.ones_like(n), n, m, np.exp(n - m)], axis=-1),
 }
+SCALE = np.array([1e3, 1e4])  # keeps the logarithms near 0, so that the columns of a fit are of one size
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +49,6 @@ class Formula:
         # an error above 100 % is meaningless and would overflow far outside the data
         error: Floats = self.floor + np.exp(np.minimum(x @ self.weights, np.log(100.0)))
         return np.log(np.minimum(error, 100.0))
-
-
-SCALE = np.array([1e3, 1e4])  # keeps the logarithms near 0, so that the columns of a fit are of one size
 
 
 @dataclass(frozen=True)
@@ -104,47 +88,38 @@ class Surface:
     def predict(self, points: Floats) -> Floats:
         """Return the accuracy in percent at (M, 2) points of (labels, total)."""
         for labels, total in points:
-            self._check_reach(int(labels), int(total))
+            far = max(self.reach(int(labels), int(total)))
+            if far > FURTHEST:
+                raise UserError(
+                    f"{labels:,.0f} labels and {total:,.0f} images lie {far:,.0f} times outside what was measured (labels "
+                    f"from {self.labels[0]:,} to {self.labels[1]:,}, images from {self.totals[0]:,} to {self.totals[1]:,}): "
+                    f"a forecast means nothing there. Ask within {FURTHEST} times, or measure nearer."
+                )
         return _accuracy(np.mean([f.log_error(points) for f in self.formulas], axis=0))
 
     def predict_draws(self, points: Floats) -> Floats:
         """Return one accuracy per draw and point, (draws, M); a draw's scatter moves all points the same way.
 
-        The scatter grows by half with every doubling beyond the data. Without that, the intervals of `hold_out` held 71 % of
-        the cells instead of 90 %.
+        The scatter grows by half with every doubling beyond the data. Without that, the intervals held 71 % of the held-out
+        cells instead of 90 %.
         """
         beyond = 1 + 0.5 * np.log2([max(self.reach(int(n), int(m))) for n, m in points])
         logs = [f.log_error(points) + z * f.scatter * beyond for f, z in zip(self.refits, self.noise, strict=True)]
         return _accuracy(np.array(logs).reshape(len(self.refits), len(points)))
 
     def forecast(self, labels: int, total: int) -> Forecast:
-        """Return the forecast at one point; ValueError more than FURTHEST times outside the table."""
+        """Return the forecast at one point; UserError more than FURTHEST times outside the table."""
         if not 1 <= labels <= total:
             raise UserError(f"{labels:,} labels among {total:,} images in total cannot be: labeled images count too.")
         point = np.array([[labels, total]], dtype=np.float64)
         drawn = self.predict_draws(point)[:, 0]
-        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if len(drawn) else (None, None)
-        return Forecast(
-            labels,
-            total,
-            float(self.predict(point)[0]),
-            None if low is None else float(low),
-            None if high is None else float(high),
-            *self.reach(labels, total),
-        )
-
-    def _check_reach(self, labels: int, total: int) -> None:
-        far = max(self.reach(labels, total))
-        if far > FURTHEST:
-            raise UserError(
-                f"{labels:,} labels and {total:,} images lie {far:,.0f} times outside what was measured (labels from "
-                f"{self.labels[0]:,} to {self.labels[1]:,}, images from {self.totals[0]:,} to {self.totals[1]:,}): a "
-                f"forecast means nothing there. Ask within {FURTHEST} times, or measure nearer."
-            )
+        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist() if len(drawn) else (None, None)
+        return Forecast(labels, total, float(self.predict(point)[0]), low, high, *self.reach(labels, total))
 
     def reach(self, labels: int, total: int) -> tuple[float, float]:
         """Return the factors by which a point lies beyond the measured labels and totals; 1 = inside."""
-        return _reach(labels, *self.labels), _reach(total, *self.totals)
+        (few, many), (small, large) = self.labels, self.totals
+        return max(labels / many, few / labels, 1.0), max(total / large, small / total, 1.0)
 
 
 def fit_surface(table: CostTable, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0) -> Surface:
@@ -189,52 +164,3 @@ def _fit(form: str, points: Floats, accuracy: Floats, spread: Floats) -> Formula
 def _accuracy(log_error: Floats) -> Floats:
     accuracy: Floats = np.clip(100 - np.exp(log_error), 0, 100)
     return accuracy
-
-
-def _reach(value: int, low: int, high: int) -> float:
-    return max(value / high, low / value, 1.0)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """The error of forecasts for held-out cells, against the guess that nothing changes from the nearest cell."""
-
-    table: str
-    held: str  # "most images" or "most labels"
-    value: int
-    cells: int
-    miss: float  # mean absolute error, points
-    unchanged: float  # the same for the guess "no change from the nearest cell"
-    within: float  # share of cells inside their 90 % interval
-
-
-HELD = ("most images", "most labels")
-
-
-def hold_out(
-    table: CostTable, held: str, *, forms: Sequence[str] = tuple(FORMS), draws: int = 200, seed: int = 0
-) -> HeldOut:
-    """Fit without the largest total ("most images") or label count ("most labels"), and predict those cells."""
-    if held not in HELD:
-        raise UserError(f"Cannot hold out '{held}': it is one of {', '.join(HELD)}.")
-    rows = held == "most images"
-    value = int((table.totals if rows else table.labels)[-1])
-    gone: NDArray[np.bool_] = np.zeros(table.accuracy.shape, dtype=bool)
-    gone[(-1, slice(None)) if rows else (slice(None), -1)] = True
-    gone &= table.measured & (table.totals[:, None] > table.labels[None, :])
-    kept = np.where(gone, np.nan, table.accuracy)
-    surface = fit_surface(replace(table, accuracy=kept), forms=forms, draws=draws, seed=seed)
-    where = np.argwhere(gone)
-    points = np.stack([table.labels[where[:, 1]], table.totals[where[:, 0]]], axis=1).astype(np.float64)
-    truth, before = table.accuracy[gone], kept[(-2, slice(None)) if rows else (slice(None), -2)][where[:, int(rows)]]
-    drawn = surface.predict_draws(points)
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return HeldOut(
-        table.name,
-        held,
-        value,
-        len(truth),
-        miss=float(np.abs(surface.predict(points) - truth).mean()),
-        unchanged=float(np.nanmean(np.abs(before - truth))),
-        within=float(np.mean((truth >= low) & (truth <= high))),
-    )

@@ -82,7 +82,10 @@ def table_from_cells(name: str, cells: Iterable[CellMean]) -> CostTable:
     _check(name, cells)
     labels, totals = sorted({c.labels for c in cells}), sorted({c.total for c in cells})
     accuracy, error, freedom = (np.full((len(totals), len(labels)), np.nan) for _ in range(3))
-    pooled, pooled_freedom = _pool(cells)
+    # The standard deviation of a single run over all cells; unknown when every cell has one run.
+    pooled_freedom = sum(c.runs - 1 for c in cells)
+    squares = sum(c.runs * c.std**2 for c in cells)
+    pooled = float(np.sqrt(squares / pooled_freedom)) if pooled_freedom else float("nan")
     for cell in cells:
         at = totals.index(cell.total), labels.index(cell.labels)
         own = cell.runs >= OWN_STD
@@ -91,13 +94,6 @@ def table_from_cells(name: str, cells: Iterable[CellMean]) -> CostTable:
         error[at] = cell.std / np.sqrt(cell.runs - 1) if own else pooled / np.sqrt(cell.runs)
     notes = _notes(cells, labels, totals, accuracy)
     return CostTable(name, np.array(labels), np.array(totals), accuracy, error, freedom, notes)
-
-
-def _pool(cells: list[CellMean]) -> tuple[float, int]:
-    """Return the standard deviation of a single run over all cells, and its degrees of freedom; NaN with single runs."""
-    freedom = sum(c.runs - 1 for c in cells)
-    squares = sum(c.runs * c.std**2 for c in cells)
-    return (float(np.sqrt(squares / freedom)), freedom) if freedom else (float("nan"), 0)
 
 
 def _check(name: str, cells: list[CellMean]) -> None:
@@ -157,7 +153,13 @@ def paper_sources() -> list[str]:
 def open_table(source: str) -> CostTable:
     """Read a source: `paper:NAME`, a CSV of `labels,total,accuracy,seed`, or a folder with labeled-vs-unlabeled.csv."""
     if source.startswith(PAPER):
-        return _paper_table(source)
+        if source not in paper_sources():
+            raise UserError(
+                f"There is no '{printable(source)}'.{did_you_mean(source, paper_sources())} The paper measured "
+                f"{', '.join(paper_sources())}."
+            )
+        rows = paper.table(PREFIX + source.removeprefix(PAPER))
+        return table_from_cells(source, [CellMean(r.labels, r.total, r.accuracy, r.std, paper.RUNS) for r in rows])
     path = Path(source)
     if path.is_dir():
         if not (path / GRID_FILE).is_file():
@@ -171,14 +173,6 @@ def open_table(source: str) -> CostTable:
             f"There is no file or folder {printable(source)}.{hint} The paper's own: {', '.join(paper_sources())}."
         )
     return table_from_runs(printable(path.name), read_runs(path))
-
-
-def _paper_table(source: str) -> CostTable:
-    if source not in paper_sources():
-        hint = did_you_mean(source, paper_sources())
-        raise UserError(f"There is no '{printable(source)}'.{hint} The paper measured {', '.join(paper_sources())}.")
-    rows = paper.table(PREFIX + source.removeprefix(PAPER))
-    return table_from_cells(source, [CellMean(r.labels, r.total, r.accuracy, r.std, paper.RUNS) for r in rows])
 
 
 def read_runs(path: Path) -> list[tuple[int, int, float]]:

@@ -45,15 +45,14 @@ def grid(
     other; its row has the status "failed" and a note.
     """
     from mma.experiments.engines import EngineOptions
+    from mma.experiments.options import GridOptions
     from mma.experiments.progress import GridProgress, PlainProgress
     from mma.experiments.run import find_or_open, train_missing, write_report
     from mma.experiments.worker import TrainingOptions
     from mma.machine import cores
 
-    new, folder = find_or_open(
-        target, None if out is None else Path(out),
-        scale=scale, seeds=seeds, methods=methods, budgets=budgets, axes=axes, settings=settings, features=features,
-    )  # fmt: skip
+    wanted = GridOptions(target, axes or {}, settings or (), seeds, methods, budgets, scale, features)
+    new, folder = find_or_open(wanted, None if out is None else Path(out))
     training = TrainingOptions(device, threads, inexact)
     options = EngineOptions(training, workers or cores(), ray_address, ray_cpus, ray_gpus, ray_retries)
     train_missing(new, folder, engine, options, PlainProgress() if progress else GridProgress())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -57,11 +57,6 @@ def on_features(base: Config, backbone: str, budget: int) -> Config:
         }
     )
     return change(changed, [FOLDS] if "+" in backbone else [FOLDS, "net.choose=false"])
-
-
-def rows_on_features(found: Experiment) -> Mapping[str, Method]:
-    """Return the rows of a paper's table, and `auto` beside them. A table by total images keeps its one method."""
-    return {**found.methods, **covering("auto")} if found.totals == (None,) else found.methods
 
 
 def low_budget(data: str, backbone: str, classes: int, total: int, settings: tuple[str, ...] = ()) -> Experiment:
@@ -244,7 +239,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             {**baselines(), **EVERY_QUERY, **covering("diff2.aug-direct", "auto")},
             (60,),
             seeds=10,
-        ),
+        )
     },
     "fashion-mnist": {
         "lab": lambda: Experiment(
@@ -253,7 +248,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW, **covering("auto")},
             (300,),
             seeds=10,
-        ),
+        )
     },
     "compute-cifar10": {
         "lab": lambda: Experiment(
@@ -271,10 +266,10 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             ),
             (500,),
             seeds=3,
-        ),
+        )
     },
     "buyer-digits": {
-        "lab": lambda: spending("digits", 200, 120, {1: 100, 5: 250, 20: 600, 100: 1_000}, ("growth.every=75",)),
+        "lab": lambda: spending("digits", 200, 120, {1: 100, 5: 250, 20: 600, 100: 1_000}, ("growth.every=75",))
     },
     "buyer-fashion-mnist": {
         "lab": lambda: spending(
@@ -284,7 +279,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             {1: 400, 5: 1_500, 20: 4_000, 100: 9_000},
             ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600"),
             purchases=5,
-        ),
+        )
     },
     "low-budget-digits": {"lab": lambda: low_budget("digits", "hog", 10, 1_000)},
     "low-budget-signs": {"lab": lambda: low_budget("folder:signs", "hog", 12, 2_000)},

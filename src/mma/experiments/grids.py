@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
@@ -18,6 +19,9 @@ from mma.files import explain_write_errors, write_atomically
 from mma.files import locked as lock_file
 from mma.settings import Settings
 from mma.text import printable
+
+if TYPE_CHECKING:
+    from mma.experiments.options import GridOptions
 
 FORMAT = 2
 
@@ -69,24 +73,30 @@ class Grid(Settings):
     only: dict[int, tuple[str, ...]] = Field(default_factory=dict)  # budgets that only some methods have
     requests: tuple[Request, ...]
 
+    @classmethod
+    def from_options(cls, options: GridOptions) -> Grid:
+        """Return the grid that a person asks for. Making configs needs torch, reading grids does not."""
+        from mma.experiments.options import grid_from_options
+
+        return grid_from_options(options)
+
     def cells(self, request: Request | None = None) -> list[GridCell]:
         """Return the cells of one request, or of all, in the order of the tables."""
         requests = self.requests if request is None else (request,)
-        found = {cell for one in requests for cell in self._product(one)}
+        chosen = {
+            GridCell(method, total, budget, seed)
+            for one in requests
+            for method, total, budget, seed in product(one.methods, one.totals, one.budgets, one.seeds)
+            if method in self.only.get(budget, self.methods) and self._fits(method, total, budget)
+        }
         order = {name: number for number, name in enumerate(self.methods)}
-        return sorted(found, key=lambda cell: (order[cell.method], cell.total or 0, cell.budget, cell.seed))
+        return sorted(chosen, key=lambda cell: (order[cell.method], cell.total or 0, cell.budget, cell.seed))
 
-    def _product(self, request: Request) -> Iterator[GridCell]:
-        for method in request.methods:
-            for total in request.totals:
-                for budget in request.budgets:
-                    if self._has(method, total, budget):
-                        yield from (GridCell(method, total, budget, seed) for seed in request.seeds)
-
-    def _has(self, method: str, total: int | None, budget: int) -> bool:
+    def _fits(self, method: str, total: int | None, budget: int) -> bool:
         size = total or self.base["data"]["total"] or self.pool
-        fits = {"always": budget <= size, "unlabeled": budget < size, "labeled": budget == size}
-        return fits[self.methods[method].where] and method in self.only.get(budget, self.methods)
+        return {"always": budget <= size, "unlabeled": budget < size, "labeled": budget == size}[
+            self.methods[method].where
+        ]
 
     def total_of(self, cell: GridCell) -> int:
         """Return how many images a method can use: a supervised one only its labeled images."""
@@ -172,7 +182,7 @@ def merge(old: Grid, new: Grid, folder: Path) -> Grid:
     return old.model_copy(update={"methods": methods, "only": only, "requests": requests})
 
 
-def adopt(folder: Path, new: Grid) -> Grid:
+def create_or_extend(folder: Path, new: Grid) -> Grid:
     """Make the grid in `folder`, or add the new request to the one that is there. The caller holds the lock."""
     if (folder / FILE).exists():
         grid = merge(read(folder), new, folder)

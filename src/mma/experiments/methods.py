@@ -60,12 +60,7 @@ def covering(*queries: str) -> dict[str, Method]:
 
 def baselines() -> dict[str, Method]:
     """Return the methods that draw the whole budget at the start, MixMatch last. Their ramps fit the length of a run."""
-    names = {
-        "MeanTeacher": "mean-teacher",
-        "VAT": "vat",
-        "PiModel": "pi-model",
-        "PseudoLabel": "pseudo-label",
-    }
+    names = {"MeanTeacher": "mean-teacher", "VAT": "vat", "PiModel": "pi-model", "PseudoLabel": "pseudo-label"}
     return {
         "Supervised": Method(settings=("algorithm=supervised", PASSIVE)),
         **{row: Method(settings=(f"algorithm={name}", PASSIVE)) for row, name in names.items()},

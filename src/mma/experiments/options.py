@@ -1,29 +1,48 @@
-"""Axes, seeds and settings as people write them: `seed=1..5`, `query=random,max-direct`, or Python values."""
+"""What a person asks of a grid, and the grid it makes. Axes and seeds are texts (`seed=1..5`) or Python values."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 
 from mma.config import Config, change, from_json, parse_value
 from mma.data.hard import is_hard, parse_hard
 from mma.data.sources import DataSetInfo, catalogue, load_data
 from mma.errors import UserError
-from mma.experiments.catalogue import EXPERIMENTS, SCALE, experiment, on_features, rows_on_features
+from mma.experiments.catalogue import EXPERIMENTS, SCALE, experiment, on_features
 from mma.experiments.grids import Grid, GridCell, Request
-from mma.experiments.methods import PASSIVE, Experiment, Method
+from mma.experiments.methods import PASSIVE, Experiment, Method, covering
 from mma.features import parse_backbone
 from mma.presets import PRESETS, preset
 from mma.text import did_you_mean, printable
 
 SEED, BUDGET, TOTAL = "seed", "growth.budget", "data.total"  # these make columns and repetitions; all others make rows
-Values = str | int | Iterable[object]
 POLICY = "growth.policy"
+OWN = "own"  # the scale of a grid whose axes the user chose
+Values = str | int | Iterable[object]
 SettingValues = Mapping[str, object] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """What a person asks of a grid: an experiment of the catalogue, or a preset with axes or named methods of one's own."""
+
+    target: str
+    axes: Mapping[str, Values] = field(default_factory=dict)
+    settings: SettingValues = ()  # of all runs
+    seeds: Values | None = None
+    methods: Values | Mapping[str, SettingValues] | None = None  # names of rows, or new rows with their settings
+    budgets: Values | None = None
+    scale: str | None = None
+    features: str | None = None  # a backbone: the paper's table on its features
+
+    @property
+    def own(self) -> bool:
+        """Whether the rows are the user's own, not an experiment's."""
+        return bool(self.axes) or isinstance(self.methods, Mapping)
 
 
 def read_axes(texts: Sequence[str]) -> dict[str, str]:
@@ -44,10 +63,17 @@ def values_of(given: Values) -> tuple[str, ...]:
     if not isinstance(given, str):
         values = given if isinstance(given, Iterable) else [given]
         return tuple(dict.fromkeys(text_of(value) for value in values))
-    found: list[str] = []
+    texts: list[str] = []
     for part in re.split(r",(?![^\[]*\])", given):
-        found += range_of(part.strip())
-    return tuple(dict.fromkeys(refuse_empty(found, given)))
+        text = part.strip()
+        if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", text):
+            first, last = int(numbers[1]), int(numbers[2])
+            if first > last:
+                raise UserError(f"the range {text} is empty: write the smaller number first.")
+            texts += [str(number) for number in range(first, last + 1)]
+        else:
+            texts.append(text)
+    return tuple(dict.fromkeys(refuse_empty(texts, given)))
 
 
 def refuse_empty(values: list[str], given: str) -> list[str]:
@@ -55,17 +81,6 @@ def refuse_empty(values: list[str], given: str) -> list[str]:
     if "" in values:
         raise UserError(f"'{given}' has an empty value: remove the comma too many.")
     return values
-
-
-def range_of(text: str) -> list[str]:
-    """Return every whole number of `1..5`, or the text itself."""
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
-    if numbers is None:
-        return [text]
-    first, last = int(numbers[1]), int(numbers[2])
-    if first > last:
-        raise UserError(f"the range {text} is empty: write the smaller number first.")
-    return [str(number) for number in range(first, last + 1)]
 
 
 def text_of(value: object) -> str:
@@ -130,69 +145,57 @@ def row_name(settings: Mapping[str, str]) -> str:
     return ", ".join(words) or "preset"
 
 
-# Make a grid from a name and some options: an experiment of the catalogue, or a preset with axes of one's own.
-
-OWN = "own"  # the scale of a grid whose axes the user chose
-
-
-def from_experiment(
-    name: str,
-    scale: str | None = None,
-    *,
-    seeds: Values | None = None,
-    methods: Values | None = None,
-    budgets: Values | None = None,
-    settings: SettingValues = (),
-    features: str | None = None,
-) -> Grid:
-    """Return the grid of an experiment, or a part of it; with `features`, of the paper's table on features of that backbone."""
+def grid_from_options(options: GridOptions) -> Grid:
+    """Return the grid that the options describe. A wrong setting anywhere is refused here, before anything runs."""
+    if options.own:
+        return own_grid(options)
+    name = options.target
+    if name in PRESETS and name not in EXPERIMENTS:
+        raise UserError(f"{name} is a preset: give it axes, like  mma grid {name} --axis query=random,diff2.aug-direct")
     if name not in EXPERIMENTS:
-        raise UserError(unknown_experiment(name))
-    if features is not None and (scale is not None or "paper" not in EXPERIMENTS[name]):
+        hint = did_you_mean(name, EXPERIMENTS)
         raise UserError(
-            f"--features runs a table of the paper on features, so it takes no --scale. Tables: {', '.join(paper_tables())}."
+            f"no experiment or grid folder '{printable(name)}'.{hint} Experiments: {', '.join(EXPERIMENTS)}."
         )
-    known, found = experiment(name, scale)
-    return from_definition(
-        name, known, found, seeds=seeds, methods=methods, budgets=budgets, settings=settings, features=features
-    )
+    if options.features is not None and (options.scale is not None or "paper" not in EXPERIMENTS[name]):
+        tables = [table for table, scales in EXPERIMENTS.items() if "paper" in scales]
+        raise UserError(
+            f"--features runs a table of the paper on features, so it takes no --scale. Tables: {', '.join(tables)}."
+        )
+    return experiment_grid(*experiment(name, options.scale), options)
 
 
-def from_definition(
-    name: str,
-    scale: str,
-    found: Experiment,
-    *,
-    seeds: Values | None = None,
-    methods: Values | None = None,
-    budgets: Values | None = None,
-    settings: SettingValues = (),
-    features: str | None = None,
-) -> Grid:
-    """Return the grid of an experiment, from the catalogue or defined elsewhere."""
-    base, known = preset(found.preset), found.methods
-    if features is not None:
-        largest = max(budget for budget in found.budgets if budget not in found.only)
-        scale, known = SCALE, rows_on_features(found)
-        base = on_features(base, parse_backbone(features).label(), largest)
-    base = change(base, [*found.settings, *settings_of(settings)])
+def experiment_grid(scale: str, definition: Experiment, options: GridOptions) -> Grid:
+    """Return the grid of an experiment, from the catalogue or defined elsewhere, or of a part of it."""
+    base, methods = preset(definition.preset), definition.methods
+    if options.features is not None:
+        largest = max(budget for budget in definition.budgets if budget not in definition.only)
+        base, scale = on_features(base, parse_backbone(options.features).label(), largest), SCALE
+        if definition.totals == (None,):  # a table by total images keeps its one method
+            methods = {**methods, **covering("auto")}
+    base = change(base, [*definition.settings, *settings_of(options.settings)])
+    assert not isinstance(options.methods, Mapping)
     request = Request(
-        methods=select_methods(methods, known, name),
-        totals=found.totals,
-        budgets=found.budgets if budgets is None else whole_numbers("--budgets", budgets),
-        seeds=seeds_of(found.seeds if seeds is None else seeds),
+        methods=select_methods(options.methods, methods, options.target),
+        totals=definition.totals,
+        budgets=definition.budgets if options.budgets is None else whole_numbers("--budgets", options.budgets),
+        seeds=seeds_of(definition.seeds if options.seeds is None else options.seeds),
     )
-    return complete(name, scale, base, known, request, paper=found.paper, only=found.only)
+    return build_grid(options.target, scale, base, methods, request, paper=definition.paper, only=definition.only)
 
 
-def from_axes(
-    name: str,
-    axes: Mapping[str, Values],
-    settings: SettingValues = (),
-    seeds: Values | None = None,
-    methods: Mapping[str, SettingValues] | None = None,
-) -> Grid:
+def own_grid(options: GridOptions) -> Grid:
     """Return the grid of a preset with one's own axes, or with named methods (each a set of settings) as its rows."""
+    name, axes, seeds = options.target, options.axes, options.seeds
+    named = options.methods if isinstance(options.methods, Mapping) else None
+    foreign = {
+        "--scale": options.scale,
+        "--methods": options.methods if named is None else None,
+        "--budgets": options.budgets,
+        "--features": options.features,
+    }
+    for option in (option for option, value in foreign.items() if value is not None):
+        raise UserError(f"{option} belongs to an experiment's own table; with --axis every axis is yours.")
     if name not in PRESETS:
         raise UserError(
             f"--axis varies a preset, and '{printable(name)}' is none.{did_you_mean(name, PRESETS)} "
@@ -200,23 +203,20 @@ def from_axes(
         )
     if seeds is not None and SEED in axes:
         raise UserError("--seeds and --axis seed=... say the same thing. Give one of them.")
-    base = change(preset(name), settings_of(settings))
-    made = rows(axes) if methods is None else {title: own_row(given) for title, given in methods.items()}
+    base = change(preset(name), settings_of(options.settings))
+    methods = rows(axes)
+    if named is not None:
+        methods = {title: row(s) if isinstance(s, Mapping) else Method(settings=tuple(s)) for title, s in named.items()}
     request = Request(
-        methods=tuple(made),
+        methods=tuple(methods),
         totals=whole_numbers(TOTAL, axes[TOTAL]) if TOTAL in axes else (None,),
         budgets=whole_numbers(BUDGET, axes[BUDGET]) if BUDGET in axes else (base.growth.budget,),
         seeds=whole_numbers(SEED, axes[SEED]) if SEED in axes else seeds_of(5 if seeds is None else seeds),
     )
-    return complete(name, OWN, base, made, request)
+    return build_grid(name, OWN, base, methods, request)
 
 
-def own_row(given: SettingValues) -> Method:
-    """Return a method with a user's settings."""
-    return row(given) if isinstance(given, Mapping) else Method(settings=tuple(given))
-
-
-def complete(
+def build_grid(
     name: str,
     scale: str,
     base: Config,
@@ -226,14 +226,19 @@ def complete(
     paper: str | None = None,
     only: Mapping[int, tuple[str, ...]] | None = None,
 ) -> Grid:
-    """Put a grid together. A wrong setting anywhere is refused here, before anything runs."""
+    """Put a grid together, and make the config of every cell once: that refuses wrong settings."""
+    described = {}
+    for title, method in methods.items():
+        config = change(base, method.settings)
+        known = {"grows": config.growth.policy.grows, "supervised": config.algorithm.views == 0}
+        described[title] = method.model_copy(update=known)
     grid = Grid(
         experiment=name,
         scale=scale,
         paper=paper,
         pool=data_set(base.data.name).pool,
         base=base.model_dump(mode="json"),
-        methods={title: describe(base, method) for title, method in methods.items()},
+        methods=described,
         only=dict(only or {}),
         requests=(request,),
     )
@@ -243,12 +248,6 @@ def complete(
     for cell in {(cell.method, cell.total, cell.budget): cell for cell in cells}.values():
         config_of(grid, cell)
     return grid
-
-
-def describe(base: Config, method: Method) -> Method:
-    """Return the method with what its config says about it."""
-    config = change(base, method.settings)
-    return method.model_copy(update={"grows": config.growth.policy.grows, "supervised": config.algorithm.views == 0})
 
 
 def select_methods(given: Values | None, methods: Mapping[str, Method], experiment: str) -> tuple[str, ...]:
@@ -278,17 +277,12 @@ def config_of(grid: Grid, cell: GridCell) -> Config:
     place += [] if cell.total is None else [f"data.total={cell.total}"]
     if base.growth.start > cell.budget and not method.grows:
         place.insert(0, f"growth.start={cell.budget}")  # a passive run has no start set of its own
-    config = change(base, [*method.settings, *place, f"growth.budgets={budgets_kept(grid, cell)}"])
+    # A growing run keeps the states that the other budgets of its family can start from.
+    kept = sorted({other.budget for other in grid.cells() if other.family == cell.family}) if method.grows else []
+    config = change(base, [*method.settings, *place, f"growth.budgets={kept}"])
     if method.ramp is None:
         return config
     return change(config, [f"algorithm.ramp={round(method.ramp * config.growth.steps)}"])
-
-
-def budgets_kept(grid: Grid, cell: GridCell) -> list[int]:
-    """Return the budgets of a growing cell's family: its run keeps the states that they can start from."""
-    if not grid.methods[cell.method].grows:
-        return []
-    return sorted({other.budget for other in grid.cells() if other.family == cell.family})
 
 
 def data_set(name: str) -> DataSetInfo:
@@ -301,46 +295,3 @@ def data_set(name: str) -> DataSetInfo:
             return entry
     load_data(name)  # says how to get it
     raise AssertionError(f"{name} can be opened but is not listed")
-
-
-def unknown_experiment(name: str) -> str:
-    """Say that there is no such experiment, grid folder or preset."""
-    if name in PRESETS:
-        return f"{name} is a preset: give it axes, like  mma grid {name} --axis query=random,diff2.aug-direct"
-    hint = did_you_mean(name, EXPERIMENTS)
-    return f"no experiment or grid folder '{printable(name)}'.{hint} Experiments: {', '.join(EXPERIMENTS)}."
-
-
-def find(
-    target: str,
-    *,
-    scale: str | None = None,
-    seeds: Values | None = None,
-    methods: Values | Mapping[str, SettingValues] | None = None,
-    budgets: Values | None = None,
-    axes: Mapping[str, Values] | None = None,
-    settings: SettingValues = (),
-    features: str | None = None,
-) -> Grid:
-    """Return the grid of an experiment, or of a preset with axes or named methods."""
-    named = methods if isinstance(methods, Mapping) else None
-    if named is None and not axes:
-        return from_experiment(
-            target, scale, seeds=seeds, methods=methods, budgets=budgets, settings=settings, features=features
-        )
-    options = {
-        "--scale": scale, "--methods": methods if named is None else None, "--budgets": budgets, "--features": features
-    }  # fmt: skip
-    for option in (name for name, value in options.items() if value is not None):
-        raise UserError(f"{option} belongs to an experiment's own table; with --axis every axis is yours.")
-    return from_axes(target, axes or {}, settings, seeds, named)
-
-
-def paper_tables() -> list[str]:
-    """Return the experiments that are tables of the paper."""
-    return [name for name, scales in EXPERIMENTS.items() if "paper" in scales]
-
-
-def default_folder(grid: Grid) -> Path:
-    """Return where a grid goes without --out."""
-    return Path("grids") / (grid.experiment if grid.scale == OWN else f"{grid.experiment}-{grid.scale}")

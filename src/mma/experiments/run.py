@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from mma.data import load_data
 from mma.errors import UserError
 from mma.experiments import grids
-from mma.experiments import options as make
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines import EngineOptions, create_engine, train_all
 from mma.experiments.grids import Grid, GridCell
-from mma.experiments.options import SettingValues, Values
+from mma.experiments.options import OWN, GridOptions
 from mma.experiments.plan import GridPlan, plan
 from mma.experiments.progress import GridProgress
 from mma.experiments.report.results import Results, from_grid
@@ -20,32 +18,14 @@ from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost
 from mma.files import write_atomically
 
 
-def find_or_open(
-    target: str,
-    out: Path | None,
-    *,
-    scale: str | None = None,
-    seeds: Values | None = None,
-    methods: Values | Mapping[str, SettingValues] | None = None,
-    budgets: Values | None = None,
-    axes: Mapping[str, Values] | None = None,
-    settings: SettingValues = (),
-    features: str | None = None,
-) -> tuple[Grid, Path]:
+def find_or_open(options: GridOptions, out: Path | None = None) -> tuple[Grid, Path]:
     """Return the grid that the options describe, or the one in the folder `target`, and its folder. Nothing is written."""
-    if axes or isinstance(methods, Mapping) or target in EXPERIMENTS or not Path(target).is_dir():
-        grid = make.find(
-            target,
-            scale=scale,
-            seeds=seeds,
-            methods=methods,
-            budgets=budgets,
-            axes=axes,
-            settings=settings,
-            features=features,
-        )
-        return grid, out or make.default_folder(grid)
-    if any(option is not None for option in (scale, seeds, methods, budgets, out, features)) or settings:
+    target = options.target
+    if options.own or target in EXPERIMENTS or not Path(target).is_dir():
+        grid = Grid.from_options(options)
+        name = grid.experiment if grid.scale == OWN else f"{grid.experiment}-{grid.scale}"
+        return grid, out or Path("grids") / name
+    if out is not None or options != GridOptions(target):
         raise UserError(
             f"{target} is a grid, and a grid goes on as it is. Add to it with the command that made it and --out {target}."
         )
@@ -70,14 +50,18 @@ def train_missing(
     """Train every run of the request that is not done. The folder is locked meanwhile."""
     load_data(new.base["data"]["name"])  # says how to get the data, before a hundred runs fail to find it
     with grids.locked(folder):
-        merged = grids.adopt(folder, new)
+        merged = grids.create_or_extend(folder, new)
         if command:
             grids.add_command(folder, command)
         planned = plan(merged, folder, requested_cells(merged, new))
         failures = grids.read_failures(folder)
 
         def end_run(place: Path, why: str | None) -> None:
-            store_failure(folder, failures, place, why)
+            key = str(place.relative_to(folder))
+            failures.pop(key, None)
+            if why is not None:
+                failures[key] = why
+            grids.write_failures(folder, failures)
             progress.end_run(place, why)
 
         progress.begin(planned)
@@ -87,15 +71,6 @@ def train_missing(
                 train_all(tasks, create_engine(engine, options), progress.update, end_run)
         finally:
             progress.close()
-
-
-def store_failure(folder: Path, failures: dict[str, str], place: Path, why: str | None) -> None:
-    """Store why a run failed, or remove why it once did."""
-    key = str(place.relative_to(folder))
-    failures.pop(key, None)
-    if why is not None:
-        failures[key] = why
-    grids.write_failures(folder, failures)
 
 
 def write_report(folder: Path) -> Results:

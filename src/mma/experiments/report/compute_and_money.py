@@ -71,7 +71,7 @@ def compute_sections(found: Results) -> list[Section]:
     ]
     remarks = [
         "FLOP: convolutions and matrix products of training steps, evaluations and queries, counted as `mma flop` does. "
-        "As much: within a fifth. Differences are paired by seed; intervals of 95 % from the paired t distribution.",
+        "As much: within a fifth. Differences are paired by seed; intervals of 95 % from the paired t distribution."
     ]
     return [Section("Accuracy over compute", heading, rows, remarks)]
 
@@ -170,7 +170,7 @@ def section(found: Results, deal: Deal, policies: Policies) -> Section:
     rows = [row(found, name, reached, best, buyers) for name in policies if reached[name]]
     remarks = [
         "Labels and images: what there is in the end, on average. Regret: how far below the best fixed policy in hindsight, "
-        "paired by seed; intervals of 95 % from the paired t distribution.",
+        "paired by seed; intervals of 95 % from the paired t distribution."
     ]
     return Section(title, heading, rows, remarks)
 

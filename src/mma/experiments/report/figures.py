@@ -41,11 +41,7 @@ HOUSE_STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "mma",  # element ids, and so bytes, that do not change
 }
-NO_DATES: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-}
+NO_DATES: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 @dataclass(frozen=True)
