@@ -194,44 +194,8 @@ def test_classes_of_a_copy_are_matched_by_event_and_by_name(copy, label):
     here.merge(there)
     names = {each.id: each.name for each in here.classes()}
     found = dict(zip(here.labels().ids, (names[number] for number in here.labels().class_ids), strict=True))
-    assert sorted(names.values()) == ["bird", "dog", "kitten", "owl"]
+    assert sorted(each.name for each in here.classes() if each.merged_into is None) == ["bird", "dog", "kitten", "owl"]
     assert [found[image] for image in images[1:4]] == ["kitten", "bird", "owl"]
-
-
-def test_a_class_renamed_to_what_another_is_called_here_becomes_that_class(copy, label):
-    here, there = copy
-    images = [image.id for image in here.images()]
-    here.add_class("owl", "ann")
-    there.rename_class(0, "Owl", "bob")
-    label(there, images[1], 0, by="bob")
-    here.merge(there)
-    names = {each.id: each.name for each in here.classes() if each.merged_into is None}
-    assert sorted(names.values()) == ["dog", "owl"]
-    assert {names[number] for number in here.labels().class_ids} == {"owl"}
-    assert not any(finding.problem for finding in doctor(here.folder))
-
-
-def test_a_merge_of_classes_that_is_the_reverse_of_ours_is_left_out(copy, label):
-    here, there = copy
-    here.merge_class(0, 1, "ann")
-    there.merge_class(1, 0, "bob")
-    label(there, here.images()[1].id, 1, by="bob")
-    assert [event.kind for event in here.merge(there).events] == ["label"]
-    assert [each.merged_into for each in here.classes()] == [1, None]
-    assert here.labels().class_ids == (1, 1)
-    assert not any(finding.problem for finding in doctor(here.folder))
-    assert here.merge(there).events == []
-
-
-def test_merges_of_classes_that_make_a_circle_through_a_third_one_are_left_out(copy):
-    here, there = copy
-    for project in copy:
-        project.add_class("owl", "ann")
-    here.merge_class(0, 1, "ann")
-    there.merge_class(1, 2, "bob")
-    there.merge_class(2, 0, "bob")
-    here.merge(there)
-    assert [each.merged_into for each in here.classes()] == [1, 2, None]
 
 
 def test_a_name_that_the_copy_set_free_can_be_given_again_there(copy, label):

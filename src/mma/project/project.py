@@ -32,7 +32,6 @@ from mma.project.labels.events import (
     LEASE,
     Draft,
     check_name,
-    draft,
     events_after,
     now,
     read_counts,
@@ -179,7 +178,7 @@ class Project:
 
         def change(known: list[Klass]) -> Draft:
             value = class_rules.check_name(name, known)
-            return _class_draft("class_add", by, max((each.id for each in known), default=-1) + 1, value)
+            return class_rules.class_draft("class_add", by, max((each.id for each in known), default=-1) + 1, value)
 
         return self._change_class(change)
 
@@ -188,7 +187,9 @@ class Project:
 
         def change(known: list[Klass]) -> Draft:
             class_rules.find_class(known, class_id)
-            return _class_draft("class_rename", by, class_id, class_rules.check_name(name, known, besides=class_id))
+            return class_rules.class_draft(
+                "class_rename", by, class_id, class_rules.check_name(name, known, besides=class_id)
+            )
 
         return self._change_class(change)
 
@@ -197,7 +198,7 @@ class Project:
 
         def change(known: list[Klass]) -> Draft:
             class_rules.check_merge(known, class_id, into)
-            return _class_draft("class_merge", by, class_id, None if into is None else str(into))
+            return class_rules.class_draft("class_merge", by, class_id, None if into is None else str(into))
 
         return self._change_class(change)
 
@@ -207,7 +208,7 @@ class Project:
         def change(known: list[Klass]) -> Draft:
             class_rules.find_class(known, class_id)
             class_rules.check_key(key, known, class_id)
-            return _class_draft("class_key", by, class_id, key)
+            return class_rules.class_draft("class_key", by, class_id, key)
 
         return self._change_class(change)
 
@@ -353,11 +354,6 @@ class Project:
         """Return all models, the first one first."""
         with self.store.reading() as connection:
             return read_models(connection)
-
-
-def _class_draft(kind: str, by: str, class_id: int, value: str | None) -> Draft:
-    batch = str(uuid4())
-    return draft(kind, id=batch, batch=batch, by=by, class_id=class_id, value=value)
 
 
 # Make a project for a folder of images, or open one. Everything cheap is checked before anything is created.

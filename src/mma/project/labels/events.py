@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID, uuid4, uuid5
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
@@ -44,6 +44,12 @@ def draft(kind: str, *, id: str, batch: str, by: str, **values: Any) -> Draft:
     """Prepare an event; what is not given is empty."""
     empty = dict.fromkeys(Event._fields[1:])
     return {**empty, "kind": kind, "id": id, "batch": batch, "by": by, "at": now(), **values}
+
+
+def class_draft(kind: str, by: str, class_id: int, value: str | None) -> Draft:
+    """Prepare a change of a class."""
+    batch = str(uuid4())
+    return draft(kind, id=batch, batch=batch, by=by, class_id=class_id, value=value)
 
 
 def record(connection: Connection, drafts: Sequence[Draft], overlap: int) -> list[Event]:
@@ -267,6 +273,16 @@ def merge_roots(classes: Iterable[Klass]) -> dict[int, int]:
 def closes_circle(classes: Iterable[Klass], class_id: int, into: int) -> bool:
     """Say whether merging a class into another would merge it into itself, directly or through other classes."""
     return class_id in _merge_path({each.id: each.merged_into for each in classes}, into)
+
+
+def in_circle(classes: Iterable[Klass], class_id: int) -> bool:
+    """Say whether the merges of a class lead back to a class they came by."""
+    into, passed = {each.id: each.merged_into for each in classes}, set[int]()
+    step: int | None = class_id
+    while step is not None and step not in passed:
+        passed.add(step)
+        step = into[step]
+    return step is not None
 
 
 def _merge_path(into: Mapping[int, int | None], class_id: int) -> list[int]:

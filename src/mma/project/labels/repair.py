@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,15 +12,19 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
 from mma.project.labels import tables as db
 from mma.project.labels.copies import LogLine, create_tables, line_of, read_format, read_log
 from mma.project.labels.current import add_counts, chunks, refresh
 from mma.project.labels.database import Store, open_database, sqlite_store
 from mma.project.labels.events import (
+    COLUMNS,
     Draft,
     apply_class_event,
+    class_draft,
     closes_circle,
+    in_circle,
     merge_roots,
     read_classes,
     read_counts,
@@ -283,77 +287,148 @@ def check_copy(ours: ProjectSettings, theirs: ProjectSettings) -> None:
 
 
 def merge_events(connection: Connection, events: Sequence[Event], overlap: int) -> MergeReport:
-    """Add the events that are not here yet, in their order. Ids of classes may differ between the two projects."""
-    known = _known_ids(connection, events)
-    new = [event for event in events if event.id not in known]
-    numbers, added = _class_numbers(connection, events)
+    """Add the events of a copy that are not here yet, in their order.
+
+    A class is the same if the same event added it; its number may differ. What both sides did to classes since they
+    parted is brought together, or refused where a label would read otherwise than whoever gave it can expect.
+    """
+    c = db.events.c
+    own = [Event(*row) for row in connection.execute(select(*COLUMNS).order_by(c.seq))]
+    ids, their_ids = {event.id for event in own}, {event.id for event in events}
+    numbers = _class_numbers(own, events)
+    theirs = [_renumber(event, numbers) for event in events]
+    new = [event for event in theirs if event.id not in ids]
+    if not new:
+        return MergeReport([], [])
+    ours = read_classes(connection)
+    base = replay([event for event in own if event.id in their_ids])[1]
+    there = replay(theirs)[1]
+    wanted = join_classes(base, ours, there)
+    parted = [event for event in own if event.id not in their_ids]
+    problems = [*_changed_both(base, ours, there, wanted), *_taken_names(ours, wanted, parted)]
+    if problems := [*problems, *_taken_names(there, wanted, new)]:
+        raise UserError(
+            "the copy was not merged, because labels would change their meaning:\n  "
+            + "\n  ".join(dict.fromkeys(problems))
+            + "\nGive these classes the same names and merges in both, then run the same command again."
+        )
     before = _answers(connection, [event.image for event in new if event.image])
-    wanted = [event for event in new if event.kind != "class_add" or event.id in added]
-    drafts = _drafts(wanted, numbers, read_classes(connection))
-    stored = record(connection, drafts, overlap) if drafts else []
+    stored = record(connection, _drafts(new, ours, wanted), overlap)
     return MergeReport(stored, _conflicts(connection, before))
 
 
-def _known_ids(connection: Connection, events: Sequence[Event]) -> set[str]:
-    known: set[str] = set()
-    for part in chunks([event.id for event in events]):
-        known.update(connection.execute(select(db.events.c.id).where(db.events.c.id.in_(part))).scalars())
-    return known
-
-
-def _class_numbers(connection: Connection, events: Sequence[Event]) -> tuple[dict[int, int], set[str]]:
-    """Map class ids of the other project to ours, and name the events that add a class which is not here.
-
-    A class is the same if the same event made it, or if it has the same name in both.
-    """
-    c = db.events.c
-    made = {row.id: row.class_id for row in connection.execute(select(c.id, c.class_id).where(c.kind == "class_add"))}
-    classes = read_classes(connection)
-    here = _names_in_use(classes)
-    free = max((each.id for each in classes), default=-1) + 1
+def _class_numbers(own: Sequence[Event], events: Sequence[Event]) -> dict[int, int]:
+    """Map the class numbers of the copy to ours; a class that is not here gets the next free one."""
+    added = {event.id: event.class_id for event in own if event.kind == "class_add"}
+    free = max((number for number in added.values() if number is not None), default=-1) + 1
     numbers: dict[int, int] = {}
-    added: set[str] = set()
     for event in events:
         if event.kind == "class_add" and event.class_id is not None:
-            number = made.get(event.id, here.get((event.value or "").casefold()))
-            if number is None:
-                number, free = free, free + 1
-                added.add(event.id)
-            numbers[event.class_id] = number
-    return numbers, added
+            here = added.get(event.id)
+            numbers[event.class_id] = free if here is None else here
+            free += here is None
+    return numbers
 
 
-def _names_in_use(classes: Sequence[Klass]) -> dict[str, int]:
-    return {each.name.casefold(): each.id for each in classes if each.merged_into is None}
+def _renumber(event: Event, numbers: Mapping[int, int]) -> Event:
+    if event.class_id is None:
+        return event
+    into = event.value
+    if event.kind == "class_merge" and into is not None:
+        into = str(numbers[int(into)])
+    return event._replace(class_id=numbers[event.class_id], value=into)
 
 
-def _drafts(events: Sequence[Event], numbers: dict[int, int], classes: list[Klass]) -> list[Draft]:
-    """Return events of the other project as ours. A merge is left out if its class would be merged into itself."""
+def join_classes(base: Sequence[Klass], ours: Sequence[Klass], theirs: Sequence[Klass]) -> list[Klass]:
+    """Return the classes after both sides' changes since `base`; where both changed the same thing, ours stays.
+
+    A class that is new there and has the name of one that is new here is merged into it: both mean that name.
+    """
+    before, here, there = ({each.id: each for each in side} for side in (base, ours, theirs))
+    found: dict[int, Klass] = {}
+    for number in sorted({*here, *there}):
+        if number in here and number in there:
+            sides = zip(Klass._fields, before[number], here[number], there[number], strict=True)
+            values: dict[str, Any] = {name: theirs if ours == old else ours for name, old, ours, theirs in sides}
+            found[number] = Klass(**values)
+        else:
+            found[number] = here.get(number) or there[number]
+    for number in sorted(set(there) - set(here)):
+        each = found[number]
+        same = (k.id for k in found.values() if k.id in set(here) - set(there) and _clash(k, each))
+        if each.merged_into is None and (into := next(same, None)) is not None:
+            found[number] = each._replace(merged_into=into)
+    keys: set[str] = set()
+    for number, each in found.items():
+        if each.merged_into is None and each.key is not None:
+            found[number] = each._replace(key=None) if each.key in keys else each
+            keys.add(each.key)
+    return list(found.values())
+
+
+def _clash(one: Klass, other: Klass) -> bool:
+    return one.merged_into is None and one.name.casefold() == other.name.casefold()
+
+
+def _changed_both(
+    base: Sequence[Klass], ours: Sequence[Klass], theirs: Sequence[Klass], wanted: Sequence[Klass]
+) -> Iterator[str]:
+    """Say which classes the two sides changed in ways that do not go together."""
+    for each in wanted:
+        if in_circle(wanted, each.id):
+            yield f"'{printable(each.name)}' would be merged into itself by what was merged here and there"
+            return
+    before, here, there = ({each.id: each for each in side} for side in (base, ours, theirs))
+    old, mine, other, roots = (merge_roots(side) for side in (base, ours, theirs, wanted))
+    for number, klass in before.items():
+        name, name_here, name_there = klass.name, here[number].name, there[number].name
+        if roots[number] == number and len({name, name_here, name_there}) == 3:
+            yield f"'{printable(name)}' is called '{printable(name_here)}' here and '{printable(name_there)}' there"
+        moved = {mine[number], other[number]} - {old[number]} or {old[number]}
+        if len({roots[root] for root in moved} | {roots[number]}) > 1:
+            into = "' here and for '".join([printable(here[mine[number]].name), printable(there[other[number]].name)])
+            yield f"labels of '{printable(name)}' count for '{into}' there"
+    in_use = [each for each in wanted if each.merged_into is None]
+    for place, each in enumerate(in_use):
+        if any(_clash(other_class, each) for other_class in in_use[:place]):
+            yield f"two classes would be called '{printable(each.name)}'"
+
+
+def _taken_names(side: Sequence[Klass], wanted: Sequence[Klass], parted: Sequence[Event]) -> Iterator[str]:
+    """Say which labels, given since the two parted, would read otherwise while another class has the name they had."""
+    if any(in_circle(wanted, each.id) for each in wanted):
+        return
+    names, after = {each.id: each.name for each in side}, {each.id: each.name for each in wanted}
+    roots, roots_after = merge_roots(side), merge_roots(wanted)
+    in_use = {each.name.casefold() for each in wanted if each.merged_into is None}
+    for number in sorted({event.class_id for event in parted if event.kind == "label" and event.class_id is not None}):
+        seen, now = names[roots[number]], after[roots_after[number]]
+        if seen.casefold() != now.casefold() and seen.casefold() in in_use:
+            yield f"labels of '{printable(seen)}' would be '{printable(now)}', and another class '{printable(seen)}'"
+
+
+def _drafts(new: Sequence[Event], classes: list[Klass], wanted: Sequence[Klass]) -> list[Draft]:
+    """Return the events of the copy as ours, and what is missing then to the classes we want.
+
+    A merge is left out if its class would be merged into itself: it was taken back, or `wanted` sets it right.
+    """
     drafts = []
-    for event in events:
-        values = _draft(event, numbers, classes)
-        into = values["value"] if values["kind"] == "class_merge" else None
+    for event in new:
+        values = event._asdict()
+        del values["seq"]
+        into = event.value if event.kind == "class_merge" else None
         if into is not None and closes_circle(classes, values["class_id"], int(into)):
             continue
-        if event.kind in CLASS_KINDS:  # the next change is compared with the classes as they are by then
-            classes = apply_class_event(classes, Event(seq=0, **values))
+        if event.kind in CLASS_KINDS:
+            classes = apply_class_event(classes, event)
         drafts.append(values)
+    there = {each.id: each for each in classes}
+    for each in sorted(wanted, key=lambda each: each.merged_into is not None):  # what is taken apart comes first
+        was = there[each.id]
+        for kind, value, old in zip(("class_rename", "class_key", "class_merge"), each[1:], was[1:], strict=True):
+            if value != old:
+                drafts.append(class_draft(kind, "merge", each.id, None if value is None else str(value)))
     return drafts
-
-
-def _draft(event: Event, numbers: dict[int, int], classes: Sequence[Klass]) -> Draft:
-    """Return an event of the other project as one of ours."""
-    values = event._asdict()
-    del values["seq"]
-    if event.class_id is not None:
-        values["class_id"] = numbers.get(event.class_id, event.class_id)
-    if event.kind == "class_merge" and event.value is not None:
-        values["value"] = str(numbers.get(int(event.value), int(event.value)))
-    if event.kind == "class_rename":
-        other = _names_in_use(classes).get((event.value or "").casefold(), values["class_id"])
-        if other != values["class_id"]:  # renamed to what another class is called here: then they are one class
-            values |= {"kind": "class_merge", "value": str(other)}
-    return values
 
 
 def _answers(connection: Connection, images: Sequence[str]) -> dict[str, tuple[str, int | None]]:
