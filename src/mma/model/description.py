@@ -17,7 +17,9 @@ from mma.text import update_hint
 
 FORMAT = 1
 DESCRIPTION, TENSORS = "model.json", "model.safetensors"
-SIDE = Field(ge=1, le=4096)
+SIDE = Field(ge=1, le=1024)
+WIDTH = 10_000_000  # numbers of a vector: more than any backbone has
+LONGEST = 64 << 20  # bytes of model.json; a million names of classes are shorter
 
 if TYPE_CHECKING:
     AnyNet = Net
@@ -47,8 +49,8 @@ class FeaturePart(Settings):
     backbone: str
     digest: str = Field(pattern="^[0-9a-f]{64}$")
     side: int = SIDE  # images are squashed to this square
-    width: int = Field(ge=1)  # numbers it returns
-    kept: int | None = Field(default=None, ge=1)  # numbers that are left after a projection; None = there is none
+    width: int = Field(ge=1, le=WIDTH)  # numbers it returns
+    kept: int | None = Field(default=None, ge=1, le=WIDTH)  # numbers that are left after a projection; None = there is none
     resize: Literal["bicubic"] = "bicubic"  # antialiased, in whole numbers, as torch does it
 
 
@@ -161,4 +163,7 @@ def parse_description(found: dict[str, Any], where: Path) -> ModelFile:
 
 def read_description(folder: Path) -> ModelFile:
     """Read and check model.json of a folder."""
-    return parse_description(read_json(folder / DESCRIPTION), folder / DESCRIPTION)
+    path = folder / DESCRIPTION
+    if path.stat().st_size > LONGEST:
+        raise UserError(f"{path} is longer than {LONGEST:,} bytes, so it is no model of ours. Restore it from a copy.")
+    return parse_description(read_json(path), path)

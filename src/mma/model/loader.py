@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, write_atomically
@@ -137,6 +138,7 @@ def read_serving(path: Path) -> ServingFile | None:
 
 CENTRE, BASIS, NETWORK = "centre/", "basis/", "network/"
 REMEDY = "Restore it from a copy, or export the model again."
+SMALL = 1_024  # a setting of a network up to this is not compared with the sizes of its tensors
 
 
 def save_model(model: Model, folder: Path) -> Path:
@@ -187,12 +189,11 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
 
 
 def load_model(folder: Path) -> Model:
-    """Read a model, or say what is wrong with it."""
+    """Read a model, or say what is wrong with it. No more memory is taken than its files are long."""
     file = read_description(folder)
     tensors = read_tensors(folder / TENSORS, file)
-    network = build_network(folder / DESCRIPTION, file)
-    expected = expected_tensors(file, network)
-    check_tensors(folder / TENSORS, expected, tensors)
+    check_tensors(folder / TENSORS, expected_tensors(folder / DESCRIPTION, file, tensors), tensors)
+    network = file.net.build(file.input.shape, len(file.classes))
     network.load_state_dict({name: tensors[f"{NETWORK}{name}"] for name in network.state_dict()})
     parts = range(len(file.input.parts) if file.input.kind == "features" else 0)
     centres = [tensors[f"{CENTRE}{number}"].numpy() for number in parts]
@@ -200,26 +201,28 @@ def load_model(folder: Path) -> Model:
     return new_model(file, network, centres, bases)
 
 
-def build_network(path: Path, file: ModelFile) -> nn.Module:
-    """Build the network that model.json describes, or say that there can be none."""
+def expected_tensors(path: Path, file: ModelFile, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors without memory, with the names, types and shapes that the file of this model must have."""
     sees = "features" if file.input.kind == "features" else "images"
     if file.net.takes != sees:
         raise UserError(f"{path} was changed: the network {file.net.name} sees {file.net.takes}, not {sees}. {REMEDY}")
+    # A size or a number of layers that the tensors do not have would only take time.
+    most = max(SMALL, len(tensors), *(side for tensor in tensors.values() for side in tensor.shape), 0)
+    for name, value in file.net.model_dump().items():
+        if isinstance(value, int) and value > most:
+            raise UserError(f"{path} was changed: {name} is {value:,}, and no tensor of the model has this size. {REMEDY}")
     try:
-        return file.net.build(file.input.shape, len(file.classes))
-    except (MemoryError, RuntimeError) as error:  # torch's own errors, such as a size that no memory has
-        why = str(error).splitlines()[0]
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore")  # weights that a network starts from are not copied here, which torch remarks
+            network = file.net.build(file.input.shape, len(file.classes))
+            named = {f"{NETWORK}{name}": value for name, value in network.state_dict().items()}
+            for number, part in enumerate(file.input.parts if file.input.kind == "features" else ()):
+                named[f"{CENTRE}{number}"] = torch.empty(part.width)
+                if part.kept is not None:
+                    named[f"{BASIS}{number}"] = torch.empty(part.width, part.kept)
+    except (RuntimeError, ValueError, OverflowError) as error:  # torch's own errors, such as a size that no memory has
+        why = first_line(error)
         raise UserError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error
-
-
-def expected_tensors(file: ModelFile, network: nn.Module) -> dict[str, Tensor]:
-    """Return tensors with the names, types and shapes that a model's file must have."""
-    named = {f"{NETWORK}{name}": value for name, value in network.state_dict().items()}
-    if file.input.kind == "features":
-        for number, part in enumerate(file.input.parts):
-            named[f"{CENTRE}{number}"] = torch.zeros(part.width)
-            if part.kept is not None:
-                named[f"{BASIS}{number}"] = torch.zeros(part.width, part.kept)
     return named
 
 
