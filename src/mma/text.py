@@ -37,6 +37,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{spelled[near[0]]}'?" if near else ""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or what kind of error it is."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def duration(seconds: float) -> str:
     """Write a duration in the unit a person would use."""
     for unit, size in (("years", 31_557_600), ("days", 86_400), ("h", 3_600), ("min", 60)):

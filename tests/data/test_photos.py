@@ -1,6 +1,9 @@
 import os
 import struct
+import threading
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -228,3 +231,43 @@ def test_a_file_that_is_not_there_is_not_called_a_link(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         photos.check_file(tmp_path / "gone.png", tmp_path)
     assert photos.explain_bad_file(caught.value) == "there is no such file"
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "RGB", "I;16", "LAB", "CMYK"])
+def test_a_large_image_converted_in_strips_has_the_same_pixels(mode, monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 256, (37, 53, 4), dtype=np.uint8)
+    if mode == "I;16":
+        image = Image.fromarray(noise.view(np.uint16)[..., 0])
+    elif mode == "LAB":
+        image = Image.merge("LAB", [Image.fromarray(noise[..., c]) for c in range(3)])
+    else:
+        image = Image.fromarray(noise, "CMYK" if mode == "CMYK" else "RGBA").convert(mode)
+    if mode == "P":
+        image.info["transparency"] = 7
+    whole = [np.asarray(photos._flat(image, kind)) for kind in ("RGB", "L")]
+    monkeypatch.setattr(photos, "LARGE", 500)
+    for kind, expected in zip(("RGB", "L"), whole, strict=True):
+        assert np.array_equal(np.asarray(photos._flat(image, kind)), expected)
+
+
+def test_large_images_are_decoded_one_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(photos, "LARGE", 500)
+    monkeypatch.setattr(photos.tempfile, "gettempdir", lambda: str(tmp_path))
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def look(size):
+        nonlocal inside, most
+        with photos.alone(Image.new("RGB", size)):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.02)
+            with lock:
+                inside -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(look, [(30, 30)] * 8))
+    assert most == 1
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(look, [(20, 20)] * 8))
+    assert most > 1

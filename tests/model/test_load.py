@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +154,7 @@ def test_d1_tensors_that_do_not_fit_the_network_are_refused_by_name(pixels, tmp_
         ({"extra": 1}, "extra"),
         ({"classes": ["a", "b"]}, r"must be float32 of shape \(2, "),
         ({"net": {"name": "head"}}, r"the network head sees features, not images\. Restore it from a copy"),
-        ({"net": {"name": "small", "filters": 10**15}}, r"model\.json was changed: the network cannot be built \("),
+        ({"net": {"name": "small", "filters": 10**15}}, r"model\.json was changed: filters is"),
     ],
 )
 def test_a_description_that_is_wrong_or_newer_is_refused(pixels, tmp_path, changes, message):
@@ -199,3 +202,47 @@ def test_a_run_on_features_answers_as_its_evaluation_does(photo_folder, tmp_path
     assert round(100 * sum(right) / len(right), 6) == run.accuracy() == mma.evaluate(run)["accuracy"]
     again = mma.load(mma.load(run).save(tmp_path / "model"))
     assert np.array_equal(again.predict(files).probs, found.probs)
+
+
+def test_a_description_takes_no_memory_for_what_its_tensors_do_not_have(tmp_path):
+    """Sizes that would need gigabytes are refused before anything of that size is made."""
+    head = json.dumps({"network/x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    tensors = struct.pack("<Q", len(head)) + head + bytes(4)
+    part = {"backbone": "hog@32", "digest": "0" * 64, "side": 32, "width": 324}
+    pixels = {"kind": "pixels", "height": 32, "width": 32, "channels": 3}
+    cases = [
+        ({"name": "head", "hidden": 500_000}, {"kind": "features", "parts": [part]}),
+        ({"name": "head"}, {"kind": "features", "parts": [{**part, "width": 200_000_000}]}),
+        ({"name": "head"}, {"kind": "features", "parts": [{**part, "width": 9_000_000}] * 8}),
+        ({"name": "head"}, {"kind": "features", "parts": [{**part, "width": 40_000, "kept": 40_000}]}),
+        ({"name": "wrn", "filters": 2_000}, pixels),
+        ({"name": "wrn", "filters": 1_000, "blocks": 50}, pixels),
+        ({"name": "wrn", "filters": 8, "blocks": 100_000}, pixels),
+    ]
+    texts = [
+        json.dumps({"classes": ["a", "b"], "sha256": hashlib.sha256(tensors).hexdigest(), "net": net, "input": seen})
+        for net, seen in cases
+    ]
+    for number, text in enumerate([*texts, "[" * 200_000, '{"a":' * 200_000]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "model.json").write_text(text)
+        (folder / "model.safetensors").write_bytes(tensors)
+    script = """
+import resource, sys
+from pathlib import Path
+from mma.errors import UserError
+from mma.model import load
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+before, refused = peak(), 0
+for folder in Path(sys.argv[1]).iterdir():
+    try:
+        load(folder)
+    except UserError:
+        refused += 1
+print(refused, peak() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    refused, megabytes = map(int, done.stdout.split())
+    assert refused == len(cases) + 2
+    assert megabytes < 200

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import stat
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mma.data.images import KEY_BYTES, BadFile
 from mma.errors import UserError
+from mma.files import in_turn
 from mma.machine import cores
 from mma.text import bar, printable
 
@@ -135,9 +137,10 @@ def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int
     width, height = image.size
     turn = image.getexif().get(ORIENTATION, 1)
     image.draft("L", (enough, enough))
-    if turn != 1:
-        ImageOps.exif_transpose(image, in_place=True)
-    return _flat(image, "L"), (height, width) if turn >= 5 else (width, height)
+    with alone(image):
+        if turn != 1:
+            ImageOps.exif_transpose(image, in_place=True)
+        return _flat(image, "L"), (height, width) if turn >= 5 else (width, height)
 
 
 @contextmanager
@@ -147,8 +150,23 @@ def open_photo(root: Path, name: str) -> Iterator[tuple[Image.Image, NDArray[np.
     check_file(path, root)
     data = path.read_bytes()
     key = hashlib.sha256(data).digest()
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image, alone(image):
         yield image, np.frombuffer(key, np.uint8)
+
+
+@contextmanager
+def alone(image: Image.Image) -> Iterator[None]:
+    """Hold the turn to decode a large image: one at a time, whatever the number of threads and processes of this user.
+
+    A JPEG is decoded at a part of its size, unless it is progressive: then its decoder keeps the whole.
+    """
+    is_reduced = image.format == "JPEG" and not image.info.get("progressive")
+    if image.width * image.height <= LARGE or is_reduced:
+        yield
+        return
+    user = os.getuid() if hasattr(os, "getuid") else "all"
+    with in_turn(Path(tempfile.gettempdir()) / f"mma-large-image-{user}.lock"):
+        yield
 
 
 def reduce_photo(image: Image.Image, enough: int) -> tuple[int, int]:
@@ -201,6 +219,13 @@ def check_kind(about: os.stat_result) -> None:
 
 
 def _flat(image: Image.Image, mode: str) -> Image.Image:
+    """Return an image in one mode, on white where it is transparent. A large one is converted strip by strip."""
+    if image.mode != mode and image.width * image.height > LARGE:
+        whole, rows = Image.new(mode, image.size), max(LARGE // 16 // image.width, 1)
+        for top in range(0, image.height, rows):
+            strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+            whole.paste(_flat(strip, mode), (0, top))
+        return whole
     if image.mode in SIXTEEN_BITS:  # Pillow would cut these off at 255
         image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
     if image.mode == "F":

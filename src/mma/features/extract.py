@@ -29,7 +29,7 @@ from mma.features.inputs import ImageSource, Rows, StoredViews
 from mma.features.store import Appender, FeatureStore, as_strings
 from mma.features.table import parse_backbone, unit
 from mma.machine import cores
-from mma.text import did_you_mean, install_hint
+from mma.text import did_you_mean, first_line, install_hint
 
 BATCH = 32  # images a network sees at a time
 AHEAD = 2  # batches that may wait to be written, beside those in work
@@ -304,7 +304,7 @@ def _result(ray: Any, reference: Any) -> NDArray[np.float16]:
         raise (UserError(str(error.cause)) if isinstance(error.cause, UserError) else cause) from None
     except ray.exceptions.RayError as error:
         raise UserError(
-            f"Ray gave up on a block of features after {RETRIES} retries: {str(error).strip().splitlines()[0]}. What was "
+            f"Ray gave up on a block of features after {RETRIES} retries: {first_line(error)}. What was "
             "computed is stored; run the same command again."
         ) from error
     return found

@@ -18,7 +18,7 @@ from mma.errors import UserError
 from mma.features.backbone import Embedder, NetworkBackbone
 from mma.features.mobilenetv2 import MEAN, STD
 from mma.files import read_json
-from mma.text import install_hint
+from mma.text import first_line, install_hint
 
 SIDE = 224
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
@@ -87,7 +87,7 @@ def read_tower(folder: Path) -> nn.Module:
         )
     except Exception as error:  # every library involved has classes of its own for what can be broken
         raise UserError(
-            f"hf:{folder} cannot be read as a model of transformers: {_first_line(error)}. Its weights are {_hashes(folder)}. "
+            f"hf:{folder} cannot be read as a model of transformers: {first_line(error)}. Its weights are {_hashes(folder)}. "
             "Get another copy of the folder."
         ) from error
     tower = getattr(model, "vision_model", model)
@@ -113,7 +113,7 @@ def find_model(place: str) -> Path:
         found = Path(hub.snapshot_download(place, allow_patterns=FILES))
     except Exception as error:  # the network fails in many ways, and so do names
         raise UserError(
-            f"hf:{place} is neither a folder here nor could it be fetched from the hub ({_first_line(error)}). With a network, "
+            f"hf:{place} is neither a folder here nor could it be fetched from the hub ({first_line(error)}). With a network, "
             f"check the name. Without one, run  hf download {place}  on a machine that has one, copy the folder here, and "
             "write  hf:FOLDER"
         ) from error
@@ -168,7 +168,3 @@ def _sha256(path: Path) -> str:
 def _hashes(folder: Path) -> str:
     """Name the files of weights by their hash, to compare them with another copy."""
     return ", ".join(f"{path.name} (sha256 {_sha256(path)})" for path in sorted(folder.glob("*.safetensors")))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

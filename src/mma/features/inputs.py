@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mma.data import DataSet, Images
 from mma.data.cache import command_in_words
-from mma.data.photos import SMALLEST, explain_bad_file, read_unscaled_photo
+from mma.data.photos import SMALLEST, explain_bad_file, open_photo, unscaled_photo
 from mma.errors import UserError
 from mma.rng import rng
 from mma.settings import Settings
@@ -95,20 +95,22 @@ class PhotoFiles:
 
     def _read(self, row: int, side: int) -> NDArray[np.uint8]:
         try:
-            photo, key = read_unscaled_photo(self.root, self.names[row], decoded_side(side))
+            with open_photo(self.root, self.names[row]) as (image, key):
+                photo = unscaled_photo(image, decoded_side(side))
+                height, width = photo.shape[:2]
+                small = squash_one(photo, side) if min(height, width) >= SMALLEST else None
         except Exception as error:  # decoders raise anything at all on broken bytes
             reason = explain_bad_file(error)
             raise UserError(f"{self._name(row)} cannot be read any more: {reason}. {self._remedy()}") from error
         if not np.array_equal(key, self.keys[row]):
             was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
             raise UserError(f"{self._name(row)} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
-        if min(photo.shape[:2]) < SMALLEST:
-            height, width = photo.shape[:2]
+        if small is None:
             raise UserError(
                 f"{self._name(row)} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take "
                 f"it out of the folder and {self.again}"
             )
-        return squash_one(photo, side)
+        return small
 
     def take(self, rows: Rows) -> PhotoFiles:
         """Return the photos of `rows`; whoever decodes them needs to reach the same folder."""

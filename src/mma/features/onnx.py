@@ -16,7 +16,7 @@ from mma.errors import UserError
 from mma.features.backbone import Backbone
 from mma.features.mobilenetv2 import MEAN, STD
 from mma.settings import Settings, explain
-from mma.text import install_hint
+from mma.text import first_line, install_hint
 
 
 class Sidecar(Settings):
@@ -83,7 +83,7 @@ class OnnxNetwork(nn.Module):
             return torch.from_numpy(self.session.run([self.output], given)[0])
         except Exception as error:  # onnxruntime has classes of its own for what can fail
             raise UserError(
-                f"onnx:{s.place} cannot be run on images of {s.side} x {s.side} pixels: {_first_line(error)}. Set the side it "
+                f"onnx:{s.place} cannot be run on images of {s.side} x {s.side} pixels: {first_line(error)}. Set the side it "
                 f"was made for in {s.place}.json, or use another file."
             ) from error
 
@@ -99,7 +99,7 @@ def open_session(path: Path, sha256: str) -> Any:
         session = None if outside else runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # both have classes of their own for every way a file can be broken
         raise UserError(
-            f"onnx:{path} (sha256 {sha256}) cannot be read as an ONNX file: {_first_line(error)}. "
+            f"onnx:{path} (sha256 {sha256}) cannot be read as an ONNX file: {first_line(error)}. "
             "Export the network again, with its weights inside the file."
         ) from error
     if session is None:
@@ -174,7 +174,3 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise UserError(f"onnx: backbones need onnx and onnxruntime:  {install_hint('onnx')}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

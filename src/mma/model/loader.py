@@ -34,7 +34,7 @@ from mma.model.model import Model, new_model
 from mma.model.predictors import FeaturePredictor, PixelPredictor, describe_backbones
 from mma.run import Run
 from mma.shares import exact_interval
-from mma.text import printable, quote_path
+from mma.text import first_line, printable, quote_path
 from mma.training.job import Job, load_read_only
 from mma.training.predict import accuracy, probabilities
 from mma.views import Pixels, VectorViews
@@ -210,10 +210,14 @@ def expected_tensors(path: Path, file: ModelFile, tensors: Mapping[str, Tensor])
     most = max(SMALL, len(tensors), *(side for tensor in tensors.values() for side in tensor.shape), 0)
     for name, value in file.net.model_dump().items():
         if isinstance(value, int) and value > most:
-            raise UserError(f"{path} was changed: {name} is {value:,}, and no tensor of the model has this size. {REMEDY}")
+            raise UserError(
+                f"{path} was changed: {name} is {value:,}, and no tensor of the model has this size. {REMEDY}"
+            )
     try:
         with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")  # weights that a network starts from are not copied here, which torch remarks
+            warnings.simplefilter(
+                "ignore"
+            )  # weights that a network starts from are not copied here, which torch remarks
             network = file.net.build(file.input.shape, len(file.classes))
             named = {f"{NETWORK}{name}": value for name, value in network.state_dict().items()}
             for number, part in enumerate(file.input.parts if file.input.kind == "features" else ()):

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from mma.data.photos import unscaled_photo
+from mma.data.photos import alone, unscaled_photo
 from mma.errors import UserError
 from mma.features import Backbone
 from mma.features.inputs import decoded_side
@@ -37,7 +37,7 @@ from mma.model.model import Model
 from mma.model.predictors import FeaturePredictor, Opener, Pixel, PixelPredictor
 from mma.nets import winograd
 from mma.settings import explain
-from mma.text import install_hint
+from mma.text import first_line, install_hint
 from mma.views.pixels import smaller
 
 Filter = Literal["lanczos", "bicubic"]
@@ -218,9 +218,8 @@ def to_onnx(graph: nn.Module) -> bytes:
                 dynamo=False,  # the other exporter needs a package more
             )
         except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UserError(
-                f"this network has no ONNX form ({first}). Export the model with  --to safetensors,labels"
+                f"this network has no ONNX form ({first_line(error)}). Export the model with  --to safetensors,labels"
             ) from error
         return path.read_bytes()
 
@@ -299,7 +298,7 @@ class OnnxPredictor:
 
     def prepare(self, photo: Opener) -> Pixel:
         """Decode an image; the file scales it by itself."""  # (H, W, 3)
-        with photo() as image:
+        with photo() as image, alone(image):
             return unscaled_photo(image, self.enough)
 
     def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
@@ -316,7 +315,7 @@ def load_onnx(path: Path) -> Model:
     try:
         session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
-        raise UserError(f"{path} cannot be read as an ONNX file: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path} cannot be read as an ONNX file: {first_line(error)}") from error
     file = read_metadata(path, session)
     check_session(path, session, len(file.classes))
     with path.open("rb") as opened:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from mma.data.photos import FORMATS, check_file, reduce_photo, squash_photo, unscaled_photo
+from mma.data.photos import FORMATS, alone, check_file, reduce_photo, squash_photo, unscaled_photo
 from mma.errors import UserError
 from mma.features import Backbone, Joined, parse_backbone
 from mma.features.extract import BATCH, check_vectors
@@ -140,7 +140,7 @@ class PixelPredictor:
 
     def prepare(self, photo: Opener) -> Pixel:
         """Squash an image to the network's size."""  # (H, W, C)
-        with photo() as image:
+        with photo() as image, alone(image):
             return squash_photo(image, (self.input.width, self.input.height), grey=self.input.channels == 1)
 
     @torch.inference_mode()
@@ -176,15 +176,16 @@ class FeaturePredictor:
         """Squash an image to each backbone's size; it is decoded once where one decoded size suits several."""
         decoded: dict[tuple[int, int], Pixel] = {}
         scaled = []
-        for backbone, embedder in zip(self.backbones, self.embedders, strict=True):
-            if embedder is None:
-                continue
-            enough = decoded_side(backbone.side)
-            with photo() as image:
-                size = reduce_photo(image, enough)
-                if size not in decoded:
-                    decoded[size] = unscaled_photo(image, enough)
-                scaled.append(squash_one(decoded[size], backbone.side))
+        with photo() as first, alone(first):
+            for backbone, embedder in zip(self.backbones, self.embedders, strict=True):
+                if embedder is None:
+                    continue
+                enough = decoded_side(backbone.side)
+                with photo() as image:
+                    size = reduce_photo(image, enough)
+                    if size not in decoded:
+                        decoded[size] = unscaled_photo(image, enough)
+                    scaled.append(squash_one(decoded[size], backbone.side))
         return scaled
 
     @torch.inference_mode()
