@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from scipy.special import softmax
 
 from mma.data import FolderOptions, get_folder
 from mma.features import features, image_source
 from mma.nets.head import fit_logistic
 from mma.project.quality.accuracy import fold_numbers
 from mma.project.review import find_wrong_labels, label_margins
-from mma.project.worker.round import PENALTY, softmax
+from mma.project.worker.verdict import PENALTY
 from mma.rng import rng
 
 BACKBONE, LABELS, NOISE, SEEDS = "hog", (150, 300), 0.05, 10
@@ -64,7 +65,7 @@ def out_of_sample(x: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray
     for number in np.unique(fold):
         test = fold == number
         weight, bias = fit_logistic(x[~test], labels[~test], classes, PENALTY)
-        probs[test] = softmax(x[test] @ weight.T + bias)
+        probs[test] = softmax(x[test] @ weight.T + bias, axis=1)
     return probs
 
 

@@ -26,7 +26,6 @@ import numpy as np
 
 import mma
 from mma.project import ModelRow, Project, open_project
-from mma.project.models import read_report
 from mma.project.simulate import LabeledPhotos, link_photos, read_labeled
 from mma.project.worker.worker import EVERY
 
@@ -132,7 +131,7 @@ def label_until_done(wanted: argparse.Namespace, photos: LabeledPhotos, page: An
 
 def ready(project: Project, kind: str) -> list[ModelRow]:
     """Return the models of a kind that are trained."""
-    return [row for row in project.models() if row.kind == kind and row.state == "ready"]
+    return [row for row in project.models.rows() if row.kind == kind and row.state == "ready"]
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -174,8 +173,8 @@ def write_models(project: Project, path: Path, test: Path | None) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(("model", "kind", "labels", "audit labels", "picks", "test accuracy"))
-        for folder in sorted(each.parent for each in (project.folder / "models").glob("*/report.json")):
-            report = read_report(folder)
+        for number in project.models.numbers():
+            report, folder = project.models.report(number), project.models.folder(number)
             picks = folder / "picks.csv"
             count = len(picks.read_text("utf-8").splitlines()) - 1 if picks.exists() else 0
             accuracy = "" if photos is None else f"{accuracy_of(folder, photos):.1f}"

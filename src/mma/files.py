@@ -167,6 +167,12 @@ def explain_write_errors(folder: Path, command: str) -> Iterator[None]:
         ) from error
 
 
+def numbered_folders(place: Path, file: str = "") -> dict[int, Path]:
+    """Return the folders whose names are numbers, the lowest first, or those of them that hold a file. 1000 is after 999."""
+    found = {int(path.name): path for path in place.glob("[0-9]*") if path.name.isdecimal()}
+    return {number: found[number] for number in sorted(found) if (found[number] / file).exists()}
+
+
 @contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock for this process, or raise `busy`. It ends with the process, so it is never stale."""

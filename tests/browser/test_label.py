@@ -302,7 +302,7 @@ def test_news_from_elsewhere_arrive_without_a_reload(make_project, serve_project
     project = make_project(budget=10)
     page = open_page(serve_project(project).door)
     picture_name(page)
-    project.put_model(
+    project.models.put(
         state="ready",
         accuracy=0.86,
         about={"low": 0.79, "high": 0.91, "source": "from 61 audit labels", "forecast": "next 50: +2.0 (0.1 to 4.0)"},

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mma.project import Answer, Pick, Project, create_project
-from mma.project.models import ModelReport, write_report
+from mma.project.models import ModelReport, report_file
 from mma.project.quality.accuracy import judge, judged_images
 from tests.browser.acts import (
     count_events,
@@ -43,7 +43,7 @@ def propose(project: Project, *class_ids: int) -> None:
     images = [image.id for image in project.images() if not image.audit]
     guesses = zip(images, cycle(class_ids or (0,)), strict=False)
     project.put_picks([Pick(image, why="looks like it", suggestion=[(guess, 0.9)]) for image, guess in guesses], None)
-    project.put_model(state="ready", accuracy=0.9, about={"low": 0.8, "high": 0.95, "source": "from 60 audit labels"})
+    project.models.put(state="ready", accuracy=0.9, about={"low": 0.8, "high": 0.95, "source": "from 60 audit labels"})
 
 
 def test_a_grid_is_confirmed_by_keyboard_as_one_event_with_one_undo(make_project, serve_project, open_page):
@@ -422,16 +422,16 @@ def test_news_leave_the_buttons_of_the_results_and_their_words_alone(
     page = open_page(served.door)
     open_view(page, served, "results")
     work = {"name": "deep training", "done": 1, "total": 9}
-    number = project.put_model(kind="deep", state="training", message="step 1 of 9", about={"work": work}).number
+    number = project.models.put(kind="deep", state="training", message="step 1 of 9", about={"work": work}).number
     page.wait_for_selector("text=It is being trained.")
     page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
     page.hover("text=Export the model")
     page.mouse.down()
-    project.put_model(number, state="training", message="step 2 of 9", about={"work": {**work, "done": 2}})
+    project.models.put(number, state="training", message="step 2 of 9", about={"work": {**work, "done": 2}})
     page.wait_for_selector(".model-state:has-text('step 2 of 9')")
     page.mouse.up()
     page.wait_for_selector("text=Exported to export/model-001.")
-    project.put_model(number, state="ready", message="", accuracy=0.9, about={"low": 0.8, "high": 0.95})
+    project.models.put(number, state="ready", message="", accuracy=0.9, about={"low": 0.8, "high": 0.95})
     page.wait_for_selector(".model-state:has-text('ready')")
     page.wait_for_function("() => !document.body.hasAttribute('data-asking')")
     assert "Exported to export/model-001." in page.text_content(".deeper")
@@ -458,9 +458,7 @@ def judged_project(project: Project) -> str:
         quality=judge(probs, labels, names, "cross-validation"),
         judged=judged_images(ids, probs, labels, names),
     )
-    folder = project.folder / "models" / "001"
-    folder.mkdir()
-    write_report(folder, report)
+    project.models.create(1, report_file(report))
     return ids[1]
 
 
@@ -516,7 +514,7 @@ def busy(project: Project) -> Project:
     for place, image in enumerate(images[:9]):
         project.answer(Answer(id=uuid4(), images=[image], kind="label", class_id=place % 2, by="anna"))
     propose(project)
-    project.put_model(
+    project.models.put(
         state="training", kind="deep", about={"work": {"name": "deep training", "done": 3, "total": 10, "left": "90 s"}}
     )
     return project

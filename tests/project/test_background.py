@@ -43,7 +43,7 @@ def test_labeling_begins_with_the_first_images_and_indexing_goes_on(made, monkey
         wait_for(lambda: reports)
     assert counts == [(0, 20), (4, 20), (8, 20), (12, 20), (16, 20), (20, 20)]
     assert reports[0].images == 20
-    assert made.index_progress() == (20, 20)
+    assert made.progress() == [("index", 20, 20, None)]
     assert made.counts().labeled == 1
 
 

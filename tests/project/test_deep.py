@@ -15,7 +15,7 @@ from mma.config import Log, Optim
 from mma.model.loader import find_model
 from mma.nets import Small
 from mma.presets import preset
-from mma.project.models import latest_report, model_folder, read_predictions, write_predictions, write_report
+from mma.project.models import PREDICTIONS, answers_file, report_file
 from mma.project.project import change_settings
 from mma.project.worker.deep import resume_task, suitable_config, train_deep
 from mma.project.worker.supervise import DeepProcess, ask_for_deep
@@ -55,7 +55,7 @@ def short():
 def test_a_deep_model_is_a_run_folder_and_a_model_that_predicts(made):
     project, _ = made
     report = train_deep(project, config=short())
-    folder = model_folder(project.folder, report.number)
+    folder = project.models.folder(report.number)
     assert Run.open(folder / "run").status() == "done"
     assert report.kind == "deep"
     assert report.labels + report.audit == 40
@@ -63,13 +63,13 @@ def test_a_deep_model_is_a_run_folder_and_a_model_that_predicts(made):
     assert model.classes == shapes.KINDS
     images = [image.id for image in project.images()][:6]
     found = model.predict([project.path_of(image) for image in images])
-    kept = read_predictions(folder)
+    kept = project.models.answers(PREDICTIONS)
     known = [image for image in images if image in kept.row]
     assert known
     for place, image in enumerate(images):
         if image in kept.row:
             assert np.abs(found.probs[place] - kept.probs[kept.row[image]]).max() < 0.01
-    assert project.models()[-1].state == "ready"
+    assert project.models.rows()[-1].state == "ready"
     assert not list((project.folder / "cache").glob("deep-*.npy"))
 
 
@@ -78,7 +78,7 @@ def test_it_begins_with_what_the_live_model_says_about_the_pool(made):
     shapes.settle(LiveWorker(project, deep=False))
     guided = AnchoredMixMatch(weight=1.0, ramp=10, guided=40)
     report = train_deep(project, config=short().model_copy(update={"algorithm": guided}))
-    folder = model_folder(project.folder, report.number)
+    folder = project.models.folder(report.number)
     rows = Run.open(folder / "run").read("guesses")
     ids = (folder / "images.txt").read_text().split()
     assert [row["key"] for row in rows] == ids[: len(ids) - report.audit]
@@ -90,10 +90,10 @@ def test_a_network_is_fine_tuned_only_where_pretrained_features_are_the_best(mad
     project, _ = made
     assert suitable_config(project).preset == "photos-deep"  # before anything is known
     shapes.settle(LiveWorker(project, deep=False))
-    report = latest_report(project.folder)
+    report = project.models.latest_report()
     for best, expected in (("hog@32", "photos-scratch"), ("lite0", "photos-deep")):
         compared = {"lite0": 50.0, "hog@32": 50.0, "all": 99.0, best: 80.0}
-        write_report(model_folder(project.folder, report.number), replace(report, backbones=compared))
+        project.models.add(report.number, report_file(replace(report, backbones=compared)))
         assert suitable_config(project).preset == expected
 
 
@@ -121,7 +121,7 @@ def test_stopped_and_started_again_it_ends_as_if_it_had_not_stopped(made, tmp_pa
     project, _ = made
     whole = train_deep(project, config=short())
     files = ("model.safetensors", "predictions.safetensors", "labels.csv")
-    expected = {name: (model_folder(project.folder, whole.number) / name).read_bytes() for name in files}
+    expected = {name: (project.models.folder(whole.number) / name).read_bytes() for name in files}
     calls = []
 
     def stop():
@@ -131,7 +131,7 @@ def test_stopped_and_started_again_it_ends_as_if_it_had_not_stopped(made, tmp_pa
     assert train_deep(project, config=short(), stop=stop) is None
     again = train_deep(project)
     assert again.number == whole.number + 1
-    assert {name: (model_folder(project.folder, again.number) / name).read_bytes() for name in files} == expected
+    assert {name: (project.models.folder(again.number) / name).read_bytes() for name in files} == expected
 
 
 def test_a_deep_training_that_begins_during_a_live_round_has_a_number_of_its_own(made, monkeypatch):
@@ -146,10 +146,10 @@ def test_a_deep_training_that_begins_during_a_live_round_has_a_number_of_its_own
     with monkeypatch.context() as patch:
         patch.setattr("mma.project.worker.worker.live_round", round_and_deep)
         shapes.settle(worker)
-    kinds = {row.number: (row.kind, row.state) for row in project.models()}
+    kinds = {row.number: (row.kind, row.state) for row in project.models.rows()}
     assert kinds == {1: ("live", "ready"), 2: ("deep", "training")}
     assert train_deep(project).number == 2
-    assert latest_report(project.folder, "live").number == 1
+    assert project.models.latest_report("live").number == 1
 
 
 def test_the_live_worker_compares_the_deep_model_and_says_which_serves(made):
@@ -157,7 +157,7 @@ def test_the_live_worker_compares_the_deep_model_and_says_which_serves(made):
     train_deep(project, config=short())
     worker = LiveWorker(project, deep=False)
     shapes.settle(worker)
-    report = latest_report(project.folder, "live")
+    report = project.models.latest_report("live")
     assert "audit labels can compare it with the deep one" in report.serving.why
     assert report.serving.use == "live"
     assert mma.load(project.folder).about.source == project.folder.name
@@ -169,18 +169,17 @@ def test_the_better_model_on_audit_labels_serves_and_is_handed_out(tmp_path):
     misled = {image: kind if image in audit else shapes.KINDS[int(image, 16) % 4] for image, kind in kinds.items()}
     shapes.answer_next(project, misled, 110)
     deep = train_deep(project, config=short())
-    folder = model_folder(project.folder, deep.number)
-    sure = np.eye(4)[[shapes.KINDS.index(kind) for kind in kinds.values()]]
-    write_predictions(folder, list(kinds), sure, read_predictions(folder).classes)  # a deep model that is always right
+    sure = np.eye(4)[[shapes.KINDS.index(kind) for kind in kinds.values()]]  # a deep model that is always right
+    project.models.add(deep.number, answers_file(PREDICTIONS, list(kinds), sure, deep.class_ids))
     worker = LiveWorker(project, deep=False)
     worker.rest()
     shapes.settle(worker)
-    report = latest_report(project.folder, "live")
+    report = project.models.latest_report("live")
     assert report.audit >= 50
     assert report.serving.use == "deep"
     assert report.serving.why.startswith("the deep model, the best on")
     assert report.quality.accuracy.value == 1.0
-    assert find_model(project.folder).place == folder
+    assert find_model(project.folder).place == project.models.folder(deep.number)
     project.close()
 
 
@@ -204,7 +203,7 @@ def test_it_begins_when_asked_and_when_nobody_labels_but_not_otherwise(made):
     shapes.answer_next(project, kinds, 15)
     assert process.is_due(idle=10_000)
     assert not process.is_due(idle=10)
-    project.put_model(None, kind="deep", seq=1, state="ready", about={"labels": 50})
+    project.models.put(None, kind="deep", seq=1, state="ready", about={"labels": 50})
     assert not process.is_due(idle=10_000)  # hardly more labels than the last one had
     project.close()
 
@@ -212,16 +211,16 @@ def test_it_begins_when_asked_and_when_nobody_labels_but_not_otherwise(made):
 def test_a_deep_training_that_dies_twice_is_reported(made):
     project, _ = made
     process = DeepProcess(project)
-    project.put_model(7, kind="deep", seq=1, state="training", message="step 3 of 40")
+    project.models.put(7, kind="deep", seq=1, state="training", message="step 3 of 40")
     process.place = "deep model 7"
     for _ in range(2):
         assert process.attempts.begin(process.place)
         process.finish(-9)
-    row = project.models()[-1]
+    row = project.models.rows()[-1]
     assert (row.state, row.kind) == ("failed", "deep")
     assert "step 3 of 40" in row.message
     assert not process.is_due(idle=0)
-    assert not (model_folder(project.folder, 7) / "report.json").exists()
+    assert not (project.models.folder(7) / "report.json").exists()
 
 
 @pytest.mark.slow
@@ -235,6 +234,6 @@ def test_the_worker_s_own_process_ends_what_was_begun_and_its_answers_are_taken(
         time.sleep(0.05)
     shapes.settle(worker)
     assert worker.answers is not None
-    rows = {row.number: row for row in project.models()}
+    rows = {row.number: row for row in project.models.rows()}
     assert rows[worker.answers.number].state == "ready"
-    assert "deep one" in latest_report(project.folder, "live").serving.why
+    assert "deep one" in project.models.latest_report("live").serving.why

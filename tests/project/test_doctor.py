@@ -25,7 +25,7 @@ def labeled(project, label):
     project.undo("ann")
     project.rename_class(0, "kitten", "ann")
     label(project, images[7], kind="cannot_tell")
-    project.put_model(state="ready", accuracy=77.0)
+    project.models.put(state="ready", accuracy=77.0)
     return project
 
 

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer
-from mma.project.models import latest_report
 from mma.project.quality.query_benefit import LabeledRows, compare, split_by_group
 from mma.project.worker.picks import COVERAGE, Question, choose_picks
 from mma.project.worker.worker import LiveWorker
@@ -165,7 +164,7 @@ def test_a_project_that_is_asked_badly_switches_to_coverage_and_says_so(tmp_path
     assert worker.memory.helping.fallback
     shapes.settle(worker)
     label_badly(project, worker, kinds, EVERY)
-    report = latest_report(project.folder, "live")
+    report = project.models.latest_report("live")
     assert report.query.startswith("coverage instead of auto, which was worse here than chance; ")
     assert report.query in said[-1]
     asked = next_images(project)
@@ -179,7 +178,7 @@ def test_a_project_may_go_on_with_its_query_though_it_is_worse(tmp_path, monkeyp
     project, kinds, worker = worse_project(tmp_path, monkeypatch, said, fallback=False)
     assert not any("switching" in line for line in said)
     label_badly(project, worker, kinds, EVERY)
-    report = latest_report(project.folder, "live")
+    report = project.models.latest_report("live")
     assert "coverage instead" not in report.query
     assert next_images(project) != coverage_picks(project, worker, report.number)[:12]
     project.close()

@@ -373,7 +373,7 @@ def test_s7_a_file_that_becomes_a_link_out_of_the_folder_is_not_served(photos, p
 
 
 def test_s7_state_is_private(project):
-    project.put_model(state="training")
+    project.models.put(state="training")
     assert project.layout.state.stat().st_mode & 0o777 == 0o700
     for path in (project.layout.log, project.layout.database, project.layout.url):
         assert not path.exists() or path.stat().st_mode & 0o777 == 0o600

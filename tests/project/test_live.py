@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
@@ -17,7 +16,6 @@ from safetensors.numpy import load
 import mma
 from mma import children
 from mma.project import Answer, open_project
-from mma.project.models import latest_report, model_folder, read_report
 from mma.project.quality.status import status
 from mma.project.worker.live_model import read_head
 from mma.project.worker.worker import LiveWorker
@@ -37,7 +35,7 @@ def made(tmp_path):
 
 
 def picks_of(project, number):
-    with (model_folder(project.folder, number) / "picks.csv").open() as file:
+    with (project.models.folder(number) / "picks.csv").open() as file:
         return list(csv.DictReader(file))
 
 
@@ -48,7 +46,7 @@ def test_the_first_picks_are_for_coverage_and_need_no_label(made):
     assert {item.provenance for item in items} <= {"start", "audit"}
     assert sum(item.provenance == "start" for item in items) >= 6
     assert all(item.suggestion is None for item in items)
-    assert not project.models() or project.models()[-1].state == "training"
+    assert not project.models.rows() or project.models.rows()[-1].state == "training"
 
 
 def test_every_tenth_label_makes_a_model_with_picks_and_reasons(made):
@@ -58,10 +56,10 @@ def test_every_tenth_label_makes_a_model_with_picks_and_reasons(made):
     for ready in (1, 2, 3):
         shapes.answer_next(project, kinds, 9)
         shapes.settle(worker)
-        assert sum(row.state == "ready" for row in project.models()) == ready - 1
+        assert sum(row.state == "ready" for row in project.models.rows()) == ready - 1
         shapes.answer_next(project, kinds, 1)
         shapes.settle(worker)
-        assert sum(row.state == "ready" for row in project.models()) == ready
+        assert sum(row.state == "ready" for row in project.models.rows()) == ready
     item = next(item for item in project.next("bob", 8) if item.provenance == "query")
     assert item.why
     assert item.model == 3
@@ -86,8 +84,8 @@ def test_a_model_s_folder_holds_labels_picks_report_and_a_model_that_predicts(ma
     shapes.settle(worker)
     answered = shapes.answer_next(project, kinds, 40)
     shapes.settle(worker)
-    report = latest_report(project.folder)
-    folder = model_folder(project.folder, report.number)
+    report = project.models.latest_report()
+    folder = project.models.folder(report.number)
     with (folder / "labels.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["image"] for row in rows] == answered
@@ -109,7 +107,7 @@ def test_the_newest_model_s_answers_about_every_image_are_kept_for_the_grid(made
         shapes.answer_next(project, kinds, 20)
         shapes.settle(worker)
     kept = list((project.folder / "models").glob("*/answers.safetensors"))
-    assert [path.parent.name for path in kept] == [f"{latest_report(project.folder).number:03d}"]
+    assert [path.parent.name for path in kept] == [f"{project.models.latest_report().number:03d}"]
     found = load(kept[0].read_bytes())
     assert found["probs"].shape == (len(worker.pool), 4)
     names = {each.id: each.name for each in project.classes()}
@@ -135,7 +133,7 @@ def test_audit_images_and_excluded_ones_are_never_learned_from(made):
     assert not audit & {image.id for image in worker.pool.images}
     assert not audit & set(training.train)
     assert set(training.audit) <= audit
-    picked = {row["image"] for row in picks_of(project, latest_report(project.folder).number)}
+    picked = {row["image"] for row in picks_of(project, project.models.latest_report().number)}
     assert not picked & (audit | {excluded, unsure} | set(training.train))
 
 
@@ -176,14 +174,14 @@ def test_a_worker_that_starts_again_goes_on_where_it_was(made):
     shapes.settle(first)
     shapes.answer_next(project, kinds, 20)
     shapes.settle(first)
-    before = project.models()
+    before = project.models.rows()
     again = LiveWorker(project, deep=False)
     shapes.settle(again)
-    assert [row.number for row in project.models()] == [row.number for row in before]
+    assert [row.number for row in project.models.rows()] == [row.number for row in before]
     assert [past.number for past in again.memory.past] == [past.number for past in first.memory.past]
     shapes.answer_next(project, kinds, 10)
     shapes.settle(again)
-    assert project.models()[-1].number == before[-1].number + 1
+    assert project.models.rows()[-1].number == before[-1].number + 1
 
 
 def test_a_round_that_was_cut_off_before_the_project_knew_is_done_again(made):
@@ -192,10 +190,10 @@ def test_a_round_that_was_cut_off_before_the_project_knew_is_done_again(made):
     shapes.settle(worker)
     shapes.answer_next(project, kinds, 10)
     shapes.settle(worker)
-    number = project.models()[-1].number
-    project.put_model(number, state="training", message="")  # as if it was killed before it could tell
+    number = project.models.rows()[-1].number
+    project.models.put(number, state="training", message="")  # as if it was killed before it could tell
     shapes.settle(LiveWorker(project, deep=False))
-    assert [(row.number, row.state) for row in project.models()] == [(number, "ready")]
+    assert [(row.number, row.state) for row in project.models.rows()] == [(number, "ready")]
 
 
 def test_the_same_labels_make_the_same_model_and_picks(made):
@@ -204,9 +202,9 @@ def test_the_same_labels_make_the_same_model_and_picks(made):
     shapes.settle(worker)
     shapes.answer_next(project, kinds, 10)
     shapes.settle(worker)
-    folder = model_folder(project.folder, 1)
+    folder = project.models.folder(1)
     before = {name: (folder / name).read_bytes() for name in ("model.safetensors", "labels.csv", "picks.csv")}
-    project.put_model(1, state="training", message="")
+    project.models.put(1, state="training", message="")
     shapes.settle(LiveWorker(project, deep=False))
     assert {name: (folder / name).read_bytes() for name in before} == before
 
@@ -222,13 +220,13 @@ def test_a_place_where_it_failed_twice_is_reported_and_labeling_goes_on(made, mo
 
     monkeypatch.setattr("mma.project.worker.worker.live_round", break_down)
     shapes.settle(worker)
-    assert project.models()[-1].state == "failed"
-    assert "no room" in project.models()[-1].message
+    assert project.models.rows()[-1].state == "failed"
+    assert "no room" in project.models.rows()[-1].message
     monkeypatch.undo()
     monkeypatch.setenv("MMA_DATA", str(project.folder / "elsewhere"))
     shapes.answer_next(project, kinds, 10)
     shapes.settle(worker)
-    assert project.models()[-1].state == "ready"
+    assert project.models.rows()[-1].state == "ready"
 
 
 def test_a_place_that_killed_the_process_twice_is_not_tried_again(made):
@@ -240,8 +238,8 @@ def test_a_place_that_killed_the_process_twice_is_not_tried_again(made):
     assert worker.attempts.begin(place)
     assert worker.attempts.begin(place)  # two processes began it, and none ended it
     shapes.settle(LiveWorker(project, deep=False))
-    assert project.models()[-1].state == "failed"
-    assert "died there twice" in project.models()[-1].message
+    assert project.models.rows()[-1].state == "failed"
+    assert "died there twice" in project.models.rows()[-1].message
 
 
 def test_new_photos_join_and_keep_labels_and_audit(made, tmp_path):
@@ -279,7 +277,7 @@ def test_one_class_alone_makes_no_model_and_no_error(made):
     shapes.answer_next(project, dict.fromkeys(kinds, "bars"), 30)
     worker.rest()
     shapes.settle(worker)
-    assert all(row.state == "training" for row in project.models())
+    assert all(row.state == "training" for row in project.models.rows())
     assert status(project).report is None
 
 
@@ -289,8 +287,8 @@ def test_the_model_that_is_kept_says_what_the_trained_one_says(made):
     shapes.settle(worker)
     shapes.answer_next(project, kinds, 30)
     shapes.settle(worker)
-    report = latest_report(project.folder)
-    head = read_head(model_folder(project.folder, report.number))
+    report = project.models.latest_report()
+    head = read_head(project.models.folder(report.number))
     rows = np.arange(len(worker.pool))
     parts = [part.take(rows) for part in worker.pool.views.parts]
     found = head.probabilities(parts)
@@ -307,34 +305,33 @@ def test_killed_at_any_moment_it_goes_on_and_no_model_is_half_there(made, tmp_pa
     for _ in range(2):
         process = children.start("mma.project.worker.worker", str(project.folder), stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
-        before = len(project.models())
+        before = len(project.models.rows())
         shapes.answer_next(project, kinds, 10)
-        while len(project.models()) <= before and time.monotonic() < deadline and process.poll() is None:
+        while len(project.models.rows()) <= before and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.05)
         time.sleep(float(draw.uniform(0, 1.0)))
         os.kill(process.pid, signal.SIGKILL)
         children.end(process)
-        for folder in sorted((project.folder / "models").glob("[0-9]*")):
-            assert read_report(folder).number == int(Path(folder).name)
-            assert read_head(folder)
+        for number in project.models.numbers(""):
+            assert project.models.report(number).number == number
+            assert read_head(project.models.folder(number))
     shapes.settle(LiveWorker(open_project(project.folder), deep=False))
-    assert project.models()[-1].state == "ready"
+    assert project.models.rows()[-1].state == "ready"
     assert len(project.labels()) == 20
 
 
 def test_the_page_shows_one_bar_for_features_however_many_models_come_meanwhile(made):
-    from mma.project.worker.worker import end_note, note_features
     from mma.web.views import read_news
 
     project, _ = made
-    for done in (0, 100, 200):
-        note_features(project, "features", {"name": "features", "done": done, "total": 300})
-        project.put_model(1 + done // 100, kind="live", state="ready")
-    project.put_model(
-        9, kind="deep", state="training", about={"work": {"name": "deep training", "done": 1, "total": 8}}
-    )
-    note_features(project, "features", {"name": "features", "done": 299, "total": 300})
+    worker = LiveWorker(project, deep=False)
+    for done in (0, 100, 200, 299):
+        worker.note(done, 300, "9 s")
+        project.models.put(1 + done // 100, kind="live", state="ready")
+    work = {"name": "deep training", "done": 1, "total": 8}
+    project.models.put(9, kind="deep", state="training", about={"work": work})
     shown = [(each["name"], each["done"]) for each in read_news(project)["work"]]
     assert shown == [("Preparing photos", 299), ("Training deeper", 1)]
-    end_note(project)
+    worker.gathering.told = True
+    worker.gathering.tell()
     assert [each["name"] for each in read_news(project)["work"]] == ["Training deeper"]

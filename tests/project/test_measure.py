@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from mma.project.worker import round as measure
-from mma.project.worker.round import cross_validated, nearest_images
+from mma.project.worker import verdict as measure
+from mma.project.worker.verdict import cross_validated, nearest_images
 
 CLASSES = 2
 

@@ -215,7 +215,7 @@ def test_an_audit_image_that_is_lost_while_people_label_stops_no_round(tmp_path,
         path.unlink() if how == "deleted" else path.write_bytes(path.read_bytes()[:-40])
     shapes.answer_next(project, kinds, 11)
     shapes.settle(worker)
-    assert [row.state for row in project.models()] == ["ready"]
+    assert [row.state for row in project.models.rows()] == ["ready"]
     assert labeled
     assert not labeled & set(worker.training_set().audit)
     assert worker.training_set().audit

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer, open_project
-from mma.project.models import latest_report, model_folder
 from mma.project.quality.show import check_words, forecast_words, page, status_lines, write_page
 from mma.project.quality.status import Goals, seconds_per_label, status
 from mma.project.worker.worker import LiveWorker
@@ -71,7 +70,7 @@ def test_a_project_without_labels_says_what_is_missing(tmp_path):
 def test_status_reads_the_report_and_forecasts_from_its_curve(labeled):
     now = status(labeled)
     assert now.labels == 60
-    assert now.report.number == latest_report(labeled.folder).number
+    assert now.report.number == labeled.models.latest_report().number
     assert now.report.quality.source == "cross-validation"
     assert len(now.report.curve) == 5  # nine labels are too few to be cross-validated
     assert now.gain.more == 50
@@ -105,7 +104,7 @@ def test_the_budget_stops(labeled):
 
 
 def test_forecasts_are_kept_and_checked_later(labeled):
-    report = latest_report(labeled.folder)
+    report = labeled.models.latest_report()
     assert [one.labels for one in report.forecasts] == [point.labels for point in report.curve[3:]]
     assert check_words(()) == ""
 
@@ -171,9 +170,9 @@ def test_hostile_names_stay_names_on_the_page(tmp_path, monkeypatch):
 
 
 def test_a_damaged_report_falls_back_to_the_one_before(labeled):
-    last = latest_report(labeled.folder)
-    (model_folder(labeled.folder, last.number) / "report.json").write_text("{")
-    assert latest_report(labeled.folder).number == last.number - 1
+    last = labeled.models.latest_report()
+    (labeled.models.folder(last.number) / "report.json").write_text("{")
+    assert labeled.models.latest_report().number == last.number - 1
     assert status(labeled).report.number == last.number - 1
 
 

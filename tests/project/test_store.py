@@ -315,11 +315,11 @@ def test_a_key_belongs_to_one_class(project, refusal):
 
 def test_models_are_kept_and_a_round_is_preceded_by_a_backup(project, label):
     label(project, pool(project)[0])
-    made = project.put_model(kind="live", seq=3, state="training", message="fitting")
+    made = project.models.put(kind="live", seq=3, state="training", message="fitting")
     backup = project.layout.backups / "round-000001.jsonl"
     assert backup.read_bytes() == project.layout.log.read_bytes()
-    project.put_model(made.number, state="ready", accuracy=81.5, about={"low": 75.0})
-    model = project.models()[0]
+    project.models.put(made.number, state="ready", accuracy=81.5, about={"low": 75.0})
+    model = project.models.rows()[0]
     assert (model.number, model.kind, model.seq, model.state, model.accuracy) == (1, "live", 3, "ready", 81.5)
     assert model.about == {"low": 75.0}
 

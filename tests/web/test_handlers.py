@@ -21,7 +21,8 @@ from mma.project import project as project_module
 from mma.project.labels import copies as second_copy
 from mma.project.labels import events
 from mma.project.labels.copies import Mirror, SecondCopy, read_log
-from mma.project.models import write_predictions
+from mma.project.models import PREDICTIONS, answers_file
+from mma.project.progress import write_progress
 from mma.web import app as app_module
 from mma.web.app import ROUTES, make_app
 from mma.web.security import Guard
@@ -302,12 +303,12 @@ def test_the_grid_goes_by_what_the_newest_model_says_about_every_image(project: 
     ids = propose(project, [0.6, 0.9])
     others = [image.id for image in project.images() if image.id not in ids and not image.audit][:3]
     probs = np.array([[0.7, 0.3], [0.1, 0.9], [0.95, 0.05]])
-    (project.folder / "models" / "012").mkdir()
-    write_predictions(project.folder / "models" / "012", others, probs, (0, 1))
+    said = answers_file(PREDICTIONS, others, probs, (0, 1))
+    project.models.add(12, said)
     assert grid(project, "anna", 0, 24) == [others[2], others[0]]
-    (project.folder / "models" / "012" / "predictions.safetensors").write_bytes(b"torn")
+    project.models.add(12, {PREDICTIONS: b"torn"})
     assert grid(project, "anna", 0, 24) == [ids[1], ids[0]]
-    write_predictions(project.folder / "models" / "012", others, probs, (0, 1))
+    project.models.add(12, said)
     project.merge_class(1, 0, "anna")
     assert set(grid(project, "anna", 0, 24)) == set(others)
 
@@ -330,8 +331,7 @@ def test_the_grid_has_one_image_of_each_burst(tmp_path: Path):
 def test_look_alikes_are_alike_to_the_model(project: Project):
     images = [image.id for image in project.images() if not image.audit]
     kinds = [place % 2 for place in range(len(images))]
-    (project.folder / "models" / "003").mkdir()
-    write_predictions(project.folder / "models" / "003", images, np.eye(2)[kinds], (0, 1))
+    project.models.add(3, answers_file(PREDICTIONS, images, np.eye(2)[kinds], (0, 1)))
     shown = grid(project, "anna", None, 5)
     assert project.grid("anna", None, 5).alike
     assert len({kinds[images.index(image)] for image in shown}) == 1
@@ -424,29 +424,27 @@ def test_a_correction_was_asked_for_as_the_last_answer_was(client: TestClient, p
 
 
 def test_news_tell_counts_models_and_work(project: Project):
-    project.put_model(state="ready", accuracy=0.8, about={"low": 0.7, "high": 0.9, "source": "from 60 audit labels"})
+    project.models.put(state="ready", accuracy=0.8, about={"low": 0.7, "high": 0.9, "source": "from 60 audit labels"})
     work = {"name": "deep training", "done": 3, "total": 10, "left": "2.5 min"}
-    project.put_model(state="training", kind="deep", about={"work": work})
+    project.models.put(state="training", kind="deep", about={"work": work})
     news = json.loads(json.dumps(read_news(project)))
     assert news["model"] | {"accuracy": 0.8, "low": 0.7, "state": "training", "number": 2} == news["model"]
     assert len(news["models"]) == 1
     assert news["work"] == [{**work, "name": "Training deeper"}]
-    project.put_model(2, about={}, message="reading photos")
+    project.models.put(2, about={}, message="reading photos")
     assert read_news(project)["work"] == [{"name": "Training deeper: reading photos", "done": 0, "total": 0}]
-    project.put_model(2, state="ready")
+    project.models.put(2, state="ready")
     assert read_news(project)["work"] == []
 
 
-def test_a_model_waits_for_what_it_really_waits_for(project: Project):
-    features = {"name": "features", "done": 100, "total": 300}
-    project.put_model(1, kind="live", state="training", message="features: 0 of 300 images", about={"work": features})
-    assert read_news(project)["model"]["message"] == "waiting for the photos to be prepared"
-    assert read_news(project)["work"][0]["done"] == 100
-    project.put_model(1, message="waiting for labels of two classes", about={})
-    assert read_news(project)["model"]["message"] == "waiting for labels of two classes"
-    for class_id, image in enumerate(project.images()[:2]):
-        label(project, image.id, class_id)
-    assert read_news(project)["model"]["message"] == "begins in a moment"
+def test_before_the_first_model_photos_are_prepared_and_no_model_is_said_to_wait(project: Project):
+    with project.store.writing() as connection:
+        write_progress(connection, "features", 100, 300, "20 s")
+    assert read_news(project)["model"] is None
+    assert read_news(project)["work"] == [{"name": "Preparing photos", "done": 100, "total": 300, "left": "20 s"}]
+    with project.store.writing() as connection:
+        write_progress(connection, "features", 300, 300)
+    assert read_news(project)["work"] == []
 
 
 def test_news_come_at_once_and_again_after_a_change(project: Project):

@@ -406,7 +406,7 @@ def train_project(project: Project, *, deep: bool, watch: bool) -> None:
         if report := train_deep(project, talk):
             talk(f"deep model {report.number}: {report.uses}")
     train_live(project, talk, until_done=not watch, deep=False)
-    if not project.models():
+    if not project.models.rows():
         talk(f"no model was made. {first_model_words(read_status(project))}")
 
 

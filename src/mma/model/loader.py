@@ -18,7 +18,7 @@ from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
 from mma.errors import UserError
-from mma.files import create_atomically, explain_write_errors, write_atomically
+from mma.files import create_atomically, explain_write_errors, numbered_folders, write_atomically
 from mma.model.description import (
     DESCRIPTION,
     TENSORS,
@@ -110,11 +110,7 @@ def find_project(place: Path) -> Path | None:
 
 def project_origin(project: Path) -> Origin:
     """Return where the model is that a project hands out; before that is known, its newest whole one."""
-    folders = {
-        int(path.parent.name): path.parent
-        for path in (project / MODELS).glob(f"*/{DESCRIPTION}")
-        if path.parent.name.isdigit()
-    }
+    folders = numbered_folders(project / MODELS, DESCRIPTION)
     if not folders:
         raise UserError(
             f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "

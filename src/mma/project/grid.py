@@ -6,7 +6,6 @@ import json
 import random
 import time
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from sqlalchemy import Connection, Select, delete, exists, insert, or_, select
 
 from mma.project.labels import tables as db
 from mma.project.labels.events import LEASE, merge_roots, read_classes
-from mma.project.models import ANSWERS, FILE, DeepAnswers, read_predictions
+from mma.project.models import ANSWERS, PREDICTIONS, Models, StoredAnswers
 from mma.project.questions import is_live
 from mma.project.records import ProjectImage
 
@@ -36,7 +35,7 @@ class Group(NamedTuple):
 
 
 def lease_group(
-    connection: Connection, models: Path, by: str, class_id: int | None, n: int, holding: Collection[str]
+    connection: Connection, models: Models, by: str, class_id: int | None, n: int, holding: Collection[str]
 ) -> Group:
     """Lease up to `n` images that look like a class, the surest first, or without a class that look like each other.
 
@@ -58,19 +57,16 @@ def lease_group(
     return Group(images, alike)
 
 
-def latest_opinion(connection: Connection, models: Path) -> DeepAnswers:
+def latest_opinion(connection: Connection, models: Models) -> StoredAnswers:
     """Return what the newest model says about all images; before it wrote that down, about those it picked."""
-    folders = sorted((each for each in models.glob("*") if each.name.isdecimal()), key=lambda each: int(each.name))
-    for folder in reversed(folders):
-        for name in (ANSWERS, FILE):
-            if (folder / name).is_file() and (found := read_predictions(folder, name)) is not None:
-                return found
+    if (stored := models.answers(ANSWERS, PREDICTIONS)) is not None:
+        return stored
     query = select(db.picks.c.image, db.picks.c.suggestion).where(db.picks.c.suggestion.is_not(None))
     guesses = {row.image: dict(json.loads(row.suggestion)) for row in connection.execute(query)}
     classes = sorted({class_id for guess in guesses.values() for class_id in guess})
     probs = np.array([[guess.get(class_id, 0.0) for class_id in classes] for guess in guesses.values()], np.float32)
     row = {image: place for place, image in enumerate(guesses)}
-    return DeepAnswers(0, tuple(classes), probs.reshape(len(guesses), len(classes)), row)
+    return StoredAnswers(0, tuple(classes), probs.reshape(len(guesses), len(classes)), row)
 
 
 def _free(by: str, holding: Collection[str], moment: float) -> Select[Any]:
@@ -86,7 +82,7 @@ def _free(by: str, holding: Collection[str], moment: float) -> Select[Any]:
     return select(db.images).where(image.open == 1, image.audit == 0, ~exists(held), ~answered)
 
 
-def _surest(connection: Connection, free: Select[Any], opinion: DeepAnswers, members: set[int]) -> list[Any]:
+def _surest(connection: Connection, free: Select[Any], opinion: StoredAnswers, members: set[int]) -> list[Any]:
     """Return free images of a class, the surest first, one of each group of near-duplicates."""
     mine = np.isin(opinion.classes, sorted(members))
     if not mine.any():
@@ -105,7 +101,7 @@ def _surest(connection: Connection, free: Select[Any], opinion: DeepAnswers, mem
     return list(groups.values())
 
 
-def _alike(connection: Connection, free: Select[Any], opinion: DeepAnswers) -> tuple[list[Any], bool]:
+def _alike(connection: Connection, free: Select[Any], opinion: StoredAnswers) -> tuple[list[Any], bool]:
     """Return an image that nobody has labeled and those most like it, to the model and to the eye; and whether that shows.
 
     Where too few are alike, the rest of the group is merely the least unlike.

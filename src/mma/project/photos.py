@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import signal
 import stat
@@ -21,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from mma.children import end_after
 from mma.data.folder import list_files
@@ -32,6 +31,7 @@ from mma.machine import cores
 from mma.project.labels import tables as db
 from mma.project.labels.current import add_counts, chunks, refresh
 from mma.project.labels.database import Store, insert_rows
+from mma.project.progress import write_progress
 from mma.text import printable
 
 Stamp = tuple[int, int]  # size and mtime
@@ -134,7 +134,7 @@ class _Indexer:
             self._store_files(connection, facts)
             set_presence(connection, [*back, *lost])
             refresh(connection, [*back, *lost, *_with_events(connection, rows)], self.settings.overlap)
-            _write_progress(connection, self.done + len(facts), self.total)
+            write_progress(connection, "index", self.done + len(facts), self.total)
         self.done += len(facts)
         self.paths.update({each.path: each.image for each in facts})
         self.present.update(dict.fromkeys(lost, 0))  # or 1, if another file is left: then nothing changes
@@ -229,20 +229,6 @@ def _report(store: Store, before: set[str], bad: list[BadFile], passed_by: int) 
         missing=[name for name in lost if name not in there],
         passed_by=passed_by,
     )
-
-
-def _write_progress(connection: Connection, done: int, total: int) -> None:
-    """Write down how far an index is, for the page."""
-    value = json.dumps([done, total])
-    if not connection.execute(update(db.meta).where(db.meta.c.key == "index").values(value=value)).rowcount:
-        connection.execute(insert(db.meta).values(key="index", value=value))
-
-
-def read_progress(connection: Connection) -> tuple[int, int]:
-    """Return how many of how many new files the last index has looked at."""
-    found = connection.execute(select(db.meta.c.value).where(db.meta.c.key == "index")).scalar()
-    done, total = json.loads(found) if found else (0, 0)
-    return done, total
 
 
 # The files of an image folder, and the classes that their folders may stand for: offered, never taken.

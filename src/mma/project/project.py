@@ -24,7 +24,7 @@ from mma.project.exchange.import_labels import ImportProblems, TakeIn, take_in
 from mma.project.grid import Group, lease_group
 from mma.project.labels import events as class_rules
 from mma.project.labels import tables as db
-from mma.project.labels.copies import Mirror, SecondCopy, back_up_events, last_seq, prepare, read_format
+from mma.project.labels.copies import Mirror, SecondCopy, last_seq, prepare, read_format
 from mma.project.labels.current import chunks, count
 from mma.project.labels.database import Store, check_url, open_database, postgres_store
 from mma.project.labels.events import (
@@ -40,7 +40,7 @@ from mma.project.labels.events import (
     record,
     write_answer,
 )
-from mma.project.models import next_number, read_models, store_model
+from mma.project.models import Models
 from mma.project.photos import (
     ClassHints,
     IndexReport,
@@ -49,9 +49,9 @@ from mma.project.photos import (
     index_folder,
     is_audit_group,
     list_images,
-    read_progress,
     spread_images,
 )
+from mma.project.progress import TaskProgress, read_progress
 from mma.project.questions import Rules, next_items, release, replace_picks
 from mma.project.records import (
     UNDOABLE,
@@ -62,7 +62,6 @@ from mma.project.records import (
     Klass,
     LabeledImage,
     Labels,
-    ModelRow,
     Pick,
     ProjectImage,
 )
@@ -88,6 +87,7 @@ class Project:
         self.folder = layout.folder
         self.root = (layout.folder / settings.images).resolve()
         self.rules = Rules(settings.overlap, settings.audit_asked, settings.again_share)
+        self.models = Models(layout, store)
         self.log = SecondCopy(layout.log, self.root)
         self.mirror = Mirror(layout.mirror, layout.state / "mirror.lock", store)
 
@@ -116,8 +116,8 @@ class Project:
         say(f"{report.images:,} images in {report.files:,} files, {report.new:,} new")
         return report
 
-    def index_progress(self) -> tuple[int, int]:
-        """Return how many of how many new files the last index has looked at."""
+    def progress(self) -> list[TaskProgress]:
+        """Return how far the last index and the features are."""
         with self.store.reading() as connection:
             return read_progress(connection)
 
@@ -230,7 +230,7 @@ class Project:
     def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> Group:
         """Lease images of one class to a person, as a model sees them, or without a class images that look alike."""
         with self.store.writing() as connection:
-            return lease_group(connection, self.folder / "models", by, class_id, n, holding)
+            return lease_group(connection, self.models, by, class_id, n, holding)
 
     def release(self, by: str) -> None:
         """Give back the images that a person holds."""
@@ -340,20 +340,6 @@ class Project:
         """Replace the queue by these picks, best first; return how many of them can be asked about."""
         with self.store.writing() as connection:
             return replace_picks(connection, picks, model)
-
-    def put_model(self, number: int | None = None, **values: Any) -> ModelRow:
-        """Add a model, or replace what is known of model `number`: kind, seq, state, message, accuracy, about."""
-        with self.store.writing() as connection:
-            number = next_number(connection, self.folder / "models") if number is None else number
-            row = store_model(connection, number, values)
-        if row.state == "training":
-            back_up_events(self.layout, row.number)
-        return row
-
-    def models(self) -> list[ModelRow]:
-        """Return all models, the first one first."""
-        with self.store.reading() as connection:
-            return read_models(connection)
 
 
 # Make a project for a folder of images, or open one. Everything cheap is checked before anything is created.

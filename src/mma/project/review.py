@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from mma.config import Config
 from mma.errors import UserError
 from mma.project.labels.events import merge_roots
-from mma.project.models import TrainingSet
 from mma.project.project import Project
 from mma.project.quality.accuracy import fold_numbers
 from mma.project.quality.agreement import (
@@ -35,6 +34,7 @@ from mma.project.records import ANSWERS, Event, Klass
 from mma.project.worker.features import Pool, open_pool
 from mma.project.worker.live_model import fit_answers
 from mma.project.worker.round import live_config
+from mma.project.worker.training_set import TrainingSet
 from mma.text import install_hint
 from mma.views import FeatureViews
 

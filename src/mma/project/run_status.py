@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mma.files import Row
+from mma.project.models import MORE
 from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve, Gain
 from mma.project.quality.show import forecast_words
-from mma.project.quality.status import MORE
 from mma.run import Run
 from mma.shares import describe_accuracy
 from mma.training.job import evaluate

@@ -25,14 +25,17 @@ from mma.data.photos import FORMATS, quiet_decoders
 from mma.files import explain_write_errors, sync_folder, write_atomically
 from mma.machine import cores
 from mma.project import Answer, create_project
-from mma.project.models import ModelReport, TrainingSet, latest_report, model_folder, read_report
+from mma.project.models import ModelReport, Models
 from mma.project.project import Project, silent
-from mma.project.quality.accuracy import Share
+from mma.project.quality.accuracy import Share, share
+from mma.project.quality.status import status
 from mma.project.records import ProjectImage
 from mma.project.review import find_wrong_labels, label_margins, out_of_sample
 from mma.project.worker.features import Parts, Pool, photo_files, usable_key
 from mma.project.worker.live_model import read_head
 from mma.project.worker.round import live_config
+from mma.project.worker.training_set import TrainingSet
+from mma.project.worker.verdict import audit_groups, audit_probs
 from mma.project.worker.worker import LiveWorker
 from mma.rng import rng
 from mma.text import printable
@@ -224,10 +227,8 @@ def summary(
     project: Project, worker: LiveWorker, hidden: HiddenPhotos, *, seed: int, asks: bool, wrong: int
 ) -> SimulatedProject:
     """Measure every model on the hidden photos, and read what the project says of itself."""
-    points = hidden.curve(project.folder)
-    report = latest_report(project.folder)
-    from mma.project.quality.status import status
-
+    points = hidden.curve(project.models)
+    report = project.models.latest_report()
     now = status(project)
     quality = report.quality if report else None
     audit = quality.accuracy if quality is not None and quality.source == "audit" else None
@@ -239,9 +240,6 @@ def summary(
 
 def audit_so_far(worker: LiveWorker, report: ModelReport) -> Share | None:
     """Return the audit's interval where it is no verdict yet."""
-    from mma.project.quality.accuracy import share
-    from mma.project.worker.round import audit_groups, audit_probs
-
     training, pool = worker.training_set(), worker.pool
     if not training.audit or pool is None:
         return None
@@ -357,16 +355,16 @@ class HiddenPhotos:
         views = self.pool.views.of_source(photo_files(self.photos.root, images))
         return [part.take(np.arange(len(images))) for part in views.parts]
 
-    def accuracy(self, model: Path) -> TruePoint:
+    def accuracy(self, models: Models, number: int) -> TruePoint:
         """Measure one live model."""
-        report = read_report(model)
+        report = models.report(number)
         truth = np.array([report.classes.index(self.photos.classes[key]) for key in self.keys])
-        said = read_head(model).probabilities(self.parts).argmax(1)
+        said = read_head(models.folder(number)).probabilities(self.parts).argmax(1)
         return TruePoint(report.labels + report.audit, 100 * float((said == truth).mean()))
 
-    def curve(self, project: Path) -> tuple[TruePoint, ...]:
+    def curve(self, models: Models) -> tuple[TruePoint, ...]:
         """Measure every model of a project."""
-        return tuple(self.accuracy(file.parent) for file in sorted((project / "models").glob("*/model.json")))
+        return tuple(self.accuracy(models, number) for number in models.numbers("model.json"))
 
 
 # What does the review bring? A scripted person looks at the labels that seem wrong, and the next model learns from it.
@@ -392,9 +390,9 @@ def clean(
     """Look at the suspects, train; look at all other labels, train again. `train` lets the worker make a model."""
 
     def accuracy() -> float:
-        report = latest_report(project.folder, "live")
+        report = project.models.latest_report("live")
         assert report is not None
-        return hidden.accuracy(model_folder(project.folder, report.number)).accuracy
+        return hidden.accuracy(project.models, report.number).accuracy
 
     wrong = wrong_labels(person, training)
     suspects, by_margin = look_for_wrong_labels(hidden.pool, training, live_config(project))

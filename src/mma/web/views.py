@@ -29,7 +29,7 @@ Json = dict[str, Any]
 EVERY = 0.4  # seconds between two looks
 HEARTBEAT = 15.0  # seconds of silence after which a line goes out, so that a dead connection is noticed
 HISTORY = 30  # models whose estimates are drawn
-WORK = {"features": "Preparing photos", "deep training": "Training deeper"}
+WORK = {"index": "Looking at images", "features": "Preparing photos", "deep training": "Training deeper"}
 ANSWERS = 40  # in the strip
 EVENTS = 1_000  # a grid is many events and one answer
 SHOWN = 240  # labels of one class
@@ -39,8 +39,7 @@ PATIENCE = 600.0  # seconds for a command
 
 def read_news(project: Project) -> Json:
     """Return everything that the page shows besides images, as JSON can hold it."""
-    counts, models = project.counts(), project.models()
-    done, total = project.index_progress()
+    counts, models = project.counts(), project.models.rows()
     return {
         "project": project.settings.id,
         "seq": counts.seq,
@@ -48,8 +47,8 @@ def read_news(project: Project) -> Json:
         **classes_for_page(project),
         "budget": project.settings.budget,
         "models": [model_for_page(row) for row in models if row.state == "ready"][-HISTORY:],
-        "model": current_model(models, sum(map(bool, counts.per_class.values()))),
-        "work": [{"name": "Looking at images", "done": done, "total": total}] * (done < total) + work_of(models),
+        "model": current_model(models),
+        "work": work_of(project, models),
     }
 
 
@@ -76,30 +75,26 @@ def model_for_page(row: ModelRow) -> Json:
     return {**own, **{name: row.about.get(name) for name in ("low", "high", "source", "forecast")}}
 
 
-def current_model(models: list[ModelRow], classes: int) -> Json | None:
-    """Return the last model that is ready, with the state of the one that is being trained; `classes` have labels."""
+def current_model(models: list[ModelRow]) -> Json | None:
+    """Return the last model that is ready, with the state of the one that is being trained; None before the first one."""
     if not models:
         return None
     ready, newest = [row for row in models if row.state == "ready"], models[-1]
-    shown, message = model_for_page(ready[-1] if ready else newest), newest.message
-    if newest.kind == "live" and newest.state == "training":
-        # The worker's words are as old as its last look. The bar says how far the photos are.
-        if any(each["name"] == WORK["features"] for each in work_of(models)):
-            message = "waiting for the photos to be prepared"
-        elif message.startswith("waiting"):
-            message = "waiting for labels of two classes" if classes < 2 else "begins in a moment"
-    return {**shown, "number": newest.number, "kind": newest.kind, "state": newest.state, "message": message}
+    shown = model_for_page(ready[-1] if ready else newest)
+    return {**shown, "number": newest.number, "kind": newest.kind, "state": newest.state, "message": newest.message}
 
 
-def work_of(models: list[ModelRow]) -> list[Json]:
-    """Return how far features and trainings are; without numbers where the worker gives none yet."""
-    found = []
+def work_of(project: Project, models: list[ModelRow]) -> list[Json]:
+    """Return how far index, features and deep training are; without numbers where the worker gives none yet."""
+    tasks = [each for each in project.progress() if each.done < each.total]
+    found: list[Json] = [
+        {"name": WORK[task], "done": done, "total": total, "left": left} for task, done, total, left in tasks
+    ]
     for row in models:
-        work = row.about.get("work")
-        if work is None and row.kind == "deep" and row.state == "training":
-            found.append({"name": f"{WORK['deep training']}: {row.message}".rstrip(": "), "done": 0, "total": 0})
-        elif work is not None and (row.state == "training" or work["name"] == "features"):
-            found.append({**work, "name": WORK.get(work["name"], work["name"])})
+        if row.kind == "deep" and row.state == "training":
+            name = WORK["deep training"]
+            note = {"name": f"{name}: {row.message}".rstrip(": "), "done": 0, "total": 0}
+            found.append({**row.about["work"], "name": name} if "work" in row.about else note)
     return found
 
 

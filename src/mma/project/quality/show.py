@@ -41,8 +41,8 @@ def status_lines(now: ProjectStatus) -> list[str]:
 
 def working_words(working: ModelState) -> str:
     """Say what the worker does."""
-    if working.message.startswith("features"):
-        return f"computing {working.message}"
+    if working.kind == "features":
+        return f"computing features: {working.message}"
     words = {"training": "is being trained", "failed": "failed"}.get(working.state, working.state)
     return f"{working.kind} model {working.number} {words}" + (f": {working.message}" if working.message else "")
 

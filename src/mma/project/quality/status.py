@@ -11,13 +11,12 @@ from pydantic import TypeAdapter
 
 from mma.cost import Step
 from mma.project.labels.events import count_labels
-from mma.project.models import ModelReport, latest_report
+from mma.project.models import MORE, ModelReport
 from mma.project.project import Project
 from mma.project.quality.agreement import SecondLooks, second_looks
 from mma.project.quality.forecast import LEAST, Check, Curve, CurveForecast, Gain, LabelsToTarget, check_forecasts
 from mma.project.records import Counts
 
-MORE = 50  # labels that a forecast looks ahead
 RECENT = 50  # labels whose median says how fast a person is
 LONGEST = 120.0  # seconds for a label: whoever takes longer was away
 AHEAD = (1.1, 1.25, 1.5, 1.75, 2.0)  # times the labels there are: where the band is drawn
@@ -89,7 +88,7 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
     goals = goals or goals_of(project)
     counts = project.counts()
     names = {each.id: each.name for each in project.classes()}
-    report = latest_report(project.folder, "live")  # it says which model serves, and judges that one
+    report = project.models.latest_report("live")  # it says which model serves, and judges that one
     seconds = seconds_per_label(project)
     curve = curve_of(report)
     gain = None if curve is None or report is None else curve.gain(MORE, trained_share(report), seconds)
@@ -118,7 +117,11 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
 
 def working_on(project: Project) -> ModelState | None:
     """Return what the worker does now."""
-    models = project.models()
+    for task, done, total, left in project.progress():
+        if task == "features" and done < total:
+            words = f"{done:,} of {total:,} images" + (f", about {left} left" if left else "")
+            return ModelState(0, task, "training", words)
+    models = project.models.rows()
     return ModelState(models[-1].number, models[-1].kind, models[-1].state, models[-1].message) if models else None
 
 

@@ -23,28 +23,19 @@ from mma.data import UNKNOWN, DataSet, Images
 from mma.data.images import no_images
 from mma.data.photos import decode_all
 from mma.errors import UserError
-from mma.files import Row, create_atomically, open_synced, read_json, write_atomically
+from mma.files import Row, open_synced, read_json
 from mma.growth import Growth, Passive, Round
 from mma.model.description import About, ModelFile
 from mma.model.loader import input_of, model_files
 from mma.model.model import new_model
 from mma.presets import preset
 from mma.project import open_project
-from mma.project.models import (
-    ANSWERS,
-    ModelReport,
-    Serving,
-    TrainingSet,
-    latest_predictions,
-    latest_report,
-    model_folder,
-    write_predictions,
-    write_report,
-)
+from mma.project.models import ANSWERS, PREDICTIONS, ModelReport, Serving, answers_file, report_file
 from mma.project.project import Project, silent
 from mma.project.quality.accuracy import judge
 from mma.project.records import ProjectImage
 from mma.project.worker.live_model import pool_digest
+from mma.project.worker.training_set import TrainingSet
 from mma.run import Run, Watch
 from mma.text import duration, printable, quote_path
 from mma.training.host import Host
@@ -68,7 +59,7 @@ def train_deep(
     task = resume_task(project) or begin_task(project, config or suitable_config(project))
     labels = task.training.labels
     note = {"state": "training", "message": "reading photos", "about": {"labels": len(labels)}}
-    project.put_model(task.number, kind="deep", seq=labels.seq, **note)
+    project.models.put(task.number, kind="deep", seq=labels.seq, **note)
     data = load_data(project, task)
     place = task.folder / "run"
     begun = (place / "config.json").is_file()
@@ -82,12 +73,12 @@ def train_deep(
 
 def live_guesses(project: Project, task: DeepTask) -> list[Row]:
     """Return what the model that serves now says about the images to learn from: the network begins with that."""
-    answers = latest_predictions(project.folder, ANSWERS)
+    answers = project.models.answers(ANSWERS)
     if answers is None:
         return []
     pool = task.images[: len(task.images) - task.audit]
     known = [(index, image.id) for index, image in enumerate(pool) if image.id in answers.row]
-    probs = answers.of([key for _, key in known], task.training)
+    probs = answers.of([key for _, key in known], task.training.class_ids)
     assert probs is not None
     names = list(task.training.names)
     return [as_guess(*place, names, row) for place, row in zip(known, probs.tolist(), strict=True)]
@@ -98,7 +89,7 @@ def suitable_config(project: Project) -> Config:
 
     Where one that was not pretrained, such as hog, is better than all others, there is little to fine-tune.
     """
-    report = latest_report(project.folder, "live")
+    report = project.models.latest_report("live")
     found = {name: value for name, value in (report.backbones if report else {}).items() if name != "all"}
     best = max(found, key=lambda name: found[name], default=None)
     return preset("photos-deep" if best is None or is_pretrained(best) else "photos-scratch")
@@ -115,25 +106,17 @@ def begin_task(project: Project, config: Config) -> DeepTask:
     pool = [image for image in everything.values() if not image.audit and image.id not in left_out]
     audited = [everything[image] for image in training.audit if image in everything]
     config = settings_for(config, len(training.train), project.settings.seed)
-    number = take_number(project, labels.seq)
+    number = project.models.begin("deep", labels.seq, "reading photos")
     about = {"seq": labels.seq, "audit": len(audited), "config": config.model_dump(mode="json")}
 
-    def fill(place: Path) -> None:
-        place.mkdir(parents=True)
-        write_atomically(place / "labels.csv", training.as_csv())
-        write_atomically(place / "images.txt", "".join(f"{image.id}\n" for image in [*pool, *audited]))
-        write_atomically(place / "deep.json", json.dumps(about, indent=1) + "\n")
-
-    folder = model_folder(project.folder, number)
-    create_atomically(folder, fill)
-    return DeepTask(number, folder, training, [*pool, *audited], len(audited), config)
-
-
-def take_number(project: Project, seq: int) -> int:
-    """Take the number of a new deep model, so that no live one gets it. One that was taken and not used is taken again."""
-    taken = [row.number for row in project.models() if row.kind == "deep" and row.state == "training"]
-    number = taken[-1] if taken else None
-    return project.put_model(number, kind="deep", seq=seq, state="training", message="reading photos").number
+    files = {
+        "images.txt": "".join(f"{image.id}\n" for image in [*pool, *audited]),
+        "deep.json": json.dumps(about, indent=1) + "\n",
+    }
+    project.models.create(
+        number, {"labels.csv": training.as_csv(), **{name: text.encode() for name, text in files.items()}}
+    )
+    return DeepTask(number, project.models.folder(number), training, [*pool, *audited], len(audited), config)
 
 
 def settings_for(config: Config, labels: int, seed: int) -> Config:
@@ -149,11 +132,10 @@ def resume_task(project: Project) -> DeepTask | None:
     """Return the training that was begun and has not ended."""
     from mma.config import from_json
 
-    open_ = [row for row in project.models() if row.kind == "deep" and row.state == "training"]
-    if not open_ or not (model_folder(project.folder, open_[-1].number) / "deep.json").is_file():
+    begun = [row.number for row in project.models.rows() if row.kind == "deep" and row.state == "training"]
+    if not begun or begun[-1] not in project.models.numbers("deep.json"):
         return None
-    number = open_[-1].number
-    folder = model_folder(project.folder, number)
+    number, folder = begun[-1], project.models.folder(begun[-1])
     about = read_json(folder / "deep.json")
     everything = {image.id: image for image in project.images()}
     ids = (folder / "images.txt").read_text("ascii").split()
@@ -179,11 +161,10 @@ def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:
     file = ModelFile(
         classes=task.training.names, input=input_of(pool), net=task.config.net, about=about_of(project, task)
     )
-    for name, content in model_files(new_model(file, job.state.teacher)).items():
-        write_atomically(task.folder / name, content)
-    write_predictions(task.folder, ids, np.concatenate([probs, audited]), [each.id for each in task.training.classes])
-    write_report(task.folder, report)
-    tell_ready(project, report)
+    files = answers_file(PREDICTIONS, ids, np.concatenate([probs, audited]), task.training.class_ids)
+    model = model_files(new_model(file, job.state.teacher))
+    project.models.add(task.number, {**model, **files, **report_file(report)})
+    project.models.publish(report)
     (project.folder / "cache" / f"deep-{task.number:03d}.npy").unlink(missing_ok=True)
     return report
 
@@ -213,7 +194,7 @@ def report_of(task: DeepTask, audited: NDArray[np.float32], job: Job) -> ModelRe
         labels=len(training.train),
         audit=task.audit,
         classes=training.names,
-        class_ids=tuple(each.id for each in training.classes),
+        class_ids=training.class_ids,
         per_class=training.per_class(),
         provenance=training.origins(),
         uses=f"a network on pixels: {task.config.net.name}, preset {task.config.preset}, {job.state.step:,} steps",
@@ -221,21 +202,6 @@ def report_of(task: DeepTask, audited: NDArray[np.float32], job: Job) -> ModelRe
         curve=(),
         curve_source="audit",
         serving=Serving("deep", task.number, "the deep model."),
-    )
-
-
-def tell_ready(project: Project, report: ModelReport) -> None:
-    """Tell the project that the model is there."""
-    estimate = None if report.quality is None else report.quality.accuracy
-    about = {
-        "labels": report.labels + report.audit,
-        "low": None if estimate is None else estimate.low,
-        "high": None if estimate is None else estimate.high,
-        "source": None if estimate is None else f"from {estimate.of} audit labels",
-    }
-    accuracy = None if estimate is None else estimate.value
-    project.put_model(
-        report.number, kind="deep", seq=report.seq, state="ready", message="", accuracy=accuracy, about=about
     )
 
 
@@ -260,7 +226,7 @@ class TimeLeft(Watch):
         left = (now - self.begun) / (step - self.first) * (self.end - step)
         message = f"step {step:,} of {self.end:,}, about {duration(left)} left"
         work = {"name": "deep training", "done": step, "total": self.end, "left": duration(left)}
-        self.project.put_model(self.number, state="training", message=message, about={"labels": labels, "work": work})
+        self.project.models.put(self.number, state="training", message=message, about={"labels": labels, "work": work})
         self.talk(message)
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ BLOCK = 256  # images: a few seconds
 QUICK, SOON = 1.0, 5.0  # seconds: too short to be mentioned, and to be worth a beginning with fewer images
 STAGES = (300, 1_500, 6_000, 24_000)  # images after which the pool is opened anew: asking begins with the first few
 
-Note = Callable[[str, dict[str, Any]], None]
+Note = Callable[[int, int, str | None], None]  # done, total, time left
 
 
 @dataclass(eq=False)
@@ -33,13 +32,14 @@ class Gathering:
 
     project: Project
     settings: FeatureViews
-    note: Note  # hears how far it is, in words and as numbers for a bar
+    note: Note  # hears how far it is
     pool: Pool | None = None
     ready: dict[str, ProjectImage] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     waiting: list[ProjectImage] = field(default_factory=list)
     images: int = -1  # in the project when it was last listed
     begun: tuple[float, int] = (0.0, 0)  # when, and with how many
+    told: bool = True  # a note of how far it is stands, perhaps that of a worker which was killed
 
     def is_missing(self) -> bool:
         """Tell whether some images have no features yet, or the pool must be opened anew."""
@@ -59,6 +59,8 @@ class Gathering:
             self.broken.update((image.id, why) for image in block if image.id not in self.ready)
         if self.ready and self.stage_is_reached():
             self.pool = open_pool(self.project, self.settings, list(self.ready.values()), lambda message: None)
+        if not self.waiting:
+            self.tell()
 
     def list_images(self, labeled: Collection[str]) -> None:
         """See which images there are now."""
@@ -83,14 +85,15 @@ class Gathering:
         return (time.monotonic() - since) / max(len(self.ready) - first, 1) * len(self.waiting)
 
     def tell(self) -> None:
-        """Say how far it is, and how long it will take; nothing when it is a matter of a second."""
+        """Note how far it is, and how long it will take; nothing when it is a matter of a second."""
         since, first = self.begun
-        if not self.waiting or (time.monotonic() - since < QUICK and len(self.waiting) <= 2 * BLOCK):
-            return
-        done, total = len(self.ready), len(self.ready) + len(self.waiting)
-        left = self.seconds_left() if done > first else None
-        words = f"features: {done:,} of {total:,} images" + ("" if left is None else f", about {duration(left)} left")
-        self.note(words, {"name": "features", "done": done, "total": total, "left": left and duration(left)})
+        if self.waiting and (time.monotonic() - since >= QUICK or len(self.waiting) > 2 * BLOCK):
+            done, self.told = len(self.ready), True
+            left = duration(self.seconds_left()) if done > first else None
+            self.note(done, done + len(self.waiting), left)
+        elif self.told and not self.waiting:
+            self.told = False
+            self.note(len(self.ready), len(self.ready), None)
 
 
 # The images of a project as rows, with the features of a frozen backbone. Audit images stand apart from the pool.

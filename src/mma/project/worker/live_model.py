@@ -14,26 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mma.config import Config
-from mma.files import create_atomically, write_atomically
-from mma.model.description import About, ModelAccuracy, ModelFile, ServingFile, ServingMember
+from mma.files import write_atomically
+from mma.model.description import About, ModelAccuracy, ModelFile, ServingFile
 from mma.model.loader import SERVING, load_model, model_files
 from mma.model.model import new_model
 from mma.model.predictors import FeaturePredictor, describe_backbones
 from mma.nets import Head, HeadNet
-from mma.project.models import (
-    ANSWERS,
-    DeepAnswers,
-    Forecasted,
-    ModelReport,
-    TrainingSet,
-    model_folder,
-    write_predictions,
-    write_report,
-)
+from mma.project.models import ANSWERS, ModelReport, answers_file, report_file
 from mma.project.project import Project
 from mma.project.quality.accuracy import Quality, Share
 from mma.project.worker.features import Parts, Pool
 from mma.project.worker.picks import ChosenPicks, picks_csv
+from mma.project.worker.training_set import TrainingSet
 from mma.training.head import FittedHead, fit_head
 from mma.views import VectorViews
 
@@ -92,24 +84,12 @@ def unfold(fitted: FittedHead, views: VectorViews) -> WholeHead:
     return WholeHead(network.eval(), tuple(projection.mean for projection in views.projections))
 
 
-def files_of(head: WholeHead, backbone: str, classes: Sequence[str], about: About) -> dict[str, bytes]:
-    """Return model.json and model.safetensors."""
-    widths = tuple(len(centre) for centre in head.centres)
-    file = ModelFile(classes=tuple(classes), input=describe_backbones(backbone, widths), net=Head(), about=about)
-    return model_files(new_model(file, head.network, [centre.numpy() for centre in head.centres]))
-
-
 def read_head(folder: Path) -> WholeHead:
     """Read a live model that was kept."""
     predictor = load_model(folder).predictor
     assert isinstance(predictor, FeaturePredictor)
     assert isinstance(predictor.network, HeadNet)
     return WholeHead(predictor.network, predictor.centres)
-
-
-# Keep a live model: its folder, whole or absent, and what the page is told about it.
-
-MORE = 50  # labels that a forecast looks ahead
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,47 +100,33 @@ class Made:
     picks: ChosenPicks
     head: WholeHead
     probs: NDArray[np.float32]  # (rows of the pool, classes), of what serves
-    deep: DeepAnswers | None = None  # what it was compared with
 
 
-def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made, config: Config) -> Path:
-    """Write models/NNN: the model, the labels it was made of, its picks and its report."""
-    folder = model_folder(project.folder, made.report.number)
-    backbone = str(getattr(config.views, "backbone", ""))
-    files = files_of(made.head, backbone, training.names, about(project, pool, training, made.report))
-
-    def fill(place: Path) -> None:
-        place.mkdir(parents=True)
-        for name, data in files.items():
-            write_atomically(place / name, data)
-        write_atomically(place / "labels.csv", training.as_csv())
-        write_atomically(place / "picks.csv", picks_csv(made.picks.picks, pool))
-        write_predictions(place, [image.id for image in pool.images], made.probs, made.report.class_ids, ANSWERS)
-        write_report(place, made.report)
-
-    create_atomically(folder, fill)
-    for old in folder.parent.glob(f"*/{ANSWERS}"):
-        if old.parent != folder:
-            old.unlink()  # it can be computed again, and is large
-    write_atomically(folder.parent / SERVING, serving_of(made, training).model_dump_json(indent=1) + "\n")
-    return folder
+def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made, config: Config) -> None:
+    """Write models/NNN, whole or absent: the model, the labels it was made of, its picks and report. Then it may serve."""
+    report, models = made.report, project.models
+    widths = tuple(len(centre) for centre in made.head.centres)
+    seen = describe_backbones(str(getattr(config.views, "backbone", "")), widths)
+    file = ModelFile(classes=training.names, input=seen, net=Head(), about=about(project, pool, training, report))
+    ids = [image.id for image in pool.images]
+    files = {
+        **model_files(new_model(file, made.head.network, [centre.numpy() for centre in made.head.centres])),
+        "labels.csv": training.as_csv(),
+        "picks.csv": picks_csv(made.picks.picks, pool),
+        **answers_file(ANSWERS, ids, made.probs, report.class_ids),
+        **report_file(report),
+    }
+    models.create(report.number, files)
+    models.keep_answers_of(report.number)
+    write_atomically(models.place / SERVING, serving_of(report).model_dump_json(indent=1) + "\n")
 
 
-def serving_of(made: Made, training: TrainingSet) -> ServingFile:
+def serving_of(report: ModelReport) -> ServingFile:
     """Say which model the project hands out, and how good that one is."""
-    report, members = made.report, tuple[ServingMember, ...]()
-    if report.serving.use == "both" and made.deep is not None:
-        known = tuple(training.number.get(klass, -1) for klass in made.deep.classes)
-        everything = tuple(range(len(training.classes)))
-        members = (
-            ServingMember(number=report.number, columns=everything),
-            ServingMember(number=made.deep.number, columns=known),
-        )
     return ServingFile(
         number=report.serving.number,
         use=report.serving.use,
         why=report.serving.why,
-        members=members,
         accuracy=accuracy_of(report.quality),
         per_class=recalls_of(report.quality),
     )
@@ -205,39 +171,3 @@ def about(project: Project, pool: Pool, training: TrainingSet, report: ModelRepo
 def pool_digest(images: Sequence[str]) -> str:
     """Name the images that a model could learn from, labeled or not: a hash of their hashes, whatever their order."""
     return hashlib.sha256("\n".join(sorted(images)).encode()).hexdigest()
-
-
-def publish(project: Project, report: ModelReport) -> None:
-    """Tell the project: the page shows the model."""
-    quality = report.quality
-    estimate = None if quality is None else quality.accuracy
-    project.put_model(
-        report.number,
-        kind=report.kind,
-        seq=report.seq,
-        state="ready",
-        message="",
-        accuracy=None if estimate is None else estimate.value,
-        about={
-            "low": None if estimate is None else estimate.low,
-            "high": None if estimate is None else estimate.high,
-            "source": None if quality is None else short_source(quality),
-            "forecast": short_forecast(report.forecasts, report.labels),
-            "labels": report.labels,
-            "serving": report.serving.why,
-        },
-    )
-
-
-def short_source(quality: Quality) -> str:
-    """Say in a few words where an accuracy comes from."""
-    kind = "audit labels" if quality.source == "audit" else "labels, cross-validated"
-    return f"from {quality.accuracy.of} {kind}"
-
-
-def short_forecast(forecasts: Sequence[Forecasted], labels: int) -> str | None:
-    """Say in a few words what the next labels would bring."""
-    if not forecasts or forecasts[-1].labels != labels:
-        return None
-    gain = forecasts[-1].gain
-    return f"next {MORE}: {gain.points:+.1f} ({gain.low:.1f} to {gain.high:.1f})"

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.tables import render_csv
-from mma.project.models import TrainingSet
 from mma.project.records import Pick, Provenance
 from mma.project.worker.features import Pool
+from mma.project.worker.training_set import TrainingSet
 from mma.query import Candidates, Labeled, Query
 from mma.rng import rng
 

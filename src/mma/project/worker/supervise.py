@@ -177,7 +177,7 @@ class DeepProcess:
             message = f"{message} It was at: {row.message}"
         number = row.number if row else None
         labels = self.project.counts().labeled
-        self.project.put_model(
+        self.project.models.put(
             number, kind="deep", seq=self.project.seq(), state="failed", message=message, about={"labels": labels}
         )
 
@@ -189,7 +189,7 @@ class DeepProcess:
 
     def rows(self) -> list[ModelRow]:
         """Return the deep models there are."""
-        return [row for row in self.project.models() if row.kind == "deep"]
+        return [row for row in self.project.models.rows() if row.kind == "deep"]
 
     def unfinished(self) -> ModelRow | None:
         """Return the deep model that was begun and has not ended."""

@@ -15,21 +15,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import open_project
-from mma.project.models import DeepAnswers, TrainingSet, latest_predictions, latest_report, model_folder, write_report
+from mma.project.models import PREDICTIONS, report_file
+from mma.project.progress import write_progress
 from mma.project.project import Project, silent, training
 from mma.project.quality.show import write_page
-from mma.project.records import ModelRow
 from mma.project.worker.features import Gathering, Pool
-from mma.project.worker.live_model import publish
 from mma.project.worker.picks import COVERAGE, MANY, Question, choose_picks
-from mma.project.worker.round import compare_asking, done_before, live_config, live_round, recall, warm_up
+from mma.project.worker.round import done_before, live_config, live_round, recall, warm_up
 from mma.project.worker.supervise import MOST, Attempts, DeepProcess
+from mma.project.worker.training_set import TrainingSet
+from mma.project.worker.verdict import compare_asking
 from mma.text import printable, quote_path
 from mma.views import FeatureViews
 
@@ -61,7 +61,7 @@ class LiveWorker:
         self.gathering = Gathering(project, self.config.views, self.note)
         self.memory = recall(project)
         self.deep = DeepProcess(project, say) if deep else None
-        self.answers: DeepAnswers | None = latest_predictions(project.folder)
+        self.answers = project.models.answers(PREDICTIONS)  # of the newest deep model
         self.seq = -1  # the last event that was looked at
         self.changed = 0.0  # when it came
         self.done_seq, self.done_labels = done_before(project)
@@ -118,23 +118,16 @@ class LiveWorker:
         """Report what cannot be done."""
         self.given_up.add(place)
         self.attempts.end(place)
-        self.project.put_model(
-            self.begin_model(), kind="live", seq=max(self.seq, 0), state="failed", message=f"{place}: {printable(why)}"
-        )
+        models = self.project.models
+        models.put(models.begin("live", max(self.seq, 0)), state="failed", message=f"{place}: {printable(why)}")
         return False
 
-    def begin_model(self) -> int:
-        """Take the number of the next model, so that no deep one gets it. One that was begun and never ended is begun again."""
-        models = self.project.models()
-        open_ = [model for model in models if model.kind == "live" and model.state in ("training", "failed")]
-        again = open_ and (open_[-1].state == "training" or open_[-1].number == models[-1].number)
-        number = open_[-1].number if again else None
-        return self.project.put_model(number, kind="live", seq=max(self.seq, 0), state="training", message="").number
-
-    def note(self, words: str, work: dict[str, Any]) -> None:
+    def note(self, done: int, total: int, left: str | None) -> None:
         """Say and note how far the features are."""
-        self.say(words)
-        note_features(self.project, words, work)
+        if done < total:
+            self.say(f"features: {done:,} of {total:,} images" + (f", about {left} left" if left else ""))
+        with self.project.store.writing() as connection:
+            write_progress(connection, "features", done, total, left)
 
     @property
     def pool(self) -> Pool | None:
@@ -145,8 +138,6 @@ class LiveWorker:
         """Compute some features."""
         before = self.pool
         self.gathering.advance(self.project.labels().ids)
-        if not self.gathering.waiting:
-            end_note(self.project)
         if self.pool is not None and before is None:
             warm_up(self.pool, self.config)
         if self.pool is not before:
@@ -188,13 +179,13 @@ class LiveWorker:
         """Make a model and picks."""
         assert self.pool is not None
         training = self.training_set()
-        number, deep = self.begin_model(), self.answers
+        number, deep = self.project.models.begin("live", max(self.seq, 0)), self.answers
         made = live_round(
             self.project, self.pool, training, self.memory, self.config, number=number, deep=deep, asks=self.asks
         )
         if self.asks:
             self.project.put_picks(made.picks.picks, made.report.number)
-        publish(self.project, made.report)  # last: a round without it is done again
+        self.project.models.publish(made.report)  # last: a round without it is done again
         self.done_seq, self.done_labels = training.labels.seq, len(training.labels)
         write_page(self.project)
         report = made.report
@@ -229,9 +220,9 @@ class LiveWorker:
         self.memory.helping = compare_asking(self.pool, self.training_set(), settings.seed, switch=settings.fallback)
         if self.memory.helping.fallback and not before.fallback:
             self.say(self.memory.helping.sentence)
-        report = latest_report(self.project.folder, "live")
+        report = self.project.models.latest_report("live")
         if report is not None:
-            write_report(model_folder(self.project.folder, report.number), replace(report, helping=self.memory.helping))
+            self.project.models.add(report.number, report_file(replace(report, helping=self.memory.helping)))
             write_page(self.project)
 
     # deep
@@ -240,7 +231,7 @@ class LiveWorker:
         """Start or watch the deep training; take its answers when it ends."""
         if not deep.tend(idle=time.monotonic() - self.changed):
             return False
-        self.answers = latest_predictions(self.project.folder)
+        self.answers = self.project.models.answers(PREDICTIONS)
         self.done_seq = -1  # choose between the models again, with new picks
         return True
 
@@ -309,35 +300,3 @@ def leave(number: int, frame: FrameType | None) -> None:
 def talk(message: str) -> None:
     """Print one line to stderr."""
     print(printable(message), file=sys.stderr, flush=True)
-
-
-# How far the features are, for the page: kept with the latest live model, or with the first one, still to come. No torch.
-
-
-def note_features(project: Project, words: str, work: dict[str, Any]) -> None:
-    """Tell how far the features are, in words and as numbers for a bar. There is one such note at a time."""
-    models = project.models()
-    live = [row for row in models if row.kind == "live"]
-    for row in filter(has_note, live[:-1]):
-        project.put_model(row.number, about=without_note(row))
-    if live:
-        project.put_model(live[-1].number, about={**live[-1].about, "work": work})
-    elif not models:
-        project.put_model(1, kind="live", state="training", message=words, about={"work": work})
-
-
-def end_note(project: Project) -> None:
-    """Take the note back when the features are there."""
-    for row in filter(has_note, project.models()):
-        message = "" if row.state == "ready" else "waiting for labels of two classes"
-        project.put_model(row.number, message=message, about=without_note(row))
-
-
-def has_note(row: ModelRow) -> bool:
-    """Tell whether a model carries the note about features."""
-    return bool(row.about.get("work", {}).get("name") == "features")
-
-
-def without_note(row: ModelRow) -> dict[str, Any]:
-    """Return what is known of a model besides the note."""
-    return {name: value for name, value in row.about.items() if name != "work"}
