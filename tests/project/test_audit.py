@@ -38,6 +38,19 @@ def test_near_duplicates_that_agree_count_once():
     assert together.high > alone.high
 
 
+def test_the_effective_size_is_that_of_korn_and_graubard():
+    """Three groups of two, of which one is split: p = 1/2, its variance by groups 3/2 * (1 + 0 + 1) / 36 = 1/12."""
+    right, groups = np.array([True, True, True, False, False, False]), [0, 0, 1, 1, 2, 2]
+    assert effective_size(right, groups) == pytest.approx(1 / 4 * 12)
+
+
+def test_groups_that_contradict_themselves_count_as_many_as_there_are_images_and_not_more():
+    right = np.array([True, False] * 10)
+    assert effective_size(right, [row // 2 for row in range(20)]) == 20
+    mostly = np.array([True, False] * 9 + [True, True])
+    assert effective_size(mostly, [row // 2 for row in range(20)]) == 20
+
+
 def test_images_without_near_duplicates_count_each():
     right = np.array([True, False, True, True])
     assert effective_size(right, list("abcd")) == 4

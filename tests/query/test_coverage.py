@@ -81,3 +81,19 @@ def test_long_embeddings_are_seen_along_their_strongest_directions(monkeypatch):
     unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     assert near.shape == (300, 4)
     np.testing.assert_allclose(near @ near.T, unit @ unit.T, atol=1e-3)
+
+
+def test_what_was_picked_before_is_not_picked_again():
+    """Without its mark the best row would be best once more, where it covers nothing for good."""
+    kernel = np.eye(5, dtype=np.float32) * np.array([[0.9], [0.8], [0.7], [0.6], [0.5]], np.float32)
+    covered = np.zeros(5, np.float32)
+    assert greedy(kernel, covered, None, 2)[0].tolist() == [0, 1]
+    assert greedy(kernel, covered, None, 2, taken=[0, 2])[0].tolist() == [1, 3]
+
+
+def test_picks_that_fill_up_a_batch_are_others():
+    """Where all is covered every gain is zero, and ties go to the first row: also then no row comes twice."""
+    kernel = np.ones((6, 4), np.float32)
+    picked, gains = coverage.cover_rest(kernel, np.zeros(4, np.float32), np.array([0, 1]), np.array([0.5, 0.1]), 6)
+    assert sorted(picked.tolist()) == list(range(6))
+    assert gains.tolist() == [0.5, 0.1, 0, 0, 0, 0]

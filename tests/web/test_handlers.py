@@ -342,8 +342,7 @@ def test_a_group_that_nothing_shows_to_be_alike_is_not_called_so(client: TestCli
     images = [image.id for image in project.images() if not image.audit]
     assert len(reply["items"]) == len(images)
     assert reply["alike"] is False
-    (project.folder / "models" / "003").mkdir()
-    write_predictions(project.folder / "models" / "003", images, np.full((len(images), 2), 0.5), (0, 1))
+    project.models.add(3, answers_file(PREDICTIONS, images, np.full((len(images), 2), 0.5), (0, 1)))
     assert not project.grid("anna", None, 24).alike  # the model has no opinion
 
 

@@ -1,0 +1,72 @@
+"""What is asked next: no two near-duplicates at once, nothing twice, and a share of random images."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from mma.project.records import Labels, Pick, ProjectImage
+from mma.project.worker.picks import Question, candidate_rows, choose_picks, mix_random
+from mma.project.worker.training_set import TrainingSet
+
+
+class FakePool:
+    """Images in bursts of three; no two of them look alike to a query."""
+
+    def __init__(self, count: int = 30) -> None:
+        keys = [f"{row:02d}" for row in range(count)]
+        self.images = [ProjectImage(key, key, 9, 9, keys[row // 3 * 3], False) for row, key in enumerate(keys)]
+        self.everything = {image.id: image for image in self.images}
+        self.row = {key: row for row, key in enumerate(keys)}
+        self.points = np.random.default_rng(0).normal(size=(count, 40)).astype(np.float32)
+
+    def group(self, image: str) -> str:
+        return self.everything[image].group
+
+    def vectors(self, rows: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(self.points[rows])
+
+
+def question(pool, answered=(), query="herding", **options) -> Question:
+    labels = Labels(1, tuple(answered), (0,) * len(answered), ("query",) * len(answered), (), (), (), (), ())
+    training = SimpleNamespace(labels=labels, train={}, names=("a", "b"), classes=())
+    assert TrainingSet(labels, lambda image: False).labels is labels
+    return Question(pool, training, query, 0, 1, **options)
+
+
+def bursts(pool, images) -> list[str]:
+    return [pool.group(image) for image in images]
+
+
+def test_one_image_of_each_burst_may_be_asked_about():
+    pool = FakePool()
+    assert candidate_rows(question(pool)).tolist() == list(range(0, 30, 3))
+
+
+def test_a_burst_with_an_answer_waits_until_no_other_is_left():
+    pool = FakePool()
+    assert candidate_rows(question(pool, ["00", "04"])).tolist() == list(range(6, 30, 3))
+    rest = candidate_rows(question(pool, [f"{row:02d}" for row in range(0, 30, 3)])).tolist()
+    assert rest == list(range(1, 30, 3))  # of each burst the next one
+
+
+def test_no_two_images_of_a_burst_are_in_one_batch():
+    pool = FakePool()
+    found = choose_picks(question(pool), many=10).picks
+    assert len(found) == 10
+    assert len(set(bursts(pool, [pick.image for pick in found]))) == 10
+
+
+def test_random_images_between_the_picks_are_of_other_bursts():
+    pool = FakePool()
+    asked = question(pool, random_share=0.5)
+    picks = [
+        Pick(image, "", 1.0, "query", None) for image in ("01", "05", "08", "10")
+    ]  # of bursts whose first one is free
+    mixed = mix_random(asked, candidate_rows(asked), picks)
+    drawn = [pick.image for pick in mixed if pick.provenance == "random"]
+    assert len(drawn) == 2
+    assert len(set(bursts(pool, [pick.image for pick in mixed]))) == len(mixed)
+    assert [pick for pick in mixed if pick.provenance == "query"] == picks
