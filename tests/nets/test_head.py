@@ -214,7 +214,8 @@ def test_nothing_is_fitted_twice(monkeypatch):
     monkeypatch.setattr("mma.nets.head.fit_logistic", lambda *args: fits.append(args) or fit_logistic(*args))
     x, y = (torch.from_numpy(each) for each in blobs(60))
     Head().start_from(build(Head()), x, y)
-    assert len(fits) == FOLDS * (len(PENALTIES) + 2)  # all parts with each penalty, then each of two parts
+    # All parts with each penalty, then each of two parts; and the head itself.
+    assert len(fits) == FOLDS * (len(PENALTIES) + 2) + 1
 
 
 def test_of_many_labels_some_folds_are_predicted(monkeypatch):

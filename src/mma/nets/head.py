@@ -1,4 +1,7 @@
-"""A head for stored features: one dense layer, or two. A round takes less than a second."""
+"""A head for stored features: one dense layer, or two. A round takes less than a second.
+
+It starts from a logistic regression on the labels. Which features it uses and how sure it may be is found by cross-validation.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ class Calibrated(Dense):
 
 
 class HeadNet(GroupedNetwork):
-    """features() lets the chosen parts through; the embedding is what the last dense layer sees."""
+    """The chosen parts pass; the embedding is what the last dense layer sees. Evaluation mode calibrates its logits."""
 
     gate: Tensor
 
@@ -101,23 +104,16 @@ class HeadNet(GroupedNetwork):
         self.hidden = nn.Linear(width, hidden) if hidden else None
         self.head = Calibrated(hidden or width, classes)
 
-    def features(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Return the numbers the last layer sees."""  # (B, D) -> (B, D) or (B, hidden)
         x = x * self.gate
         return x if self.hidden is None else F.relu(self.hidden(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits; calibrated in evaluation mode."""  # (B, classes)
-        logits: Tensor = self.head(self.features(x))
-        return logits
 
     def joined(self, x: Tensor, groups: int) -> Tensor:
         """Return the logits of several batches at once: nothing here mixes the images of a batch."""
         logits: Tensor = self(x)
         return logits
 
-
-# Logistic regression on a few labels: where a head starts, what it uses and how sure it may be, by cross-validation.
 
 FOLDS = 5  # of the cross-validation, at most
 FEWEST = 20  # labels of classes with two or more, below which nothing is compared
@@ -237,7 +233,8 @@ def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) 
     """
     if len(labels) < FEWEST:
         return everything(parts, {}, f"fewer than {FEWEST} labels to compare by")
-    slices = {str(number): part for number, part in enumerate(part_slices(parts))} if len(parts) > 1 else {}
+    ends = np.cumsum(parts).tolist() if len(parts) > 1 else []
+    slices = {str(number): slice(end - parts[number], end) for number, end in enumerate(ends)}
     slices["all" if slices else "0"] = slice(None)
     percent = {name: labels.left_out(part, penalty).accuracy for name, part in slices.items()}
     best = max(slices, key=lambda name: (percent[name], name == "all"))
@@ -261,11 +258,6 @@ def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
 def everything(parts: Sequence[int], accuracies: dict[str, float], why: str) -> Chosen:
     """Choose all parts."""
     return Chosen(slice(None), list(range(len(parts))), accuracies, why)
-
-
-def part_slices(parts: Sequence[int]) -> list[slice]:
-    """Return where each part lies among all numbers."""
-    return [slice(end - length, end) for end, length in zip(np.cumsum(parts).tolist(), parts, strict=True)]
 
 
 def with_two_labels(y: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Initial values of any network, as a function of a generator."""
+"""What networks are made of: initial values, batch normalisation of joined batches, dense layers in float32."""
 
 from __future__ import annotations
 
@@ -69,15 +69,11 @@ def _reset(name: str, module: nn.Module, rng: np.random.Generator) -> None:
             reset()
 
 
-# Batch normalisation over one batch, or over several that lie one after another in one tensor.
-# A step of MixMatch is several forwards whose batches must be normalised apart. Joined into one tensor they share every
-# convolution; only the statistics are taken group by group.
-
-
 class GroupedBatchNorm2d(nn.BatchNorm2d):
     """`nn.BatchNorm2d`; with `groups` = G > 1 its batch is G equal batches joined.
 
-    In training each of them is normalised by itself, and the first alone moves the running statistics.
+    In training each of them is normalised by itself, and the first alone moves the running statistics: a step of MixMatch is
+    several forwards, which share every convolution so.
     """
 
     groups = 1
@@ -103,9 +99,6 @@ def in_groups(net: nn.Module, groups: int) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.groups = 1
-
-
-# The last layers of a network, in float32 also where the rest computes in bfloat16.
 
 
 class Dense(nn.Linear):

@@ -77,6 +77,22 @@ class GroupedNetwork(nn.Module):
     It must hold no other batch normalisation than `GroupedBatchNorm2d`, and nothing else that mixes images.
     """
 
+    mirrored = False  # evaluate by an image and its mirror image: the mean of both embeddings
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return the embeddings of images as they are."""  # (B, D)
+        raise NotImplementedError
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the embeddings; where asked for, and not to train on, the mean with those of the mirror images."""
+        embedding = self.embed(x)  # (B, D)
+        return embedding if self.training or not self.mirrored else (embedding + self.embed(x.flip(3))) / 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""  # (B, classes)
+        logits: Tensor = self.head(self.features(x))  # type: ignore[operator]
+        return logits
+
     def joined(self, x: Tensor, groups: int) -> Tensor:
         """Return the logits of `groups` equal batches that lie one after another in `x`.
 

@@ -1,4 +1,4 @@
-"""A compact network for small images: 8x8 digits in milliseconds, 28x28 clothes in tens of them."""
+"""Networks for short runs on a processor: `small` for 8x8 digits and 28x28 clothes, `fast`, shallow and wide, for photos."""
 
 from __future__ import annotations
 
@@ -47,15 +47,9 @@ class SmallNet(GroupedNetwork):
         self.trunk = nn.Sequential(*layers, *_conv(inputs, inputs, settings.bn_decay))
         self.head = Dense(inputs, classes)
 
-    def features(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Return the mean over the last maps."""  # (B, filters << (scales - 1))
-        maps: Tensor = self.trunk(x)
-        return mean_over_maps(maps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""  # (B, classes)
-        logits: Tensor = self.head(self.features(x))
-        return logits
+        return mean_over_maps(self.trunk(x))
 
 
 def scales(height: int, width: int) -> int:
@@ -75,8 +69,6 @@ def _conv(inputs: int, outputs: int, bn_decay: float) -> list[nn.Module]:
         nn.LeakyReLU(LEAK, inplace=True),
     ]
 
-
-# A shallow, wide network for short CPU runs.
 
 WAVES = 2  # of a fixed first layer, at most so many over both sides and the channels together
 
@@ -118,11 +110,6 @@ class FastNet(GroupedNetwork):
         self.stages = nn.ModuleList([Stage(a, b, decay) for a, b in pairwise(widths)])
         self.head = Dense(widths[-1], classes)
 
-    def features(self, x: Tensor) -> Tensor:
-        """Return the mean over the last maps; where asked for, and not to train on, the mean over the mirror image too."""
-        embedding = self.embed(x)  # (B, 8 x filters)
-        return embedding if self.training or not self.mirrored else (embedding + self.embed(x.flip(3))) / 2
-
     def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings of images as they are."""  # (B, 8 x filters)
         # The stem pools before it normalises: a quarter of the work, and the same where the normalisation's weight is positive.
@@ -132,11 +119,6 @@ class FastNet(GroupedNetwork):
         for stage in others:
             x = stage(F.max_pool2d(x, 2))
         return mean_over_maps(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""  # (B, classes)
-        logits: Tensor = self.head(self.features(x))
-        return logits
 
 
 class Cosines(nn.Module):

@@ -1,7 +1,8 @@
-"""Depthwise convolutions whose gradients take as long as they should, also in bfloat16.
+"""Networks that start from pretrained weights and are fine-tuned on pixels.
 
-The library's gradient of a 5x5 depthwise kernel takes 10 to 40 times as long as its forward, and in bfloat16 so does the
-gradient of the input of a strided one. That of a 3x3 kernel is fast, and four of them, moved, cover a 5x5 one.
+Their depthwise convolutions have gradients of their own: the library's gradient of a 5x5 depthwise kernel takes 10 to 40 times
+as long as its forward, and in bfloat16 so does the gradient of the input of a strided one. That of a 3x3 kernel is fast, and
+four of them, moved, cover a 5x5 one.
 """
 
 from __future__ import annotations
@@ -60,16 +61,13 @@ class _Depthwise(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
-        to_x = input_gradient(gradient, x, weight, ctx.stride) if needs_x else None
+        to_x = None
+        if needs_x:  # that of a strided convolution in float32
+            dtype = x.dtype if ctx.stride == 1 else torch.promote_types(x.dtype, torch.float32)
+            wide, kernel = x.to(dtype), weight.to(dtype)
+            to_x = _backward(gradient.to(dtype), wide, kernel, ctx.stride, (True, False))[0].to(x.dtype)
         to_weight = kernel_gradient(gradient, x, weight, ctx.stride) if needs_weight else None
         return to_x, to_weight, gradient.sum((0, 2, 3)) if needs_bias else None, None
-
-
-def input_gradient(gradient: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """Return the gradient of the input; that of a strided convolution in float32."""  # like x
-    dtype = x.dtype if stride == 1 else torch.promote_types(x.dtype, torch.float32)
-    found = _backward(gradient.to(dtype), x.to(dtype), weight.to(dtype), stride, (True, False))[0]
-    return found.to(x.dtype)
 
 
 def kernel_gradient(gradient: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
@@ -97,8 +95,6 @@ def _backward(
     )
     return to_x, to_weight
 
-
-# Networks that start from pretrained weights and are fine-tuned on pixels.
 
 PARTS = 9  # the stem, seven stages, and the last convolution
 CHUNK = 64  # images per forward before the head starts
@@ -209,22 +205,12 @@ class TunedNet(GroupedNetwork):
         self.head = Dense(network.last.conv.out_channels, classes)
         self.normalise = Normalise(settings.mean, settings.std)
 
-    def features(self, x: Tensor) -> Tensor:
-        """Return the mean over the last maps; where asked for, and not to train on, the mean over the mirror image too."""
-        embedding = self.embed(x)  # (B, 1280)
-        return embedding if self.training or not self.mirrored else (embedding + self.embed(x.flip(3))) / 2
-
     def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings of images as they are."""  # (B, 1280)
         x = self.normalise(resize(x, self.side))
         for part in self.parts:
             x = part(x)
         return mean_over_maps(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""  # (B, classes)
-        logits: Tensor = self.head(self.features(x))
-        return logits
 
 
 class Normalise(nn.Module):
@@ -260,19 +246,14 @@ def prepare(part: nn.Module, settings: Tuned, *, frozen: bool) -> None:
         if frozen or settings.statistics == "pretrained":
             layer.eval().fold()
             layer.requires_grad_(not frozen)
-        else:
-            layer.norm = grouped(layer.norm, settings.bn_decay)
+        else:  # the same normalisation, able to keep joined batches apart
+            norm = layer.norm
+            assert isinstance(norm, nn.BatchNorm2d)
+            layer.norm = GroupedBatchNorm2d(norm.num_features, eps=norm.eps, momentum=1 - settings.bn_decay)
+            layer.norm.load_state_dict(norm.state_dict())
         if layer.conv.groups > 1:
             layer.conv = depthwise(layer.conv)
     part.train()
-
-
-def grouped(norm: nn.Module, decay: float) -> GroupedBatchNorm2d:
-    """Return the same normalisation, able to keep joined batches apart."""
-    assert isinstance(norm, nn.BatchNorm2d)
-    made = GroupedBatchNorm2d(norm.num_features, eps=norm.eps, momentum=1 - decay)
-    made.load_state_dict(norm.state_dict())
-    return made
 
 
 def depthwise(conv: nn.Conv2d) -> DepthwiseConv2d:

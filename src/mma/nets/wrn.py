@@ -124,17 +124,11 @@ class WideResNet(GroupedNetwork):
         self.trunk = nn.Sequential(parts)
         self.head = Dense(inputs, classes)
 
-    def features(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Return the mean over the last maps."""  # (B, filters << (stages - 1))
         # Original: queries look at the unpooled 8x8x128 map.
         # Differs: the embedding is the pooled vector that the dense layer sees, which is 64 times smaller.
-        maps: Tensor = self.trunk(x)
-        return mean_over_maps(maps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""  # (B, classes)
-        logits: Tensor = self.head(self.features(x))
-        return logits
+        return mean_over_maps(self.trunk(x))
 
 
 def stages(side: int) -> int:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mma.config import Config, config_of, from_json
 from mma.errors import UserError
-from mma.growth import Round
 from mma.nets import Head
 from mma.run import Run
 from mma.training.state import State
@@ -154,11 +153,16 @@ def load(path: Path, state: State, identity: Identity | None) -> CheckpointHeade
     """Put a stored state into `state`, after checking that it is whole and belongs here."""
     header, arrays = read(path)
     if identity is not None:
-        check_identity(path, header, identity)
-    check_frozen(path, header, state)
+        check_identity(path.parent.parent, header, identity)
+    frozen = frozen_digest(state)
+    if header.frozen != frozen:
+        raise UserError(
+            f"{path} was trained on frozen weights with digest {header.frozen or 'none'}, and the network now brings "
+            f"{frozen or 'none'}. Bring the same weights back, or start a new run."
+        )
     expected = dict(tensors(state))
-    found = {name for name in arrays if not name.startswith("sum/")}
-    if found != set(expected) or any(arrays[n].shape != tuple(expected[n].shape) for n in found):
+    stored = {name for name in arrays if not name.startswith("sum/")}
+    if stored != set(expected) or any(arrays[n].shape != tuple(expected[n].shape) for n in stored):
         raise UserError(f"{path} holds another network than this run's config describes. It was not loaded.")
     with torch.no_grad():
         for name, tensor in expected.items():
@@ -198,25 +202,14 @@ def damaged(path: Path, reason: str) -> str:
     )
 
 
-def check_identity(path: Path, header: CheckpointHeader, identity: Identity) -> None:
+def check_identity(run: Path, header: CheckpointHeader, identity: Identity) -> None:
     """Refuse a state of another config or other data: going on would be a different run under the same name."""
-    run = path.parent.parent
     if header.config != identity.config:
         raise UserError(f"{run}: {CONFIG_CHANGED}")
     if header.data != identity.data:
         raise UserError(f"{run}: {DATA_CHANGED}")
     if header.views != identity.views:
         raise UserError(f"{run}: {views_changed(header.views, identity.views)}")
-
-
-def check_frozen(path: Path, header: CheckpointHeader, state: State) -> None:
-    """Refuse to go on with other frozen weights than the state was trained with."""
-    here = frozen_digest(state)
-    if header.frozen != here:
-        raise UserError(
-            f"{path} was trained on frozen weights with digest {header.frozen or 'none'}, and the network now brings "
-            f"{here or 'none'}. Bring the same weights back, or start a new run."
-        )
 
 
 def diverged(run: Run, step: int) -> str:
@@ -243,17 +236,13 @@ def shared_end(a: Config, b: Config) -> int:
     for x, y in zip(a.growth.rounds(), b.growth.rounds(), strict=False):
         same = (x.labels, x.begin, x.refresh) == (y.labels, y.begin, y.refresh)
         starts = x.refresh or x.index == 0
-        if not same or (x.end != y.end and starts and calibrates(a)):
+        calibrates = isinstance(a.net, Head) and a.net.folds > 1  # a temperature depends on how long its round will be
+        if not same or (x.end != y.end and starts and calibrates):
             break
         end = min(x.end, y.end)
         if x.end != y.end:
             break
     return end
-
-
-def calibrates(config: Config) -> bool:
-    """Whether a start of the network depends on how long its round will be: a head's temperature does."""
-    return isinstance(config.net, Head) and config.net.folds > 1
 
 
 def shared_states(source: Run, config: Config) -> list[int]:
@@ -284,26 +273,18 @@ def fork(trunk: Run, folder: Path, budget: int) -> int:
             f"{shared_end(old, new):,} are shared, and none of them was kept. Train it separately, or list the budget in "
             "growth.budgets."
         )
-    return copy(trunk, folder, new, stored[-1])
-
-
-def copy(trunk: Run, folder: Path, config: Config, step: int) -> int:
-    """Write the new run's folder as it would be had it been trained to `step` by itself."""
+    # Write the new run's folder as it would be had it been trained to that step by itself.
+    step = stored[-1]
     header, arrays = read(trunk.checkpoint_path(step))
-    asked = rounds_begun(config.growth.rounds(), step)
-    run = Run.create(folder, config.model_dump(mode="json"))
-    header = header.model_copy(update={"config": config.digest()})
-    run.write_host({**(trunk.host() or {}), "config": config.digest()})
+    begun = {round.index for round in new.growth.rounds() if round.begin < step}
+    run = Run.create(folder, new.model_dump(mode="json"))
+    header = header.model_copy(update={"config": new.digest()})
+    run.write_host({**(trunk.host() or {}), "config": new.digest()})
     for log in ("queries", "labels"):
-        run.append(log, [row for row in trunk.read(log) if row["round"] in asked])
+        run.append(log, [row for row in trunk.read(log) if row["round"] in begun])
     run.append("metrics", [row for row in trunk.read("metrics") if row["step"] <= step])
     for log in ("guesses", "starts"):  # few runs have these
         if rows := [row for row in trunk.read(log) if row.get("step", 0) < step]:
             run.append(log, rows)
     run.store(step, lambda: save(arrays, metadata={"mma": header.model_dump_json()}))
     return step
-
-
-def rounds_begun(rounds: tuple[Round, ...], step: int) -> set[int]:
-    """Return the rounds that were asked for before `step` was made."""
-    return {round.index for round in rounds if round.begin < step}

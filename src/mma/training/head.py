@@ -155,25 +155,16 @@ def calibrate(
         for number in range(folds):
             kept, left = fold != number, index[fold == number]
             some = {int(row): int(label) for row, label in zip(index[kept], y[kept], strict=True)}
-            logits[~kept] = train_fold(net, one_round(config, len(some), length), views, some, pool, left)
+            once = one_round(config, len(some), length)
+            state = start(once, views.shape, len(net.head.bias), views.device)
+            assert isinstance(state.student, HeadNet)
+            config.net.start_with(state.student, views.plain(index[kept]), torch.from_numpy(y[kept]), net.gate)
+            state.average.vector.copy_(state.weights.vector)
+            round = once.growth.rounds()[0]
+            for _ in steps(state, once, Stream(once, views, pool, some, round), round, length):
+                pass
+            with torch.inference_mode():
+                logits[~kept] = state.teacher.eval()(views.plain(left)).cpu().numpy()
         temperature = find_temperature(logits[several], y[several])
     net.head.temperature.fill_(temperature)
     return temperature
-
-
-def train_fold(
-    net: HeadNet, config: Config, views: Views, answers: dict[int, int], pool: np.ndarray, left: np.ndarray
-) -> np.ndarray:
-    """Train another head like `net` on some of its labels, and return its logits for the rows in `left`. (N, classes)"""
-    assert isinstance(config.net, Head)
-    state = start(config, views.shape, len(net.head.bias), views.device)
-    assert isinstance(state.student, HeadNet)
-    x, y = views.plain(np.array(list(answers), np.int64)), torch.tensor(list(answers.values()))
-    config.net.start_with(state.student, x, y, net.gate)
-    state.average.vector.copy_(state.weights.vector)
-    round = config.growth.rounds()[0]
-    for _ in steps(state, config, Stream(config, views, pool, answers, round), round, config.growth.first):
-        pass
-    with torch.inference_mode():
-        found: np.ndarray = state.teacher.eval()(views.plain(left)).cpu().numpy()
-    return found

@@ -24,7 +24,7 @@ from mma.features.backbone import Precision
 from mma.nets.flops import forward_flop
 from mma.run import Run
 from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
-from mma.training.step import describe_precision, has_bfloat16, resolve
+from mma.training.step import has_bfloat16, resolve
 
 # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program. bfloat16 takes half as
 # long for the same FLOP, and oneDNN's gradients of kernels wait for the other thread in a loop that never sleeps.
@@ -47,7 +47,9 @@ class Host:
 
     def check(self) -> torch.device:
         """Return the device, if it is there."""
-        device = parse_device(self.device or "cpu")
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", name := self.device or "cpu"):
+            raise UserError(f"device {name}: there is no such device. Use cpu, cuda or cuda:N.")
+        device = torch.device(name)
         if device.type == "cuda" and not torch.cuda.is_available():
             raise UserError(f"device {self.device}: torch sees no GPU here. Use the device cpu.")
         return device
@@ -63,13 +65,6 @@ class Host:
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         return device
-
-
-def parse_device(device: str) -> torch.device:
-    """Return the device that the user means."""
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise UserError(f"device {device}: there is no such device. Use cpu, cuda or cuda:N.")
-    return torch.device(device)
 
 
 def own_gpu(device: torch.device, local: int) -> torch.device:
@@ -120,6 +115,7 @@ def fill_in(run: Run, asked: Host) -> Host:
 def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = Optim()) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
     device = torch.device(host.device or "cpu")
+    precision = resolve(optim, device)
     return {
         "format": 2,
         "mma": version("mma-learn"),
@@ -131,7 +127,8 @@ def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = 
         "device": host.device,
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-        "precision": describe_precision(optim, device),
+        # Emulated bfloat16 rounds elsewhere than a processor's own, so it is another precision.
+        "precision": precision if precision == "float32" or has_bfloat16(device) else f"{precision}, emulated",
         "bfloat16": has_bfloat16(device),
         "threads": torch.get_num_threads(),
         "processes": processes,
@@ -161,22 +158,18 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
 
 def explain_change(run: Run, then: dict[str, Any], now: dict[str, Any], changed: list[str]) -> str:
     """Say what differs from where the run began, and how to go on."""
+    options = [f"--{key} {now[key]}" for key in ("device", "threads") if key in changed]
+    options += ["--compile"] if "compile" in changed and now["compile"] else []  # else it goes on with what it had
     differences = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
     before, again = (command(run, host.get("processes", 1)) for host in (then, now))
     there = f", with  {before} ," if {"processes", "device", "threads", "compile"}.intersection(changed) else ","
     # No command says not to compile: only a call from Python does.
     call = "compile" in changed and then.get("compile")
-    way = "inexact=True in the same call" if call else f" {' '.join([again, *asked_options(now, changed)])} --inexact"
+    way = "inexact=True in the same call" if call else f" {' '.join([again, *options])} --inexact"
     return (
         f"{run.folder} cannot be continued exactly here: {differences}. Continue it where it began{there} or accept slightly "
         f"other numbers with {way}"
     )
-
-
-def asked_options(now: dict[str, Any], changed: list[str]) -> list[str]:
-    """Return the options that ask for what has changed: without them a run goes on with what it had."""
-    valued = [f"--{key} {now[key]}" for key in ("device", "threads") if key in changed]
-    return [*valued, "--compile"] if "compile" in changed and now["compile"] else valued
 
 
 def command(run: Run, processes: int) -> str:

@@ -81,8 +81,10 @@ class State:
 
 def start(config: Config, shape: Shape, classes: int, device: torch.device) -> State:
     """Return the state before the first step, for images of this shape: weights are a function of the seed."""
-    student = config.net.build(shape, classes)
-    check_embeddings(student, config)
+    student, query = config.net.build(shape, classes), Query.parse(config.query)
+    looks = query.needs_features or (query.needs_probs and not query.aug)
+    if looks and config.growth.policy.name != "passive" and not isinstance(student, Network):
+        raise UserError(without_embeddings(student, config.query))  # before any training
     config.net.reset(student, rng(config.seed, "init"))
     state = assemble(student, device)
     state.rates = state.weights.spread(config.net.rates(student))
@@ -91,60 +93,39 @@ def start(config: Config, shape: Shape, classes: int, device: torch.device) -> S
     return state
 
 
-def check_embeddings(net: nn.Module, config: Config) -> None:
-    """Say before any training what the query will miss in a user's network."""
-    query = Query.parse(config.query)
-    looks = query.needs_features or (query.needs_probs and not query.aug)
-    if looks and config.growth.policy.name != "passive" and not isinstance(net, Network):
-        raise UserError(without_embeddings(net, config.query))
-
-
 def assemble(student: nn.Module, device: torch.device) -> State:
     """Put a student on the device with a teacher equal to it and an optimizer that has seen nothing."""
     student = student.to(device)  # `Flat` lays the kernels out channels-last
     frozen = {name for name, module in student.named_modules() if is_frozen(module)}
     teacher = copy.deepcopy(student)
     weights, average = Flat(student, gradients=True), Flat(teacher, gradients=False)
-    share_statistics(student, teacher)
-    share_frozen(student, teacher)
-    zeros = torch.zeros_like(weights.vector)
-    train_mode(student, frozen)
-    return State(student, teacher.eval(), weights, average, zeros, zeros.clone(), frozen=frozenset(frozen))
-
-
-def train_mode(student: nn.Module, frozen: set[str]) -> None:
-    """Put the student in training mode; frozen modules stay in evaluation mode, so that their statistics stay too."""
+    # Paper: BN statistics are used raw, only weights are averaged: the teacher reads the student's statistics themselves.
+    modules, theirs = dict(teacher.named_modules()), dict(teacher.named_parameters())
+    for prefix, module in student.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(modules[prefix], name, buffer)
+    for name, parameter in student.named_parameters():
+        if not parameter.requires_grad:  # nothing is held twice
+            theirs[name].data = parameter.data
     student.train()
-    for name, module in student.named_modules():
+    for (
+        name,
+        module,
+    ) in student.named_modules():  # frozen modules keep their statistics, so they stay in evaluation mode
         if name in frozen and any(parameter.requires_grad for parameter in module.parameters()):
             module.training = False  # only itself: something inside it is trained
         elif name in frozen:
             module.eval()
-
-
-def share_statistics(student: nn.Module, teacher: nn.Module) -> None:
-    """Let the teacher read the student's BN statistics themselves."""
-    # Paper: BN statistics are used raw, only weights are averaged.
-    modules = dict(teacher.named_modules())
-    for prefix, module in student.named_modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            setattr(modules[prefix], name, buffer)
-
-
-def share_frozen(student: nn.Module, teacher: nn.Module) -> None:
-    """Let the teacher read the student's frozen parameters: nothing is held twice."""
-    theirs = dict(teacher.named_parameters())
-    for name, parameter in student.named_parameters():
-        if not parameter.requires_grad:
-            theirs[name].data = parameter.data
+    zeros = torch.zeros_like(weights.vector)
+    return State(student, teacher.eval(), weights, average, zeros, zeros.clone(), frozen=frozenset(frozen))
 
 
 @torch.no_grad()
 def start_from_labels(state: State, config: Config, x: Tensor, y: Tensor) -> dict[str, Any] | None:
     """Let the network start from the labeled images, if it can; the teacher starts there too."""
-    found = config.net.start_from(state.student, x, y)
+    about = config.net.start_from(state.student, x, y)
     state.average.vector.copy_(state.weights.vector)
-    return found
+    return about
 
 
 @torch.no_grad()
@@ -159,13 +140,10 @@ def refresh(state: State, config: Config, index: int) -> None:
     state.forget()
 
 
-# All trainable parameters of a network as views of one vector, so that an update is a few passes over memory.
-
-
 class Flat:
-    """The trained parameters of `net`, kernels first (they decay), convolutions before dense ones, then biases and BN.
+    """The trained parameters of `net` as views of one vector, so that an update is a few passes over memory.
 
-    `net` goes on working, on the vector. Frozen parameters are not in it.
+    Kernels come first (they decay), convolutions before dense ones, then biases and BN. Frozen parameters are not in it.
     """
 
     def __init__(self, net: nn.Module, *, gradients: bool) -> None:

@@ -186,9 +186,3 @@ def computing(optim: Optim, device: torch.device) -> AbstractContextManager[obje
     half = resolve(optim, device) == "bfloat16"
     # No cache: a kernel that was cast for a guess has no gradient, and the forward to train would find it there.
     return torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False)
-
-
-def describe_precision(optim: Optim, device: torch.device) -> str:
-    """Return the precision for host.json. Emulated bfloat16 rounds elsewhere than a processor's own, so it is another one."""
-    precision = resolve(optim, device)
-    return precision if precision == "float32" or has_bfloat16(device) else f"{precision}, emulated"
