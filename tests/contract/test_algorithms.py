@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mma.algorithms import ALGORITHMS, Algorithm, AnchoredMixMatch, Batch, FixMatch, FreeMatch, Losses, MixMatch, ops
+from mma.algorithms import ALGORITHMS, Algorithm, AnchoredMixMatch, Batch, FixMatch, Losses, MixMatch, ops
 from mma.config import Optim
 from mma.nets import Small, initialise
 from mma.rng import rng
@@ -30,9 +30,7 @@ RAMPED = 10**9  # a step at which every ramp has come to its end
 
 VARIANTS = {  # settings that change what an algorithm does, beside every algorithm as it is
     "mixmatch, aligned": MixMatch(align="uniform"),
-    "fixmatch, aligned, soft": FixMatch(align="labels", temperature=0.5, threshold=0.3),
-    "fixmatch, by the teacher": FixMatch(guesser="teacher"),
-    "freematch, by the teacher": FreeMatch(guesser="teacher"),
+    "fixmatch, with more guesses": FixMatch(threshold=0.3),
     "anchored, by the student": AnchoredMixMatch(guesser="student", align="off"),
 }
 EVERY = {name: kind() for name, kind in ALGORITHMS.items()} | VARIANTS

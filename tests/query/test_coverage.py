@@ -36,6 +36,15 @@ def test_lazy_greedy_picks_what_plain_greedy_picks(weighted):
     assert (np.diff(gains) <= 0).all()
 
 
+def test_a_row_that_was_taken_before_is_not_picked_again():
+    kernel = np.eye(4, 6, dtype=np.float32) * np.array([[4], [3], [2], [1]], np.float32)
+    picked, _ = greedy(kernel, np.zeros(6, np.float32), None, 2, taken=[0, 2])
+    assert picked.tolist() == [1, 3]
+    picked, gains = greedy(np.zeros((3, 6), np.float32), np.zeros(6, np.float32), None, 2, taken=[0])
+    assert sorted(picked.tolist()) == [1, 2]  # also where no row adds anything
+    assert gains.tolist() == [0, 0]
+
+
 def test_the_kernel_is_one_at_distance_zero_and_falls_with_the_square():
     points = np.array([[0.0, 0.0], [3.0, 4.0]], np.float32)
     np.testing.assert_allclose(similarity(points, points, 5.0), [[1, np.exp(-1)], [np.exp(-1), 1]], rtol=1e-6)

@@ -177,6 +177,18 @@ def test_a_trusted_model_is_asked_where_it_is_unsure(name):
     assert "unsure" in picked.why
 
 
+@pytest.mark.parametrize(("accuracy", "trusted"), [(0.0, False), (0.3, False), (0.34, True), (1.0, True)])
+def test_auto_trusts_the_model_from_a_third_of_left_out_labels_on(monkeypatch, accuracy, trusted):
+    monkeypatch.setattr("mma.query.strategies.left_out_accuracy", lambda *args: accuracy)
+    draw = rng(3, "auto")
+    probs = draw.dirichlet(np.ones(3), 60)
+    candidates = Candidates(np.arange(60), probs, draw.normal(size=(60, 5)))
+    labeled = Labeled(draw.normal(size=(6, 5)), np.arange(6) % 3)
+    why = Query.parse("auto").selection(candidates, 4, 0, labeled).why
+    assert ("it can be trusted" in why) == trusted
+    assert ("cannot be trusted yet" in why) != trusted
+
+
 def test_auto_covers_while_left_out_labels_are_predicted_wrong():
     features, groups = blobs([60] * 6, spread=4.0)
     probs = np.eye(6)[groups]

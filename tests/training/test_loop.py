@@ -68,8 +68,8 @@ def test_a_run_stopped_at_every_step_ends_byte_equal(new_run, digits, contents):
 @pytest.mark.parametrize(
     "settings",
     [
-        ["algorithm=freematch", "algorithm.guesser=teacher"],
-        ["algorithm=fixmatch", "algorithm.align=labels", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
+        ["algorithm=freematch"],
+        ["algorithm=fixmatch", "algorithm.threshold=0.3", "optim.unlabeled_ratio=2"],
         ["algorithm.align=uniform", "growth.refresh_every=1"],
         ["net=fast", "net.filters=8", "optim.decay=linear", "optim.warmup=7", "growth.refresh_every=1"],
         ["net=fast", "net.filters=8", "net.stem=cosines", "net.mirrored=true", "views.mirror=true"],

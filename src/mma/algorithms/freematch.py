@@ -22,7 +22,6 @@ class FreeMatch(Algorithm):
     weight: float = Field(1.0, ge=0)  # of the unlabeled term
     fairness: float = Field(0.01, ge=0)  # of the fairness term
     decay: float = Field(0.99, ge=0, lt=1)  # of the running averages, per step
-    guesser: Literal["student", "teacher"] = "student"  # the teacher knows more early, and follows later
 
     def memory(self, classes: int) -> dict[str, Tensor]:
         """Return the running averages before the first step: mean confidence, mean guess, share of each class among guesses."""
@@ -31,7 +30,7 @@ class FreeMatch(Algorithm):
     def loss(self, student: nn.Module, teacher: nn.Module, batch: Batch, step: int, rng: np.random.Generator) -> Losses:
         """Return cross-entropy on labels and on sure guesses for the strong views, and the fairness term."""
         assert batch.strong is not None
-        p = probabilities(weak_logits(student, teacher, batch.u[0], self.guesser))  # (B, classes)
+        p = probabilities(weak_logits(student, teacher, batch.u[0], "student"))  # (B, classes)
         confidence, guess = p.max(1)  # (B,), (B,)
         memory = {
             "confidence": ema(batch.memory["confidence"], confidence.mean(0, keepdim=True), self.decay),
@@ -40,7 +39,7 @@ class FreeMatch(Algorithm):
         }
         thresholds = memory["confidence"] * memory["guesses"] / memory["guesses"].amax()  # (classes,)
         sure = (confidence >= thresholds[guess]).to(p.dtype)  # (B,)
-        x, s = joint_forward(student, batch.x, batch.strong[0], moves_statistics=self.guesser == "teacher")
+        x, s = joint_forward(student, batch.x, batch.strong[0])
         terms = {
             "labeled": F.cross_entropy(x, batch.y),
             "unlabeled": self.weight * (sure * F.cross_entropy(s, guess, reduction="none")).mean(),

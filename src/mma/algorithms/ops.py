@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Literal, TypeGuard, TypeVar, cast
 
 import numpy as np
@@ -155,9 +155,12 @@ def weak_logits(student: nn.Module, teacher: nn.Module, weak: Tensor, guesser: s
             return cast(Tensor, teacher(weak))  # (B, classes)
 
 
-def joint_forward(student: nn.Module, x: Tensor, s: Tensor, *, moves_statistics: bool) -> tuple[Tensor, Tensor]:
-    """Return the logits of labeled inputs and strong views from one forward, normalised over both together."""
-    with nullcontext() if moves_statistics else frozen_statistics(student):
+def joint_forward(student: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits of labeled inputs and strong views from one forward, normalised over both together.
+
+    The weak views have moved the running statistics already.
+    """
+    with frozen_statistics(student):
         logits: Tensor = student(torch.cat([x, s]))
     return logits[: len(x)], logits[len(x) :]
 

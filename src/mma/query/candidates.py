@@ -1,4 +1,4 @@
-"""The input of a query: indices, probabilities and embeddings, checked once."""
+"""What goes into a query, checked once: indices, probabilities and embeddings; and what a strategy returns."""
 
 from __future__ import annotations
 
@@ -131,9 +131,6 @@ def _matrix(values: Floats, name: str, n: int, whose: str = "candidates'") -> Fl
             f"must be ({n}, {wide}): one row per image, in the order of the index."
         )
     return values if values.dtype.kind == "f" else values.astype(np.float64)
-
-
-# What a strategy returns.
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ SURE = 1e-6  # share of all uncertainty; a pick that covers less covers none, bu
 
 
 @dataclass(frozen=True, eq=False)
-class Field:
+class PoolSample:
     """A sample of the pool as coverage sees it."""
 
     space: Space
@@ -38,7 +38,7 @@ class Field:
     labeled_points: Floats  # (L, d)
 
 
-def field_of(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Field:
+def sample_pool(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> PoolSample:
     """Draw the images to cover and those that may be picked, and map them."""
     features = candidates.features
     assert features is not None
@@ -46,7 +46,7 @@ def field_of(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -
     targets = draw_rows(len(candidates), min(TARGETS, max(CELLS // max(len(choice), 1), 1)), rng)
     space = space_of(features[targets], rng)
     points = space(features[targets]), space(features[choice]), space(labeled.features_like(features))
-    return Field(space, targets, choice, *points)
+    return PoolSample(space, targets, choice, *points)
 
 
 def herding(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
@@ -54,7 +54,7 @@ def herding(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) ->
 
     Cost: the kernel between at most 4,000 (or 2 n) images and 20,000 others, then about 2 ms for each pick.
     """
-    return cover(field_of(candidates, labeled, n, rng), n)
+    return cover(sample_pool(candidates, labeled, n, rng), n)
 
 
 def uncertain_herding(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
@@ -63,25 +63,25 @@ def uncertain_herding(candidates: Candidates, labeled: Labeled, n: int, rng: Gen
     Without probabilities, before there is a model, it is herding. Cost: that of herding, and the probabilities of at most
     20,000 images.
     """
-    field = field_of(candidates, labeled, n, rng)
+    pool = sample_pool(candidates, labeled, n, rng)
     if candidates.probs is None:
-        return cover(field, n)
+        return cover(pool, n)
     # Paper: the temperature of least calibration error. Differs: no labels are held out, so each is left out in turn.
-    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, field.target_points, rng)
-    return cover_uncertain(field, candidates.probs[field.targets], accuracy, n)
+    accuracy = left_out_accuracy(pool.labeled_points, labeled.classes, pool.target_points, rng)
+    return cover_uncertain(pool, candidates.probs[pool.targets], accuracy, n)
 
 
-def cover(field: Field, n: int) -> Picks:
+def cover(pool: PoolSample, n: int) -> Picks:
     """Pick what covers the pool."""
-    covered = coverage_by(field.labeled_points, field.target_points, RADIUS)
-    picked, gains = greedy(similarity(field.choice_points, field.target_points, RADIUS), covered, None, n)
+    covered = coverage_by(pool.labeled_points, pool.target_points, RADIUS)
+    picked, gains = greedy(similarity(pool.choice_points, pool.target_points, RADIUS), covered, None, n)
     before = float(covered.mean())
     after = before + float(gains.sum())
     why = f"the pool's mean similarity to the nearest labeled image rises from {before:.3f} to {after:.3f}"
-    return Picks(field.choice[picked], gains, why)
+    return Picks(pool.choice[picked], gains, why)
 
 
-def cover_uncertain(field: Field, probs: Floats, accuracy: float, n: int) -> Picks:
+def cover_uncertain(pool: PoolSample, probs: Floats, accuracy: float, n: int) -> Picks:
     """Pick what covers the images that the model is unsure about; `probs` are those of the targets.
 
     A young model's probabilities are tempered until their confidence is the accuracy that the labels show, so that without
@@ -90,23 +90,20 @@ def cover_uncertain(field: Field, probs: Floats, accuracy: float, n: int) -> Pic
     """
     weights = diff2(tempered(probs, accuracy))
     weights = (weights / max(float(weights.sum()), 1e-30)).astype(np.float32)
-    radius = radius_of(field.labeled_points)
-    covered = coverage_by(field.labeled_points, field.target_points, radius)
-    kernel = similarity(field.choice_points, field.target_points, radius)
+    radius = radius_of(pool.labeled_points)
+    covered = coverage_by(pool.labeled_points, pool.target_points, radius)
+    kernel = similarity(pool.choice_points, pool.target_points, radius)
     picked, gains = greedy(kernel, covered, weights, n)
     why = f"{left_out(accuracy)}; unsure images that lie closer than about {radius:.2f} count as one"
     unsure = int(np.count_nonzero(gains > SURE))
     if unsure < n:
-        picked, gains = cover_rest(kernel, covered, picked[:unsure], gains[:unsure], n)
+        # Fill up with what covers the pool, at a gain of zero: without it, copies would be as good as any image.
+        picked, gains = picked[:unsure], gains[:unsure]
+        covered = np.maximum(covered, kernel[picked].max(axis=0, initial=0))
+        others, _ = greedy(kernel, covered, None, n - unsure, taken=picked)
+        picked, gains = np.concatenate([picked, others]), np.concatenate([gains, np.zeros(len(others))])
         why += f"; the model is sure of all others, so that {n - unsure} picks cover the pool"
-    return Picks(field.choice[picked], gains, why)
-
-
-def cover_rest(kernel: Floats, covered: Floats, picked: Ints, gains: Floats, n: int) -> tuple[Ints, Floats]:
-    """Fill picks up to n with what covers the pool, at a gain of zero: without it, copies would be as good as any image."""
-    covered = np.maximum(covered, kernel[picked].max(axis=0, initial=0))
-    others, _ = greedy(kernel, covered, None, n - len(picked), taken=picked)
-    return np.concatenate([picked, others]), np.concatenate([gains, np.zeros(len(others))])
+    return Picks(pool.choice[picked], gains, why)
 
 
 def left_out(accuracy: float) -> str:

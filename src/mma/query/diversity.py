@@ -28,11 +28,6 @@ Pick = Callable[[Floats, Floats, int, Generator], Ints]  # scores (N,), features
 Reweigh = Callable[[Floats, Floats], Floats]  # scores (N,), features (N, D) -> (N,)
 
 
-def keep_scores(scores: Floats, features: Floats) -> Floats:
-    """Return the scores as they are."""
-    return scores
-
-
 def information_density(scores: Floats, features: Floats) -> Floats:
     """Return s(x) * (mean cosine similarity to all candidates)^beta: high for uncertain *and* typical images.
 
@@ -147,7 +142,7 @@ class Diversity:
     """
 
     pick: Pick = most_uncertain
-    reweigh: Reweigh = keep_scores
+    reweigh: Reweigh = lambda scores, features: scores
     needs_features: bool = False
 
 

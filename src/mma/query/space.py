@@ -1,4 +1,7 @@
-"""Where images lie: embeddings centred on the pool, along their strongest directions, scaled to length one."""
+"""Where images lie: embeddings centred on the pool, along their strongest directions, scaled to length one.
+
+And how far a young model can be trusted there: estimated from the labels, by leaving each of them out.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +68,6 @@ def draw_rows(count: int, most: int, rng: Generator) -> Ints:
         return rng.permutation(count)
     return rng.choice(count, most, replace=False)
 
-
-# How far a young model can be trusted: estimated from the labels, by leaving each of them out.
 
 MOST = 1_500  # labels that take part; more change the estimate by less than a point
 PENALTY = 0.1  # of the ridge regression, on vectors of length one

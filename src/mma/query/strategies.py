@@ -1,4 +1,11 @@
-"""Uncertain images that differ from each other: Cluster-Margin and BADGE."""
+"""Whole strategies: queries that are not an uncertainty and a way to pick, but one thing.
+
+A new one is one function and one entry in STRATEGIES, here or from your own code. `Query.parse` and the contract suite find it
+at once:
+
+    STRATEGIES["first"] = Strategy(lambda candidates, labeled, n, rng: Picks(np.arange(n), np.zeros(n)))
+    Query.parse("first")
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from mma.query.candidates import Candidates, Floats, Ints, Labeled, Picks
-from mma.query.coverage import cover, cover_uncertain, field_of, herding, left_out, uncertain_herding
+from mma.query.coverage import cover, cover_uncertain, herding, left_out, sample_pool, uncertain_herding
 from mma.query.diversity import clusters, most_uncertain
 from mma.query.space import draw_rows, left_out_accuracy, space_of
 from mma.query.uncertainty import diff2
@@ -100,8 +107,6 @@ def draw_one(weights: Floats, taken: np.ndarray, rng: Generator) -> int:
     return row if not taken[row] else int(np.argmin(taken))
 
 
-# Typical images of clusters that no label covers.
-
 SAMPLE = 20_000  # images that are clustered
 MOST_CLUSTERS = 500  # Paper: at most 500
 FEWEST = 5  # Paper: clusters with fewer images are left aside
@@ -156,11 +161,9 @@ def typicality(points: Floats) -> Floats:
     return typical
 
 
-# Cover first, then ask where the model is unsure: when to change is read from the data, not from a number of labels.
-
 # Share of left-out labels that must be predicted right before the model's doubts count. Chosen on images held out of the pool
 # (digits, signs, Fashion-MNIST, CIFAR-10): from 0.4 on doubts always gained.
-YOUNG = 1 / 3
+TRUST_FROM = 1 / 3
 
 
 def auto(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
@@ -168,25 +171,19 @@ def auto(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Pi
 
     Young means that labels which are left out are predicted wrong. Cost: that of uherding.
     """
-    field = field_of(candidates, labeled, n, rng)
+    pool = sample_pool(candidates, labeled, n, rng)
     if candidates.probs is None:
-        picks = cover(field, n)
+        picks = cover(pool, n)
         return Picks(picks.rows, picks.scores, f"auto covers the pool, because there is no model yet; {picks.why}")
-    accuracy = left_out_accuracy(field.labeled_points, labeled.classes, field.target_points, rng)
-    if accuracy < YOUNG:
-        picks, doubt = cover(field, n), f"{left_out(accuracy)}, less than {YOUNG:.0%}"
+    accuracy = left_out_accuracy(pool.labeled_points, labeled.classes, pool.target_points, rng)
+    if accuracy < TRUST_FROM:
+        picks, doubt = cover(pool, n), f"{left_out(accuracy)}, less than {TRUST_FROM:.0%}"
         why = f"auto covers the pool, because the model cannot be trusted yet: {doubt}; {picks.why}"
     else:
-        picks = cover_uncertain(field, candidates.probs[field.targets], accuracy, n)
+        picks = cover_uncertain(pool, candidates.probs[pool.targets], accuracy, n)
         why = f"auto asks where the model is unsure, because it can be trusted: {picks.why}"
     return Picks(picks.rows, picks.scores, why)
 
-
-# Whole strategies: queries that are not an uncertainty and a way to pick, but one thing.
-# A new one is one function and one entry in STRATEGIES, here or from your own code. `Query.parse` and the contract
-# suite find it at once:
-# STRATEGIES["first"] = Strategy(lambda candidates, labeled, n, rng: Picks(np.arange(n), np.zeros(n)))
-# Query.parse("first")
 
 Pick = Callable[[Candidates, Labeled, int, Generator], Picks]  # n >= 1 and at most the number of candidates
 

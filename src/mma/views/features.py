@@ -1,6 +1,7 @@
-"""Stored vectors made ready for a head: centred, of length one, and brought to a few hundred numbers.
+"""Views of stored features: a few views of each image, computed once by a frozen backbone; and views of plain rows.
 
-Everything here is computed with one torch thread per block of fixed size, so that it does not depend on the cores there are.
+Vectors are centred, of length one, and brought to a few hundred numbers. That is computed with one torch thread per block of
+fixed size, so that it does not depend on the cores there are.
 """
 
 from __future__ import annotations
@@ -107,8 +108,6 @@ def one_thread() -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
 
-
-# Views of stored features: a few views of each image, computed once by a frozen backbone.
 
 PATIENCE = 4.0  # seconds between two reports
 READY = 2_000_000_000  # bytes of vectors that are kept in memory
@@ -271,12 +270,9 @@ def draw_kept(shape: tuple[int, ...], dropout: float, rng: np.random.Generator) 
     return kept.astype(np.float32) * np.float32(256 / (256 - threshold))
 
 
-# Views of plain rows of numbers, as a head takes them: a weak view leaves some numbers out.
-
-
 @dataclass(frozen=True)
 class RowViews:
-    """Rows that are ready: each about as long as one, like feature vectors."""
+    """Rows of numbers that are ready for a head: each about as long as one, like feature vectors."""
 
     rows: Tensor  # (N, D) float32
     dropout: float  # share of the numbers that a weak view leaves out

@@ -1,4 +1,7 @@
-"""Strong augmentation: two random distortions and a grey square for each image, all images at once."""
+"""Views of pixels: the image itself, shifted and mirrored, or distorted.
+
+A strong view has two random distortions and a grey square; all images are distorted at once.
+"""
 
 from __future__ import annotations
 
@@ -151,8 +154,6 @@ WARPS: list[Callable[[np.ndarray], np.ndarray]] = [
 ]
 COLOURS: list[Callable[[Tensor, Tensor], Tensor]] = [darken, fade, discolour, blur, stretch, posterize, solarize]
 
-
-# Views of pixels: the image itself, shifted and mirrored, or distorted.
 
 SCORED = 500  # images per forward when nothing is trained: inference needs no room for gradients
 SCORED_PIXELS = SCORED * 32 * 32  # of all of them: larger images come in smaller batches
