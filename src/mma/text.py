@@ -1,4 +1,4 @@
-"""Text as people see it: names that are safe to show, the name they probably meant, durations."""
+"""Text as people see it: names that are safe to show, the name they probably meant, durations, HTML pages."""
 
 from __future__ import annotations
 
@@ -48,6 +48,26 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def render_html(name: str, **values: object) -> str:
+    """Fill a template of src/mma/templates. Every value is escaped, and its control characters are made visible."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def visible(value: object) -> object:
+        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=PackageLoader("mma"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=visible,
+    )
+    return environment.get_template(name).render(**values)
 
 
 CHECKOUT = Path(__file__).resolve().parents[2]  # where pyproject.toml lies, when mma runs from its source
