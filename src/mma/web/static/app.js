@@ -3,7 +3,6 @@
 import { find, h, icon, nameOf, show } from "./dom.js";
 import { aim, get, Refused } from "./api.js";
 import { Outbox } from "./outbox.js";
-import { listen } from "./feed.js";
 import { Queue } from "./queue.js";
 import { History } from "./history.js";
 import { LabelView } from "./label.js";
@@ -13,9 +12,7 @@ import { ResultsView } from "./results.js";
 import { ReviewView } from "./review.js";
 import { Pace, showPanel, showWork } from "./panel.js";
 import { showSettings, showUnsaved } from "./dialogs.js";
-import { applyTheme, showSaved, state, update, watch } from "./state.js";
-
-const RETRY = 1_500; // milliseconds
+import { applyTheme, listen, RETRY, showSaved, state, update, watch } from "./state.js";
 
 class Page {
   pace = new Pace();

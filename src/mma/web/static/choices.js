@@ -56,7 +56,7 @@ export class Choices {
     const key = new Map([...keysOf(state.classes)].map(([k, id]) => [id, k]));
     this.field.hidden = !many;
     this.list.classList.toggle("many", many);
-    if (many) this.list.setAttribute("role", "listbox"); else this.list.setAttribute("role", "group");
+    this.list.setAttribute("role", many ? "listbox" : "group");
     this.list.setAttribute("aria-label", "Classes");
     this.found = many ? matches(state.classes, this.field.value) : state.classes;
     this.highlighted = Math.max(0, Math.min(this.highlighted, this.found.length - 1));
@@ -84,18 +84,20 @@ export class Choices {
   }
 
   take(id) {
-    this.field.value = "";
-    this.highlighted = 0;
-    if (typing()) this.refresh();
+    this.clear();
     this.pick(id);
   }
 
   /** Hand a typed name on; the field is free for the next one. */
   make(name) {
+    this.clear();
+    this.create(name);
+  }
+
+  clear() {
     this.field.value = "";
     this.highlighted = 0;
     if (typing()) this.refresh();
-    this.create(name);
   }
 
   /** Keys while the field has the focus. */

@@ -72,7 +72,7 @@ export async function showUnsaved(outbox) {
       refused ? h("button", { type: "button", class: "quiet", onclick: () => finish("delete") }, `Delete ${refused} refused`) : null,
       h("button", { type: "submit", class: "main" }, "Send again"))));
   const sure = wanted !== "delete" || await ask("Delete", (finish) => form(finish, () => true, h("h2", {}, `Delete ${plural(refused, "label")}?`),
-    h("p", {}, "They were never saved. Label these images again if they still matter."), buttons(finish, "Delete")));
+    h("p", {}, refused === 1 ? "It was never saved. Label the image again if it still matters." : "They were never saved. Label the images again if they still matter."), buttons(finish, "Delete")));
   if (wanted && sure) await outbox.clearRefused({ again: wanted === "again" });
 }
 

@@ -1,10 +1,10 @@
 /** Many at once: take out the wrong ones, confirm the rest as one answer with one undo. */
 
-import { announce, h, nameOf, number, plural, printable, show, uuid } from "./dom.js";
+import { announce, h, nameOf, number, plural, printable, show } from "./dom.js";
 import { imageAddress, post, Refused } from "./api.js";
 import { Choices, typing } from "./choices.js";
 import { askClass } from "./dialogs.js";
-import { by, classById, state } from "./state.js";
+import { by, classById, newAnswer, secondsSince, state } from "./state.js";
 
 const SIZE = 24;
 
@@ -74,7 +74,7 @@ export class GridView {
     show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.emptyWords()));
     this.tiles.classList.toggle("proposed", this.of !== null);
     this.tiles.toggleAttribute("data-empty", !this.items.length);
-    if (this.items.length) this.tiles.setAttribute("role", "listbox"); else this.tiles.setAttribute("role", "group");
+    this.tiles.setAttribute("role", some ? "listbox" : "group");
     this.choices.node.hidden = this.of !== null;
     this.choices.refresh();
     this.renderActions(name);
@@ -138,9 +138,8 @@ export class GridView {
   /** One answer for all images that are in. */
   confirm(classId, images = this.chosen()) {
     if (!images.length || classId === null) return;
-    const seconds = Math.round(performance.now() - this.begin) / 1000;
     const shown = this.of === null ? "hidden" : `grid: ${this.of}`;
-    const answer = { id: uuid(), images, kind: "label", class_id: classId, by: by(), seconds, shown, note: null, supersedes: null, source: "grid" };
+    const answer = newAnswer({ images, class_id: classId, seconds: secondsSince(this.begin), shown, source: "grid" });
     this.outbox.add(answer);
     this.fetch();
     this.history.add(answer);
@@ -156,13 +155,7 @@ export class GridView {
   }
 
   undo() {
-    const last = this.history.last();
-    if (!last) return announce(this.history.more ? "Older answers are on their way. Try again in a moment." : "There is nothing to undo.");
-    const answer = { id: uuid(), images: last.images, kind: "undo", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: last.id, source: "grid" };
-    this.history.add(answer);
-    announce(`Undone: ${plural(last.images.length, "answer")}.`);
-    this.outbox.add(answer);
-    return this.fetch();
+    if (this.history.undo("grid")) this.fetch();
   }
 
   columns() {

@@ -1,8 +1,8 @@
 /** The answers of this person, newest first: the strip of the last twenty, undo, and correction. */
 
-import { h, show, nameOf, icon, printable } from "./dom.js";
+import { announce, h, show, nameOf, icon, plural, printable } from "./dom.js";
 import { get, imageAddress } from "./api.js";
-import { by, classById } from "./state.js";
+import { by, classById, newAnswer } from "./state.js";
 
 const STRIP = 20;
 const WORDS = { cannot_tell: "can't tell", exclude: "excluded", later: "later", note: "note" };
@@ -66,9 +66,18 @@ export class History {
     this.extending = false;
   }
 
-  /** The last answer that is not a note; null when the server must say which. */
-  last() {
-    return this.entries[0] ?? null;
+  /** Take the last answer back, and return it; null when there is none here. */
+  undo(source) {
+    const last = this.entries[0];
+    if (!last) {
+      announce(this.more ? "Older answers are on their way. Try again in a moment." : "There is nothing to undo.");
+      return null;
+    }
+    const answer = newAnswer({ images: last.images, kind: "undo", supersedes: last.id, source });
+    this.outbox.add(answer);
+    this.add(answer);
+    announce(`Undone: ${wordsFor(last)}${last.images.length > 1 ? `, ${plural(last.images.length, "image")}` : ""}.`);
+    return last;
   }
 
   refresh() {
@@ -76,8 +85,7 @@ export class History {
   }
 
   thumbnail(entry) {
-    const many = entry.images.length > 1 ? ` (${entry.images.length} images)` : "";
-    const words = wordsFor(entry) + many;
+    const words = wordsFor(entry) + (entry.images.length > 1 ? ` (${plural(entry.images.length, "image")})` : "");
     const alt = `You said ${words}. Correct it.`;
     entry.small?.setAttribute("aria-label", alt);
     return h("button", { type: "button", class: "past", onclick: () => this.correct(entry), title: `${words}: correct` },

@@ -1,9 +1,9 @@
 /** The view one lives in: one key, one label, next image. */
 
-import { h, show, announce, icon, nameOf, plural, printable, uuid } from "./dom.js";
+import { h, show, announce, icon, nameOf, plural, printable } from "./dom.js";
 import { Choices, suggestionWords, typing } from "./choices.js";
 import { Stage } from "./stage.js";
-import { by, choice, state } from "./state.js";
+import { choice, newAnswer, secondsSince, state } from "./state.js";
 import { askClass, askNote } from "./dialogs.js";
 import { smallCopy, wordsFor } from "./history.js";
 
@@ -112,10 +112,8 @@ export class LabelView {
   /** Store an answer about an image, which need not be on the screen any more. A note leaves the answer before it in force. */
   store(item, kind, classId, note = null) {
     const replaced = kind === "note" ? null : item.before?.id ?? null;
-    const answer = {
-      id: uuid(), images: [item.image], kind, class_id: classId, by: by(), seconds: Math.round(performance.now() - item.since) / 1000,
-      shown: this.wasShown(item), note, supersedes: replaced, source: item.before?.review ? "review" : "label",
-    };
+    const values = { images: [item.image], kind, class_id: classId, note, supersedes: replaced, source: item.before?.review ? "review" : "label" };
+    const answer = newAnswer({ ...values, seconds: secondsSince(item.since), shown: this.wasShown(item) });
     this.outbox.add(answer);
     this.history.add({ ...answer, name: item.name, small: smallCopy(item.picture) });
   }
@@ -154,15 +152,11 @@ export class LabelView {
 
   /** Take the last answer back and show its image again. */
   undo() {
-    const last = this.history.last();
-    if (!last) return announce(this.history.more ? "Older answers are on their way. Try again in a moment." : "There is nothing to undo.");
-    const answer = { id: uuid(), images: last.images, kind: "undo", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: last.id, source: "label" };
-    this.outbox.add(answer);
-    this.history.add(answer);
+    const last = this.history.undo("label");
+    if (!last) return;
     this.after.hidden = true;
-    announce(`Undone: ${wordsFor(last)}.`);
     if (last.images.length === 1) this.queue.push({ image: last.images[0], name: last.name ?? "", why: `you took back "${wordsFor(last)}"` });
-    return this.showCurrent();
+    this.showCurrent();
   }
 
   /** Show an answered image again; the next answer replaces the old one. */

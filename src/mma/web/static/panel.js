@@ -51,9 +51,9 @@ function modelPart() {
   const { accuracy, low, high, source, forecast } = model;
   return h("section", { class: "card" }, h("h2", {}, "Model now"),
     accuracy === null ? h("p", { class: "soft" }, "No estimate yet") : h("div", {},
-      h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), low === null ? null : h("span", {}, ` ${Math.round(100 * low)}–${Math.round(100 * high)} (95 % interval)`)),
+      h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), low === null ? null : h("span", {}, ` ${Math.round(100 * low)}–${Math.round(100 * high)}`)),
       curve(state.models)),
-    source ? h("p", { class: "soft" }, printable(source)) : null,
+    source ? h("p", { class: "soft" }, `${printable(source)}${low === null ? "" : ", 95 % interval"}`) : null,
     forecast ? h("p", { class: "soft" }, printable(forecast)) : null,
     h("p", { class: "soft model-state", "data-state": model.state }, icon(model.state === "failed" ? "alert" : model.state === "training" ? "clock" : "check"), h("span", {}, modelWords(model))));
 }
@@ -88,7 +88,7 @@ function classPart() {
     const count = counts[each.id] ?? 0;
     return h("li", { class: "class-row" }, nameOf(each.name), bar(count / most, plural(count, "label")), h("span", { class: "count" }, number(count)));
   });
-  return h("section", { class: "card grow" }, h("h2", {}, "Labels per class"), rows.length ? h("ul", { class: "class-rows" }, rows) : h("p", { class: "soft" }, "No classes yet"));
+  return h("section", { class: "card" }, h("h2", {}, "Labels per class"), rows.length ? h("ul", { class: "class-rows" }, rows) : h("p", { class: "soft" }, "No classes yet"));
 }
 
 export function showPanel(node, pace) {

@@ -1,12 +1,12 @@
 /** Review: labels that may be wrong, one key each; and the labels so far, class by class, to look through and correct. */
 
-import { announce, h, nameOf, number, plural, printable, sentence, show, uuid } from "./dom.js";
+import { announce, h, nameOf, number, plural, printable, sentence, show } from "./dom.js";
 import { get, imageAddress, post } from "./api.js";
 import { Choices, typing } from "./choices.js";
 import { askClass } from "./dialogs.js";
 import { load } from "./queue.js";
 import { Stage } from "./stage.js";
-import { by, classById, state } from "./state.js";
+import { by, classById, newAnswer, secondsSince, state } from "./state.js";
 
 const SEARCH = 600_000; // milliseconds
 const MISTAKES = "mistakes";
@@ -137,8 +137,7 @@ export class ReviewView {
   answer(classId) {
     const entry = this.entries[this.at];
     if (!entry || this.of !== MISTAKES) return;
-    const seconds = Math.round(performance.now() - this.since) / 1000;
-    const answer = { id: uuid(), images: entry.images, kind: "label", class_id: classId, by: by(), seconds, shown: "review", note: null, supersedes: entry.id, source: "review" };
+    const answer = newAnswer({ images: entry.images, class_id: classId, seconds: secondsSince(this.since), shown: "review", supersedes: entry.id, source: "review" });
     this.outbox.add(answer);
     this.history.add({ ...answer, name: entry.name });
     announce(`${classId === entry.class_id ? "Kept" : "Corrected to"} ${printable(classById(classId)?.name ?? "")}.`);

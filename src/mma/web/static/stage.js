@@ -6,6 +6,7 @@ import { get, imageAddress } from "./api.js";
 const SCALES = [1, 2.5, 5];
 const ENLARGE = 14; // times: beyond this a small photo is only blur
 const SWIPE = 70; // pixels
+const MARGIN = 16; // pixels
 
 export class Stage {
   scale = 1;
@@ -49,7 +50,7 @@ export class Stage {
   fit() {
     const picture = this.picture;
     if (!picture) return;
-    const { clientWidth, clientHeight } = this.frame;
+    const [clientWidth, clientHeight] = [this.frame.clientWidth - MARGIN, this.frame.clientHeight - MARGIN];
     const enlarge = Math.min(clientWidth / picture.naturalWidth, clientHeight / picture.naturalHeight, ENLARGE);
     picture.style.width = `${Math.floor(picture.naturalWidth * enlarge)}px`;
     picture.style.height = `${Math.floor(picture.naturalHeight * enlarge)}px`;
@@ -85,9 +86,10 @@ export class Stage {
   drag(event) {
     if (!this.held || !this.picture) return;
     const [dx, dy] = [event.clientX - this.held.x, event.clientY - this.held.y];
-    if (this.scale > 1) Object.assign(this, { x: this.held.fromX + dx, y: this.held.fromY + dy });
-    else if (this.held.touch) this.picture.style.transform = `translate(${dx}px, 0) rotate(${dx / 40}deg)`;
-    if (this.scale > 1) this.place();
+    if (this.scale > 1) {
+      Object.assign(this, { x: this.held.fromX + dx, y: this.held.fromY + dy });
+      this.place();
+    } else if (this.held.touch) this.picture.style.transform = `translate(${dx}px, 0) rotate(${dx / 40}deg)`;
   }
 
   release(event) {

@@ -1,6 +1,9 @@
 /** What the page knows, and who wants to hear of changes. */
 
-import { h, show, find, icon, plural } from "./dom.js";
+import { h, show, find, icon, plural, uuid } from "./dom.js";
+import { oneTab } from "./api.js";
+
+export const RETRY = 1_500; // milliseconds until the server is asked again
 
 export const state = {
   project: { id: "", name: "", by: "" },
@@ -50,6 +53,12 @@ addEventListener("storage", ({ key }) => { if (key === "mma-by") update({ "choic
 /** Who answers: a name of this browser, else the one the server proposes. */
 export const by = () => choice("by") || state.project.by;
 
+/** An answer as it is stored and sent. */
+export const newAnswer = (values) => ({ id: uuid(), kind: "label", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: null, source: "label", ...values });
+
+/** Seconds since a moment of this page. */
+export const secondsSince = (moment) => Math.round(performance.now() - moment) / 1000;
+
 export const classById = (id) => state.classes.find((each) => each.id === id);
 
 /** Light, dark, or as the system has it. */
@@ -78,4 +87,26 @@ export function showSaved() {
   Object.assign(node.dataset, { words, kind });
   const more = state.outbox.refused || state.outbox.problem;
   show(node, icon(shape), more ? h("button", { type: "button", class: "link" }, words) : h("span", {}, words));
+}
+
+/** Hear news from the server, as server-sent events. One tab listens for all: a browser has few connections to a server. */
+export function listen(project) {
+  const channel = new BroadcastChannel(`mma-feed-${project}`);
+  channel.onmessage = (event) => update(event.data);
+  const lead = () => new Promise(() => connect((news) => { update(news); channel.postMessage(news); }));
+  oneTab(`mma-feed-${project}`, lead);
+}
+
+function connect(tell) {
+  const source = new EventSource("/api/events");
+  source.onopen = () => tell({ reachable: true });
+  source.onmessage = (event) => {
+    const news = JSON.parse(event.data);
+    if (news.project === state.project.id) tell({ ...news, project: state.project, reachable: true });
+  };
+  source.onerror = () => {
+    tell({ reachable: false });
+    source.close();
+    setTimeout(() => connect(tell), RETRY);
+  };
 }
