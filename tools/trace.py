@@ -100,16 +100,17 @@ def write(out: Path, wanted: list[str]) -> None:
 
 
 def compare(before: Path, after: Path) -> bool:
-    """Print a row for each case; return whether all are identical."""
+    """Print a row for each case; return whether all that were run on both sides are identical."""
     same = True
     for path in sorted(before.glob("*.json")):
         old = json.loads(path.read_text())
-        new = json.loads((after / path.name).read_text()) if (after / path.name).exists() else {}
-        changed = [key for key in old if old[key] != new.get(key)]
-        same &= not changed
-        print(
-            f"| {path.stem} | {'differs: ' + ', '.join(changed) if changed else 'identical'} | {len(old['metrics'])} |"
-        )
+        verdict = "not run"
+        if (after / path.name).exists():
+            new = json.loads((after / path.name).read_text())
+            changed = [key for key in old if old[key] != new.get(key)]
+            same &= not changed
+            verdict = "differs: " + ", ".join(changed) if changed else "identical"
+        print(f"| {path.stem} | {verdict} | {len(old['metrics'])} |")
     return same
 
 
