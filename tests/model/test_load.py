@@ -144,7 +144,7 @@ def test_d1_tensors_that_do_not_fit_the_network_are_refused_by_name(pixels, tmp_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, r"model of format 2, and this mma reads format 1. Install a newer mma"),
+        ({"format": 2}, r"model of format 2, and this mma reads format 1. Get a newer mma"),
         ({"format": 0}, "format"),
         ({"classes": []}, "classes"),
         ({"classes": ["a", "a", "b"]}, "twice"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from mma.text import printable
 FORMAT = 2
 LONGEST = 100  # characters of a name
 MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
+EMPTY = 4_096  # bytes of a file that holds an array of nothing, at most
 Number = TypeVar("Number", np.uint8, np.int64)
 
 
@@ -159,7 +161,7 @@ def read_meta(name: str, root: Path | None = None) -> DataSetMeta:
     text = _read_text(folder / "meta.json", again)
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damage(folder, again, "meta.json is not JSON") from error
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version != FORMAT:
@@ -196,14 +198,16 @@ def keys_digest(images: Images) -> str:
 
 def _array(folder: Path, again: str, file: str, shape: tuple[int, ...], dtype: type[Number]) -> NDArray[Number]:
     """Map one array, after its length, shape and type were found to be what meta.json says."""
-    path, expected = folder / file, int(np.prod(shape)) * np.dtype(dtype).itemsize
+    path, expected = folder / file, math.prod(shape) * np.dtype(dtype).itemsize
     size = path.stat().st_size if path.is_file() else -1
     if size < 0:
         raise _damage(folder, again, f"{file} is missing")
     try:
+        if not expected and size > EMPTY:
+            raise ValueError("too long for an array of nothing")
         # "c" is copy-on-write: nobody can write into the cache, and torch accepts the array without a copy
         array: NDArray[Number] = np.load(path, mmap_mode="c" if expected else None, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # numpy parses the header as Python's literals, which fail in any way
         raise _damage(folder, again, f"{file} is cut short or damaged ({size:,} bytes)") from error
     offset = getattr(array, "offset", size - expected)
     if array.shape != shape or array.dtype != np.dtype(dtype) or size != offset + expected:

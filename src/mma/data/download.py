@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import itertools
 import re
-import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,9 @@ from mma.text import bar, printable
 
 READ = 1 << 20  # bytes read at a time
 MAX_MEMBERS = 1_000  # files in an archive
+BLOCK = 512  # bytes of a header in an archive; files are padded to multiples
 MAX_RATIO = 100  # bytes out of an archive for each byte in it; real images do not even reach 2
+SLACK = 16 << 20  # bytes of an archive besides twice the files that are wanted
 
 
 @dataclass(frozen=True)
@@ -93,34 +95,55 @@ def find(directory: Path, names: Iterable[str], *folders: str) -> Path | None:
 def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
     """Read the files named in `limits` out of a .tar.gz, by base name and up to that many bytes each.
 
-    Nothing is unpacked to disk, and no archive can fill the memory.
+    Nothing is unpacked to disk, and no archive can fill the memory or go on for ever: the headers are read here, since
+    tarfile believes what they say of lengths.
     """
     found = dict[str, bytes]()
+    left = min(SLACK + 2 * sum(limits.values()), READ + MAX_RATIO * archive.stat().st_size)  # bytes to unpack
     try:
-        with gzip.open(archive) as unzipped:
-            stream = _BoundedStream(unzipped, archive)
-            with tarfile.open(fileobj=stream, mode="r|") as tar:
-                for count, member in enumerate(tar):
-                    if count >= MAX_MEMBERS:
-                        raise refusal(archive.name, f"holds more than {MAX_MEMBERS:,} files")
-                    name = member.name.rsplit("/", 1)[-1]
-                    if member.isreg() and name in limits:
-                        found[name] = _read_member(archive, tar, member, limits[name])
-            while stream.read(READ):  # to the end: a cut archive is found even if all the wanted files came before
-                pass
+        with gzip.open(archive) as stream:
+            for count in itertools.count():
+                header = stream.read(BLOCK)
+                if not header.strip(b"\0"):
+                    break
+                if count >= MAX_MEMBERS:
+                    raise refusal(archive.name, f"holds more than {MAX_MEMBERS:,} files")
+                path, size, is_file = _parse_header(archive, header)
+                padded = -(-size // BLOCK) * BLOCK
+                left -= BLOCK + padded
+                name = path.rsplit("/", 1)[-1]
+                if is_file and name in limits:
+                    if size > limits[name]:
+                        raise refusal(archive.name, f"holds {path} with {size:,} bytes, more than {limits[name]:,}")
+                    found[name] = stream.read(padded)[:size]
+                    if len(found[name]) < size:
+                        raise refusal(archive.name, "is cut short: its end is missing")
+                elif left >= 0:
+                    stream.seek(padded, io.SEEK_CUR)
+                if left < 0:
+                    raise refusal(archive.name, "unpacks to far more than the official archive")
+            while piece := stream.read(
+                READ
+            ):  # to the end: a cut archive is found even if all the wanted files came before
+                left -= len(piece)
+                if left < 0:
+                    raise refusal(archive.name, "unpacks to far more than the official archive")
     except EOFError as error:
         raise refusal(archive.name, "is cut short: its end is missing") from error
-    except (tarfile.TarError, OSError, zlib.error) as error:
+    except (OSError, zlib.error) as error:
         raise refusal(archive.name, f"cannot be read as a .tar.gz ({error})") from error
     return found
 
 
-def _read_member(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, limit: int) -> bytes:
-    if member.size > limit:
-        raise refusal(archive.name, f"holds {member.name} with {member.size:,} bytes, more than {limit:,}")
-    content = tar.extractfile(member)
-    assert content is not None  # it is a regular file
-    return content.read()
+def _parse_header(archive: Path, header: bytes) -> tuple[str, int, bool]:
+    """Return path and size of what follows a tar header, and whether it is a regular file."""
+    try:
+        size, expected = (int(header[a:b].strip(b" \0") or b"0", 8) for a, b in ((124, 136), (148, 156)))
+    except ValueError:
+        size = expected = -1
+    if size < 0 or expected != sum(header) - sum(header[148:156]) + 8 * ord(" "):
+        raise refusal(archive.name, "cannot be read as a .tar.gz (a header in it is damaged)")
+    return header[:100].split(b"\0")[0].decode("utf-8", "replace"), size, header[156:157] in (b"0", b"\0")
 
 
 def unzip(path: Path, limit: int) -> bytes:
@@ -135,24 +158,6 @@ def unzip(path: Path, limit: int) -> bytes:
     if len(content) > limit:
         raise refusal(path.name, f"holds more than {limit:,} bytes")
     return content
-
-
-class _BoundedStream(io.RawIOBase):
-    """A stream that refuses to give more bytes than an honest archive of this size can hold."""
-
-    def __init__(self, stream: gzip.GzipFile, archive: Path) -> None:
-        self.stream, self.archive = stream, archive
-        self.left = READ + MAX_RATIO * archive.stat().st_size
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        piece = self.stream.read(min(size, self.left + 1) if size >= 0 else self.left + 1)
-        self.left -= len(piece)
-        if self.left < 0:
-            raise refusal(self.archive.name, f"unpacks to more than {MAX_RATIO} times its size")
-        return piece
 
 
 # Fetch a published file: goes on where a broken download stopped, and keeps nothing that is not exactly the file.

@@ -23,6 +23,7 @@ from mma.files import append_bytes, explain_write_errors, read_json, write_atomi
 from mma.files import locked as hold
 
 FORMAT = 1
+LARGEST = 100_000_000  # numbers of a vector, or views of an image: more is a damaged file
 PATIENCE = 60.0  # seconds
 Keys = NDArray[np.uint8]
 Values = NDArray[np.float16]
@@ -49,13 +50,17 @@ class FeatureStore:
 
     def width(self) -> int | None:
         """Return how many numbers a view has; None before the first row."""
-        if not (self.folder / "shape.json").exists():
-            return None
-        return int(read_json(self.folder / "shape.json")["width"])
+        return self._number("shape.json", "width") if (self.folder / "shape.json").exists() else None
 
     def views(self) -> int:
         """Return how many views a row has."""
-        return int(read_json(self.folder / "meta.json")["views"])
+        return self._number("meta.json", "views")
+
+    def _number(self, file: str, name: str) -> int:
+        value = read_json(self.folder / file).get(name)
+        if type(value) is not int or not 0 < value <= LARGEST:
+            raise UserError(f"{self.folder / file} is damaged. Delete the folder to compute again.")
+        return value
 
     def count(self) -> int:
         """Count the whole rows."""
