@@ -16,7 +16,6 @@ from mma.project.quality.accuracy import (
     fold_numbers,
     judge,
     judged_images,
-    provenance_counts,
     share,
 )
 from mma.shares import exact_interval
@@ -125,10 +124,6 @@ def test_folds_keep_near_duplicates_together_and_share_out_every_class():
     assert all(fold[i] == fold[i + 1] for i in range(0, 120, 2))
     for k in range(3):
         assert np.bincount(fold[labels == k], minlength=5).tolist() == [8] * 5
-
-
-def test_provenance_is_counted():
-    assert provenance_counts(["query", "audit", "query"]) == {"audit": 1, "query": 2}
 
 
 def test_the_statistics_do_not_load_torch():

@@ -80,3 +80,10 @@ def test_self_consistency_is_by_person():
     found = self_consistency([("Ann", 0, 0), ("Ann", 1, 1), ("Bob", 0, 1), ("Bob", 1, 0)])
     assert found["Ann"].value == pytest.approx(1.0)
     assert found["Bob"].value == pytest.approx(-1.0)
+
+
+def test_cohen_is_one_for_the_same_answers_and_zero_for_chance():
+    draw = np.random.default_rng(0)
+    one, other = draw.integers(0, 4, 20_000), draw.integers(0, 4, 20_000)
+    assert cohen_kappa(one, one).value == 1.0
+    assert abs(cohen_kappa(one, other).value) < 0.02

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from mma.project.quality.forecast import Gain
-from mma.project.quality.status import StopSituation, kappa, stop_card
+from mma.project.quality.status import StopSituation, stop_card
 
 ON = {"labels": 200, "left": 500}
 
@@ -45,11 +44,3 @@ def test_a_rule_that_fires_is_named(rule, situation):
 )
 def test_without_a_reason_it_goes_on(situation):
     assert stop_card(StopSituation(**situation)) is None
-
-
-def test_kappa_is_one_for_the_same_answers_and_zero_for_chance():
-    draw = np.random.default_rng(0)
-    one, other = draw.integers(0, 4, 20_000), draw.integers(0, 4, 20_000)
-    assert kappa(one, one, 4) == 1.0
-    assert abs(kappa(one, other, 4)) < 0.02
-    assert kappa(np.zeros(5, int), np.zeros(5, int), 4) == 1.0

@@ -458,7 +458,8 @@ def show_run(folder: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from mma.cli.terminal import print_table
-    from mma.project.run_status import run_lines, run_status
+    from mma.project.quality.show import run_lines
+    from mma.project.quality.status import run_status
 
     now = run_status(folder)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -204,8 +204,3 @@ def fold_numbers(labels: Ints, groups: Sequence[object], folds: int = FOLDS) -> 
     order = sorted(first, key=lambda group: (int(labels[first[group]]), group))
     fold = {group: place % folds for place, group in enumerate(order)}
     return np.array([fold[str(group)] for group in groups], np.int64)
-
-
-def provenance_counts(provenance: Iterable[str]) -> dict[str, int]:
-    """Count labels by where their image came from: start, query, random, audit, grid, ..."""
-    return dict(sorted(Counter(provenance).items()))

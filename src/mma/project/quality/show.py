@@ -10,7 +10,8 @@ from mma.project.project import Project
 from mma.project.quality.accuracy import Share
 from mma.project.quality.agreement import looks_words
 from mma.project.quality.forecast import BAND, LEAST, Check, Gain
-from mma.project.quality.status import Goals, ProjectStatus, status
+from mma.project.quality.status import Goals, ProjectStatus, RunStatus, status
+from mma.shares import describe_accuracy
 from mma.text import render_html
 
 FIRST = 10  # labels of two classes make a first model
@@ -65,6 +66,25 @@ def forecast_words(gain: Gain | None, points: str = "models") -> str:
         minutes = max(round(gain.minutes), 1)
         time = f", about {minutes} minute{'' if minutes == 1 else 's'} at your speed"
     return f"Next {gain.more} labels: {gain.points:+.1f} points ({gain.low:.1f} to {gain.high:.1f}){time}."
+
+
+def run_lines(now: RunStatus) -> list[str]:
+    """Return what `mma status RUN` prints above its table."""
+    accuracy = now.problem
+    if now.tested is not None:
+        images = now.tested["images"]
+        described = describe_accuracy(now.tested["accuracy"], images).replace(" accuracy", "", 1)
+        accuracy = f"{described}, from {images:,} test images"
+    forecast = forecast_words(now.gain, "rounds")
+    if now.gain is None and len(now.curve) >= LEAST:
+        forecast = (
+            "none: the last round trains longer than the others, so that its gain is not that of its labels alone."
+        )
+    return [
+        f"{now.run}: {now.status}, {now.labels:,} labels, step {now.step:,} of {now.steps:,}",
+        f"accuracy: {accuracy}",
+        f"forecast: {forecast}",
+    ]
 
 
 def check_words(checks: tuple[Check, ...]) -> str:

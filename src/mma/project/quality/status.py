@@ -1,21 +1,32 @@
-"""How a project stands: counts, accuracy, forecast, advice and a reason to stop. Cheap, and without torch."""
+"""How a project or a run stands: counts, accuracy, forecast, money and a reason to stop. Torch is loaded for runs alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from mma.cost import Step
+from mma.errors import UserError
+from mma.files import Row
 from mma.project.labels.events import count_labels
 from mma.project.models import MORE, ModelReport
 from mma.project.project import Project
 from mma.project.quality.agreement import SecondLooks, second_looks
-from mma.project.quality.forecast import LEAST, Check, Curve, CurveForecast, Gain, LabelsToTarget, check_forecasts
-from mma.project.records import Counts
+from mma.project.quality.forecast import (
+    LEAST,
+    AccuracyPoint,
+    Check,
+    Curve,
+    CurveForecast,
+    Gain,
+    LabelsToTarget,
+    check_forecasts,
+)
+from mma.run import Run
 
 RECENT = 50  # labels whose median says how fast a person is
 LONGEST = 120.0  # seconds for a label: whoever takes longer was away
@@ -86,13 +97,29 @@ _adapter = TypeAdapter(ProjectStatus)
 def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
     """Return how a project stands. Goals that are not given are those of its settings."""
     goals = goals or goals_of(project)
-    counts = project.counts()
-    names = {each.id: each.name for each in project.classes()}
+    counts, names = project.counts(), {each.id: each.name for each in project.classes()}
     report = project.models.latest_report("live")  # it says which model serves, and judges that one
     seconds = seconds_per_label(project)
-    curve = curve_of(report)
-    gain = None if curve is None or report is None else curve.gain(MORE, trained_share(report), seconds)
-    money = money_of(gain, goals)
+    curve = Curve(report.curve) if report is not None and len(report.curve) >= LEAST else None
+    gain = money = low = None
+    if curve is not None and report is not None:
+        gain = curve.gain(MORE, report.labels / max(report.labels + report.audit, 1), seconds)  # the rest measures
+    if gain is not None and goals.label_price is not None:
+        cost = gain.more * goals.label_price
+        money = LabelMoney(goals.label_price, cost, cost / gain.points if gain.points > 0 else None)
+    if report is not None and report.quality is not None and report.quality.final:
+        low = 100 * report.quality.accuracy.low
+    situation = StopSituation(
+        counts.labeled,
+        counts.left,
+        goals.budget,
+        goals.target,
+        low,
+        gain,
+        () if report is None else report.agreement,
+        goals.point_value,
+        None if money is None else money.price_of_a_point,
+    )
     return ProjectStatus(
         name=project.root.name,
         labels=counts.labeled,
@@ -105,12 +132,12 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
         goals=goals,
         working=working_on(project),
         report=report,
-        band=band_of(curve),
+        band=() if curve is None else tuple(curve.at(round(curve.last.labels * ahead)) for ahead in AHEAD),
         gain=gain,
         target=None if curve is None or goals.target is None else curve.labels_to(goals.target),
         money=money,
-        checks=checks_of(report),
-        stop=stop_card(situation(report, counts, goals, gain, money)),
+        checks=check_forecasts([(one.labels, one.gain) for one in report.forecasts], report.curve) if report else (),
+        stop=stop_card(situation),
         looks=second_looks(project),
     )
 
@@ -142,55 +169,7 @@ def seconds_per_label(project: Project) -> float | None:
     return float(np.median(times)) if len(times) >= 5 else None
 
 
-def curve_of(report: ModelReport | None) -> Curve | None:
-    """Return the learning curve, if it has enough points to forecast from."""
-    if report is None or len(report.curve) < LEAST:
-        return None
-    return Curve(report.curve)
-
-
-def trained_share(report: ModelReport) -> float:
-    """Return the share of the labels that is trained on; the rest measures."""
-    return report.labels / max(report.labels + report.audit, 1)
-
-
-def band_of(curve: Curve | None) -> tuple[CurveForecast, ...]:
-    """Return the forecast at a few numbers of labels."""
-    if curve is None:
-        return ()
-    return tuple(curve.at(round(curve.last.labels * ahead)) for ahead in AHEAD)
-
-
-def money_of(gain: Gain | None, goals: Goals) -> LabelMoney | None:
-    """Return what the next labels cost, where a price is set."""
-    if gain is None or goals.label_price is None:
-        return None
-    cost = gain.more * goals.label_price
-    step = Step("labels", gain.more, cost, gain.points, None, None, beyond=True)
-    return LabelMoney(goals.label_price, cost, step.price_of_a_point if gain.points > 0 else None)
-
-
-def checks_of(report: ModelReport | None) -> tuple[Check, ...]:
-    """Compare earlier forecasts with what came."""
-    if report is None:
-        return ()
-    return check_forecasts([(one.labels, one.gain) for one in report.forecasts], report.curve)
-
-
-def situation(
-    report: ModelReport | None, counts: Counts, goals: Goals, gain: Gain | None, money: LabelMoney | None
-) -> StopSituation:
-    """Return what the stop rules look at."""
-    final = report is not None and report.quality is not None and report.quality.final
-    low = 100 * report.quality.accuracy.low if final and report and report.quality else None
-    price = None if money is None else money.price_of_a_point
-    agreement = () if report is None else report.agreement
-    return StopSituation(
-        counts.labeled, counts.left, goals.budget, goals.target, low, gain, agreement, goals.point_value, price
-    )
-
-
-# When to stop labeling: each rule has a name, and the card says which one fired and why. No torch.
+# When to stop labeling: each rule has a name, and the card says which one fired and why.
 
 SMALL_GAIN = 0.5  # points: a band that ends below it promises nothing worth the work
 STABLE = 0.99  # kappa between two models from which on their answers count as the same (Bloodgood and Vijay-Shanker)
@@ -222,61 +201,67 @@ class StopSituation:
 
 def stop_card(now: StopSituation) -> StopCard | None:
     """Return the first rule that fires, the most certain one first; None: go on."""
-    for rule in (_nothing_left, _budget, _target, _flat, _price, _stable):
-        if card := rule(now):
-            return card
+    if now.left == 0 and now.labels:
+        return StopCard("nothing left", "every image has an answer.")
+    if now.budget is not None and now.labels >= now.budget:
+        return StopCard("budget", f"{now.labels:,} of {now.budget:,} labels are given.")
+    low, last = now.accuracy_low, now.agreement[-STABLE_FOR:]
+    if now.target is not None and low is not None and low >= now.target:
+        return StopCard("target", f"the accuracy is {low:.1f} % or more (95 %), and the target is {now.target:g} %.")
+    if now.gain is not None and low is not None and now.gain.high < SMALL_GAIN:
+        why = f"the next {now.gain.more} labels bring {now.gain.high:.1f} points at most (90 % band)."
+        return StopCard("flat curve", why)
+    if now.point_value is not None and now.point_price is not None and now.point_price > now.point_value:
+        why = f"a point of accuracy now costs {now.point_price:.2f}, and is worth {now.point_value:.2f}."
+        return StopCard("price", why)
+    if len(last) == STABLE_FOR and min(last) >= STABLE and low is not None:
+        why = f"the last {STABLE_FOR} trainings changed almost no answer (kappa {min(last):.3f})."
+        return StopCard("stable answers", why)
     return None
 
 
-def _nothing_left(now: StopSituation) -> StopCard | None:
-    return StopCard("nothing left", "every image has an answer.") if now.left == 0 and now.labels else None
+# A run: its latest model, tested on its test set as `mma eval` does.
 
 
-def _budget(now: StopSituation) -> StopCard | None:
-    if now.budget is None or now.labels < now.budget:
-        return None
-    return StopCard("budget", f"{now.labels:,} of {now.budget:,} labels are given.")
+@dataclass(frozen=True)
+class RunStatus:
+    """A run, what its latest model was found to be worth, and the forecast of more labels."""
+
+    run: str
+    status: str
+    labels: int
+    step: int
+    steps: int
+    tested: dict[str, Any] | None  # what `evaluate` says; None without a model or a test set
+    problem: str  # why it was not tested; else empty
+    curve: tuple[AccuracyPoint, ...]
+    gain: Gain | None
 
 
-def _target(now: StopSituation) -> StopCard | None:
-    if now.target is None or now.accuracy_low is None or now.accuracy_low < now.target:
-        return None
-    return StopCard(
-        "target", f"the accuracy is {now.accuracy_low:.1f} % or more (95 %), and the target is {now.target:g} %."
-    )
+def run_status(folder: Path) -> RunStatus:
+    """Test the latest model of a run, and forecast from its rounds."""
+    from mma.training.job import evaluate
+
+    run = Run.open(folder)
+    summary = run.summary()
+    tested, problem = None, ""
+    try:
+        tested = evaluate(run)
+    except UserError as error:  # nothing is trained yet, or there is nothing to test on
+        problem = str(error)
+    curve = curve_of_rounds(run.read("metrics"))
+    even = bool(curve) and curve[-1].labels == summary["labels"]
+    gain = Curve(curve).gain(MORE) if even and len(curve) >= LEAST else None
+    counts = (summary["status"], summary["labels"], summary["step"], summary["steps"])
+    return RunStatus(str(folder), *counts, tested, problem, curve, gain)
 
 
-def _flat(now: StopSituation) -> StopCard | None:
-    if now.gain is None or now.accuracy_low is None or now.gain.high >= SMALL_GAIN:
-        return None
-    return StopCard(
-        "flat curve", f"the next {now.gain.more} labels bring {now.gain.high:.1f} points at most (90 % band)."
-    )
-
-
-def _price(now: StopSituation) -> StopCard | None:
-    if now.point_value is None or now.point_price is None or now.point_price <= now.point_value:
-        return None
-    return StopCard(
-        "price", f"a point of accuracy now costs {now.point_price:.2f}, and is worth {now.point_value:.2f}."
-    )
-
-
-def _stable(now: StopSituation) -> StopCard | None:
-    last = now.agreement[-STABLE_FOR:]
-    if len(last) < STABLE_FOR or min(last) < STABLE or now.accuracy_low is None:
-        return None
-    return StopCard(
-        "stable answers", f"the last {STABLE_FOR} trainings changed almost no answer (kappa {min(last):.3f})."
-    )
-
-
-def kappa(one: NDArray[np.int64], other: NDArray[np.int64], classes: int) -> float:
-    """Return Cohen's kappa of two sets of answers to the same questions: 1 = the same, 0 = as by chance."""
-    table = np.zeros((classes, classes))
-    np.add.at(table, (one, other), 1.0)
-    if not len(one):
-        return float("nan")
-    table /= len(one)
-    chance = float(table.sum(0) @ table.sum(1))
-    return 1.0 if chance >= 1.0 else (float(np.trace(table)) - chance) / (1.0 - chance)
+def curve_of_rounds(rows: list[Row]) -> tuple[AccuracyPoint, ...]:
+    """Return the accuracy at the end of each round; a last round that trains longer than the others is no point of it."""
+    ends = {row["round"]: row for row in rows if row["accuracy"] is not None}
+    rounds = [ends[number] for number in sorted(ends)]
+    lengths = [later["step"] - before["step"] for before, later in pairwise(rounds)]
+    if len(lengths) > 1 and lengths[-1] != lengths[-2]:
+        rounds = rounds[:-1]
+    points = {int(row["labels"]): AccuracyPoint(int(row["labels"]), float(row["accuracy"])) for row in rounds}
+    return tuple(points[labels] for labels in sorted(points))

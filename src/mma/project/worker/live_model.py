@@ -107,8 +107,9 @@ def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made,
     report, models = made.report, project.models
     widths = tuple(len(centre) for centre in made.head.centres)
     seen = describe_backbones(str(getattr(config.views, "backbone", "")), widths)
-    file = ModelFile(classes=training.names, input=seen, net=Head(), about=about(project, pool, training, report))
     ids = [image.id for image in pool.images]
+    quality = report.quality if report.serving.use == "live" else None  # it is that of what serves
+    file = ModelFile(classes=training.names, input=seen, net=Head(), about=about(project, training, ids, quality))
     files = {
         **model_files(new_model(file, made.head.network, [centre.numpy() for centre in made.head.centres])),
         "labels.csv": training.as_csv(),
@@ -154,20 +155,14 @@ def _measured(share: Share, on: str, *, crossed: bool = False) -> ModelAccuracy:
     return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on, crossed=crossed)
 
 
-def about(project: Project, pool: Pool, training: TrainingSet, report: ModelReport) -> About:
-    """Say where a model comes from: what its card says."""
-    quality = report.quality if report.serving.use == "live" else None  # it is about what serves
+def about(project: Project, training: TrainingSet, images: Sequence[str], quality: Quality | None = None) -> About:
+    """Say where a model comes from: what its card says. Its data are the images it could learn from, whatever their order."""
     return About(
         source=project.folder.name,
         labels=training.per_class(),
         by=training.by(),
-        images=len(pool),
-        data=pool_digest([image.id for image in pool.images]),
+        images=len(images),
+        data=hashlib.sha256("\n".join(sorted(images)).encode()).hexdigest(),
         accuracy=accuracy_of(quality),
         per_class=recalls_of(quality),
     )
-
-
-def pool_digest(images: Sequence[str]) -> str:
-    """Name the images that a model could learn from, labeled or not: a hash of their hashes, whatever their order."""
-    return hashlib.sha256("\n".join(sorted(images)).encode()).hexdigest()

@@ -13,9 +13,9 @@ from mma.config import Config
 from mma.presets import preset
 from mma.project.models import MORE, Forecasted, ModelReport, StoredAnswers
 from mma.project.project import Project
+from mma.project.quality.agreement import cohen_kappa
 from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve
 from mma.project.quality.query_benefit import NOT_COMPARED, Helping
-from mma.project.quality.status import kappa
 from mma.project.worker.features import Pool
 from mma.project.worker.live_model import Made, fit, read_head, unfold, write_model
 from mma.project.worker.picks import COVERAGE, ChosenPicks, Question, choose_picks
@@ -103,13 +103,7 @@ def live_round(
     report = ModelReport(
         number=number,
         kind="live",
-        seq=training.labels.seq,
-        labels=len(training.train),
         audit=len(training.audit),
-        classes=training.names,
-        class_ids=training.class_ids,
-        per_class=training.per_class(),
-        provenance=training.origins(),
         curve=curve,
         curve_source="audit" if final else "cross-validation",
         forecasts=memory.forecasts,
@@ -122,6 +116,7 @@ def live_round(
         backbones=fitted.accuracies,
         query=given_up + picks.why,
         seconds=round(time.monotonic() - begin, 3),
+        **training.summary(),
     )
     made = Made(report, picks, here.head, probs)
     write_model(project, pool, training, made, config)
@@ -137,7 +132,8 @@ def remember(memory: Memory, here: PastModel, probs: NDArray[np.float32], pool: 
     if both:
         pairs = [(training.number[memory.answers[i]], training.number[answers[i]]) for i in both]
         one, other = np.array(pairs, np.int64).T
-        memory.agreement = (*memory.agreement, round(kappa(one, other, len(training.classes)), 5))[-REMEMBERED:]
+        kappa = cohen_kappa(one, other).value
+        memory.agreement = (*memory.agreement, 1.0 if kappa is None else round(kappa, 5))[-REMEMBERED:]
     memory.answers = answers
 
 

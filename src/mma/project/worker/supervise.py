@@ -1,4 +1,7 @@
-"""What goes on behind the page: indexing in a thread, the worker in a process of its own that is started again if it dies."""
+"""What runs behind the page: the index in a thread, live and deep training in processes that are started again if they die.
+
+What killed a process twice is not tried a third time. No torch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,12 @@ from mma.project.project import Project, Say, silent
 from mma.project.records import ModelRow
 
 LIVE = "mma.project.worker.worker"
+MOST = 2  # times that something is tried
 PAUSES = (1.0, 5.0, 20.0, 60.0)  # seconds before the worker is started again; the last one from then on
+IDLE = 300.0  # seconds without an answer after which a deep training may begin by itself
+LEAST = 50  # labels that one takes
+GROWN = 1.25  # times the labels of the last one
+ASKED = "deep-asked.json"
 Advance = Callable[[int, int], None]  # gets how many of how many files are done
 
 
@@ -89,19 +97,15 @@ def _keep_running(module: str, folder: str, say: Say, stop: threading.Event) -> 
         stop.wait(pause)
 
 
-# The process that trains on pixels: started when somebody asks for it or nobody labels, watched, and stopped. No torch.
-
-IDLE = 300.0  # seconds without an answer after which a deep training may begin by itself
-LEAST = 50  # labels that one takes
-GROWN = 1.25  # times the labels of the last one
-ASKED = "deep-asked.json"
-
-
 def ask_for_deep(project: Project, by: str) -> None:
     """Ask the worker to train on pixels with the labels there are."""
     labeled = project.counts().labeled
     if len([each for each in project.classes() if each.merged_into is None]) < 2 or labeled < 2:
         raise UserError(f"a deep training needs labels of two classes at least, and there are {labeled} labels in all.")
+    _ask(project, by)
+
+
+def _ask(project: Project, by: str) -> None:
     note = {"by": by, "at": now(), "seq": project.seq()}
     write_atomically(project.layout.state / ASKED, json.dumps(note) + "\n")
 
@@ -109,8 +113,8 @@ def ask_for_deep(project: Project, by: str) -> None:
 class DeepProcess:
     """At most one deep training of a project at a time, in a process of its own that yields to everything else."""
 
-    def __init__(self, project: Project, say: Callable[[str], None] = silent) -> None:
-        self.project, self.say = project, say
+    def __init__(self, project: Project, say: Say = silent) -> None:
+        self.project, self.say, self.note = project, say, project.layout.state / ASKED
         self.process: subprocess.Popen[bytes] | None = None
         self.attempts = Attempts(project.layout.state / "deep-attempt.json")
         self.place = ""
@@ -137,8 +141,8 @@ class DeepProcess:
             return True
         if not self.project.settings.deep_when_idle or idle < IDLE:
             return False
-        last = max((int(row.about.get("labels", 0)) for row in self.rows()), default=0)
-        labels = self.project.counts().labeled
+        rows, labels = self.project.models.rows(), self.project.counts().labeled
+        last = max((int(row.about.get("labels", 0)) for row in rows if row.kind == "deep"), default=0)
         return labels >= LEAST and labels >= GROWN * last
 
     def start(self) -> None:
@@ -161,25 +165,18 @@ class DeepProcess:
         if self.attempts.counts().get(self.place, 0) >= MOST:
             self.fail(f"it ended with code {code} twice")
         elif not self.unfinished():
-            self.project_asked_again()
+            _ask(self.project, "worker")  # nothing was begun that could be continued: once more
         return False
-
-    def project_asked_again(self) -> None:
-        """Try once more where nothing was begun that could be continued."""
-        write_atomically(self.note, json.dumps({"by": "worker", "at": now(), "seq": self.project.seq()}) + "\n")
 
     def fail(self, why: str) -> None:
         """Report it; labeling goes on."""
         self.attempts.end(self.place)
-        row = self.unfinished()
+        row, labels = self.unfinished(), self.project.counts().labeled
         message = f"deep training stopped: {why}. Ask for it again after more labels."
         if row is not None and row.message:
             message = f"{message} It was at: {row.message}"
-        number = row.number if row else None
-        labels = self.project.counts().labeled
-        self.project.models.put(
-            number, kind="deep", seq=self.project.seq(), state="failed", message=message, about={"labels": labels}
-        )
+        values = {"seq": self.project.seq(), "message": message, "about": {"labels": labels}}
+        self.project.models.put(row.number if row else None, kind="deep", state="failed", **values)
 
     def stop(self) -> None:
         """Stop the process; its folder goes on from its last stored state."""
@@ -187,28 +184,14 @@ class DeepProcess:
             children.end(self.process)
             self.attempts.end(self.place)
 
-    def rows(self) -> list[ModelRow]:
-        """Return the deep models there are."""
-        return [row for row in self.project.models.rows() if row.kind == "deep"]
-
     def unfinished(self) -> ModelRow | None:
         """Return the deep model that was begun and has not ended."""
-        rows = self.rows()
+        rows = [row for row in self.project.models.rows() if row.kind == "deep"]
         return rows[-1] if rows and rows[-1].state == "training" else None
-
-    @property
-    def note(self) -> Path:
-        """The file that asks for a deep training."""
-        return self.project.layout.state / ASKED
-
-
-# Places where the worker died before: what killed it twice is not tried a third time. No torch.
-
-MOST = 2
 
 
 class Attempts:
-    """A note on disk of what was begun and has not ended, so that it outlives the process that died of it."""
+    """A note on disk of what was begun and has not ended. It outlives the process that died of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -84,9 +84,16 @@ class TrainingSet:
         """Count labels by who gave them."""
         return dict(sorted(Counter(self.labels.by).items()))
 
-    def origins(self) -> dict[str, int]:
-        """Count labels by where their image came from."""
-        return dict(sorted(Counter(self.labels.provenance).items()))
+    def summary(self) -> dict[str, Any]:
+        """Return what a model's report says of the labels; `provenance` counts them by where their image came from."""
+        return {
+            "seq": self.labels.seq,
+            "labels": len(self.train),
+            "classes": self.names,
+            "class_ids": self.class_ids,
+            "per_class": self.per_class(),
+            "provenance": dict(sorted(Counter(self.labels.provenance).items())),
+        }
 
     def as_csv(self) -> bytes:
         """Return the snapshot as a table: one line per label, then those who could not tell, then the excluded."""
