@@ -412,7 +412,7 @@ def test_flop_counts_a_preset_as_text_and_as_json(capsys):
 
 
 def test_every_way_of_the_demo_is_a_run_that_needs_no_network():
-    from mma.cli.grid import ABOUT, METHODS
+    from mma.cli.experiments import ABOUT, METHODS
     from mma.config import change
     from mma.presets import preset
 

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from html import escape
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from shlex import quote
@@ -56,7 +57,8 @@ def render_html(name: str, **values: object) -> str:
     from markupsafe import Markup
 
     def visible(value: object) -> object:
-        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        # Escaped as Python's own html module writes it, so pages made before Jinja2 keep their bytes.
+        return Markup(escape(printable(value))) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
         loader=PackageLoader("mma"),
@@ -105,11 +107,11 @@ def bar(title: str, total: int, *, done: int = 0, in_bytes: bool = False) -> Ite
         yield lambda parts: None
         return
     from rich.console import Console
-    from rich.markup import escape
+    from rich.markup import escape as escape_markup
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(escape(title), total=total, completed=done)
+        task = progress.add_task(escape_markup(title), total=total, completed=done)
         yield lambda parts: progress.advance(task, parts)

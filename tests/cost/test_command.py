@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mma.cli.cost import cost
+from mma.cli.experiments import cost
 from mma.cost import Prices, ask, open_table
 from mma.cost.plots import cost_figure
 

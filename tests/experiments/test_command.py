@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mma.cli.grid import grid, report, show_results
+from mma.cli.experiments import grid, report, show_results
 from mma.experiments import grids
 from mma.experiments.options import GridOptions, read_axes
 from mma.experiments.plan import plan
@@ -24,7 +24,7 @@ from mma.experiments.run import find_or_open, write_report
 from mma.run import Run
 from mma.text import duration
 
-CODE = "import typer; from mma.cli.grid import grid; typer.run(grid)"
+CODE = "import typer; from mma.cli.experiments import grid; typer.run(grid)"
 AXES = [
     "--axis",
     "growth.policy=passive,count",

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mma.cli.cost import cost
+from mma.cli.experiments import cost
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.grids import Grid

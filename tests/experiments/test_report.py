@@ -105,7 +105,7 @@ def test_missing_cells_say_why(finished, tmp_path, small):
     assert words["max-direct", "15 labels"] == "not run"
     assert words["max-direct", "20 labels"] == "1 interrupted, 2 not run"
     assert words["max-infoD", "15 labels"] == "2 not run, 1 failed"
-    assert "the disk is full" in tables.as_markdown(made)
+    assert "the disk is full" in made.as_markdown()
 
 
 def results(grid, accuracy=lambda run: 90.0):
@@ -114,7 +114,7 @@ def results(grid, accuracy=lambda run: 90.0):
 
 
 def test_the_papers_number_stands_beside_ours():
-    text = tables.as_markdown(tables.table(results(Grid.from_options(GridOptions("cifar10", scale="lab")))))
+    text = results(Grid.from_options(GridOptions("cifar10", scale="lab"))).table().as_markdown()
     assert "[paper: 91.69 ± 0.52]" in text
     assert "far larger than ours" in text
 
@@ -200,7 +200,7 @@ def test_nothing_is_bold_where_nothing_is_shown(finished):
 
 
 def test_markup_is_rendered_in_the_page():
-    assert page.note("`a` and **b** <c>") == '<p class="note"><code>a</code> and <b>b</b> &lt;c&gt;</p>'
+    assert page.marked("`a` and **b** <c>") == "<code>a</code> and <b>b</b> &lt;c&gt;"
 
 
 def test_every_plot_is_there_as_png_svg_and_pdf_without_dates(finished, tmp_path):
@@ -258,8 +258,8 @@ def test_methods_of_one_experiment_look_different_and_always_the_same(name):
 
 def test_latex_and_json_are_well_formed(finished):
     made = tables.table(from_grid(finished))
-    assert len(json.loads(tables.as_json(made))["cells"]) == 6
-    latex = tables.as_latex(replace(made, rows=("a_b & 50%", *made.rows[1:])))
+    assert len(json.loads(made.as_json())["cells"]) == 6
+    latex = replace(made, rows=("a_b & 50%", *made.rows[1:])).as_latex()
     assert "a\\_b \\& 50\\%" in latex
     assert latex.count("\\\\") == 4
 

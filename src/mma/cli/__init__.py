@@ -124,7 +124,7 @@ def prepare(
 
 def commands() -> typer.Typer:
     """Return the app with every command on it."""
-    from mma.cli import cost, data, grid, photos, train, use
+    from mma.cli import data, experiments, photos, train, use
 
     groups: dict[str, dict[str, Callable[..., None]]] = {
         "Your photos": {  # the five that everybody needs come first
@@ -149,7 +149,12 @@ def commands() -> typer.Typer:
             "show": use.show,
             "flop": use.flop,
         },
-        "Experiments": {"demo": grid.demo, "grid": grid.grid, "report": grid.report, "cost": cost.cost},
+        "Experiments": {
+            "demo": experiments.demo,
+            "grid": experiments.grid,
+            "report": experiments.report,
+            "cost": experiments.cost,
+        },
     }
     if not app.registered_commands:
         for title, group in groups.items():

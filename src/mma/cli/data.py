@@ -27,6 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """List every data set, and whether it is ready or how to get it."""
+    from mma.cli.terminal import align
     from mma.data import catalogue
 
     known = catalogue()
@@ -34,7 +35,8 @@ def list_(as_json: Json = False) -> None:
         typer.echo(json.dumps([asdict(info) for info in known], indent=1))
         return
     rows = [("name", "pool", "test", "classes", "size", ""), *(_cells(info) for info in known)]
-    typer.echo("\n".join([*_table(rows), "", "your own images:  mma data get folder --from DIR"]))
+    table = align(rows, [heading in ("pool", "test", "classes", "size") for heading in rows[0]])
+    typer.echo("\n".join([*table, "", "your own images:  mma data get folder --from DIR"]))
 
 
 def _cells(info: DataSetInfo) -> tuple[str, ...]:
@@ -44,16 +46,6 @@ def _cells(info: DataSetInfo) -> tuple[str, ...]:
 
 def _size(shape: tuple[int, int, int]) -> str:
     return " x ".join(map(str, shape)) if all(shape) else "?"
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Set rows in columns: the first and the last to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *numbers, last in rows:
-        aligned = [f"{number:>{width}}" for number, width in zip(numbers, widths[1:-1], strict=True)]
-        lines.append("  ".join([f"{first:{widths[0]}}", *aligned, last]).rstrip())
-    return lines
 
 
 @app.command("get")

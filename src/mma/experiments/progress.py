@@ -1,17 +1,22 @@
-"""What is known while a grid trains: which runs are done, how far the others are, how long the rest takes."""
+"""What a person sees while a grid trains: which runs are done, how far the others are, how long the rest takes."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rich.markup import escape
 
 from mma.run import Run
 from mma.text import duration, printable
 
 if TYPE_CHECKING:
+    from rich.console import Console, Group
+
     from mma.experiments.plan import GridPlan
 
 INTERVAL = 30.0  # seconds between lines about runs under way
@@ -47,7 +52,10 @@ class GridProgress:
 
     def look(self, running: set[Path]) -> None:
         """Read how far the running runs are."""
-        self.running = {folder: how_far(folder) for folder in sorted(running) if folder in self.runs}
+        self.running = {}
+        for folder in (folder for folder in sorted(running) if folder in self.runs):
+            step, accuracy = last_evaluation(folder)  # long runs are stored more often than evaluated
+            self.running[folder] = max([step, *Run(folder).checkpoint_steps()]), accuracy
         made = self.steps_made + sum(max(0, step - self.runs[f].begin) for f, (step, _) in self.running.items())
         if made != self.counted:
             self.counted, self.counted_at = made, time.monotonic()
@@ -66,8 +74,8 @@ class GridProgress:
         count = f"[{len(self.done) + len(self.failed)}/{len(self.runs)}] {self.runs[folder].cell}"
         if why is not None:
             return f"{count}: failed: {why}"
-        median = Run(folder).median_accuracy()
-        return f"{count}: {median[0]:.2f} %" if median else f"{count}: done"
+        accuracy = accuracy_of(folder)
+        return f"{count}: done" if accuracy is None else f"{count}: {accuracy:.2f} %"
 
     def run_text(self, folder: Path) -> str:
         """Say how far a run is."""
@@ -111,10 +119,65 @@ class PlainProgress(GridProgress):
         print(printable(line), file=sys.stderr, flush=True)
 
 
-def how_far(folder: Path) -> tuple[int, float | None]:
-    """Return the step that a run has reached, and its last accuracy. Long runs are stored more often than evaluated."""
-    step, accuracy = last_evaluation(folder)
-    return max([step, *Run(folder).checkpoint_steps()]), accuracy
+class Board(GridProgress):
+    """Draws a live table: one line per method, and one per run that is under way."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self.console = console
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+
+    def begin(self, plan: GridPlan) -> None:
+        """Say what there is to do, and start drawing."""
+        super().begin(plan)
+        self.accuracies = {folder: accuracy_of(folder) for folder in self.done}
+        self.console.print(escape(printable(self.first_line())), soft_wrap=True)
+        self.live.start()
+
+    def end_run(self, folder: Path, why: str | None) -> None:
+        """Say how a run ended."""
+        super().end_run(folder, why)
+        self.accuracies[folder] = None if why else accuracy_of(folder)
+        line = escape(printable(f"  {self.end_line(folder, why)}"))
+        self.console.print(f"[red]{line}[/]" if why else line, soft_wrap=True)
+
+    def update(self, running: set[Path]) -> None:
+        """Draw the table anew."""
+        self.look(running)
+        self.live.update(self.draw(), refresh=True)
+
+    def close(self) -> None:
+        """Stop drawing."""
+        self.live.stop()
+
+    def draw(self) -> Group:
+        """Return the table."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        methods = Table(box=None, padding=(0, 1, 0, 0))
+        for heading in ("method", "done", "", "accuracy so far, %"):
+            methods.add_column(heading, header_style="bold")
+        for method, group in groupby(self.plan.runs, lambda run: run.cell.method):
+            folders = [run.task.folder for run in group]
+            done = [folder for folder in folders if folder in self.done]
+            failures = sum(folder in self.failed for folder in folders)
+            values = [value for folder in done if (value := self.accuracies.get(folder)) is not None]
+            mean = f"{sum(values) / len(values):.2f}" if values else ""
+            count = f"{len(done)}/{len(folders)}" + (f" [red]{failures} failed[/]" if failures else "")
+            bar = ProgressBar(total=len(folders), completed=len(done), width=20)
+            methods.add_row(escape(method), count, bar, mean)
+        runs = [Text(f"  {self.run_text(folder)}", style="cyan") for folder in self.running]
+        return Group(methods, *runs, Text(self.remaining(), style="dim"))
+
+
+def accuracy_of(folder: Path) -> float | None:
+    """Return what a finished run reached."""
+    median = Run(folder).median_accuracy()
+    return median[0] if median else None
 
 
 def last_evaluation(folder: Path) -> tuple[int, float | None]:

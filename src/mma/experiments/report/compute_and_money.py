@@ -1,4 +1,4 @@
-"""Methods that differ in how much they compute: accuracy over arithmetic, a line per family of methods."""
+"""Tables and figures of methods that differ in what they cost: accuracy over arithmetic, and over money spent."""
 
 from __future__ import annotations
 
@@ -78,14 +78,18 @@ def compute_sections(found: Results) -> list[Section]:
 
 def against(flop: float, line: Line, reached: Mapping[int, float], lines: Mapping[Line, Points]) -> list[str]:
     """Compare with every family's run of as much arithmetic with the same labels and images, where it has one."""
-    others = [line._replace(family=family) for family in dict.fromkeys(other.family for other in lines)]
-    return ["-" if other == line or other not in lines else nearest(flop, reached, lines[other]) for other in others]
+    texts = []
+    for other in (line._replace(family=family) for family in dict.fromkeys(other.family for other in lines)):
+        points = lines[other] if other in lines and other != line else []
+        there, theirs = min(points, key=lambda point: abs(np.log(point[0] / flop)), default=(np.inf, {}))
+        texts.append(difference_text(reached, theirs) if abs(there / flop - 1) <= NEAR else "-")
+    return texts
 
 
-def nearest(flop: float, reached: Mapping[int, float], points: Points) -> str:
-    """Compare with the nearest of some runs, if it is near enough."""
-    there, other = min(points, key=lambda point: abs(np.log(point[0] / flop)))
-    return difference_text(reached, other) if abs(there / flop - 1) <= NEAR else "-"
+def power_of_ten(value: float, _: object = None) -> str:
+    """Write a number like 2·10^13 for an axis."""
+    exponent = int(np.floor(np.log10(value) + 1e-9))
+    return f"${round(value / 10**exponent)}\\cdot10^{{{exponent}}}$"
 
 
 @in_house_style
@@ -106,24 +110,13 @@ def accuracy_over_compute(found: Results) -> Any | None:
         axes.plot([flop for flop, _ in points], means, linestyle=look.line, label=label, **look.marks())
     axes.set_xscale("log", subs=[])
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(lambda value, _: power_of_ten(value))
+    axes.xaxis.set_major_formatter(power_of_ten)
     axes.set(xlabel="FLOP of one run", ylabel="accuracy, %")
     subtitle(
         axes, "A small dot for each seed, a large mark for their mean; a line for runs that differ in length alone"
     )
     legend_below(figure, axes)
     return figure
-
-
-def power_of_ten(value: float) -> str:
-    """Write a number like 2·10^13 for an axis."""
-    exponent = int(np.floor(np.log10(value) + 1e-9))
-    return f"${round(value / 10**exponent)}\\cdot10^{{{exponent}}}$"
-
-
-# Policies that spend the same money: what each bought, what it reached, and what the best fixed one would have.
-
-Policies = Mapping[str, SpendingPolicy]  # by method
 
 
 @dataclass(frozen=True)
@@ -153,44 +146,31 @@ def deals(found: Results) -> dict[Deal, dict[str, SpendingPolicy]]:
 
 def money_sections(found: Results) -> list[Section]:
     """Return one table per deal: final accuracy, what was bought, regret, and the buyer against each fixed policy."""
-    return [section(found, deal, policies) for deal, policies in deals(found).items()]
-
-
-def section(found: Results, deal: Deal, policies: Policies) -> Section:
-    """Return the table of one deal."""
-    title = f"At equal money: {deal}"
-    reached = {name: found.accuracies(name, found.budgets[-1]) for name in policies}
-    fixed = [name for name in policies if policies[name].share is not None and reached[name]]
-    if not fixed:
-        return Section(title, [], [], ["No policy with a fixed share has finished yet."])
-    best = max(fixed, key=lambda name: float(np.mean(list(reached[name].values()))))
-    buyers = [name for name in policies if policies[name].share is None]
-    heading = ["policy", "n", "labels", "images", "accuracy", f"regret against {best}"]
-    heading += [f"{buyer} minus it" for buyer in buyers]
-    rows = [row(found, name, reached, best, buyers) for name in policies if reached[name]]
-    remarks = [
-        "Labels and images: what there is in the end, on average. Regret: how far below the best fixed policy in hindsight, "
-        "paired by seed; intervals of 95 % from the paired t distribution."
-    ]
-    return Section(title, heading, rows, remarks)
-
-
-def row(
-    found: Results, name: str, reached: Mapping[str, Mapping[int, float]], best: str, buyers: Sequence[str]
-) -> list[str]:
-    """Return one line of a deal's table."""
-    values = list(reached[name].values())
-    ends = [end for end in last_rounds(found.spending) if end.method == name]
-    bought = [f"{np.mean([getattr(end, what) for end in ends]):,.0f}" for what in ("labels", "images")]
-    regret = "-" if name == best else difference_text(reached[best], reached[name])
-    against = ["-" if name == buyer else difference_text(reached[buyer], reached[name]) for buyer in buyers]
-    return [name, str(len(values)), *bought, mean_and_deviation(values), regret, *against]
-
-
-def last_rounds(rows: Iterable[RoundSpending]) -> list[RoundSpending]:
-    """Return the last round of every run."""
-    last = {(row.method, row.budget, row.total, row.seed): row for row in rows}
-    return list(last.values())
+    sections = []
+    ends = {(row.method, row.budget, row.total, row.seed): row for row in found.spending}  # the last round of every run
+    for deal, policies in deals(found).items():
+        title = f"At equal money: {deal}"
+        reached = {name: found.accuracies(name, found.budgets[-1]) for name in policies}
+        fixed = [name for name in policies if policies[name].share is not None and reached[name]]
+        if not fixed:
+            sections.append(Section(title, [], [], ["No policy with a fixed share has finished yet."]))
+            continue
+        best = max(fixed, key=lambda name: float(np.mean(list(reached[name].values()))))
+        buyers = [name for name in policies if policies[name].share is None]
+        heading = ["policy", "n", "labels", "images", "accuracy", f"regret against {best}"]
+        rows = []
+        for name in (name for name in policies if reached[name]):
+            values, last = list(reached[name].values()), [end for end in ends.values() if end.method == name]
+            bought = [f"{np.mean([getattr(end, what) for end in last]):,.0f}" for what in ("labels", "images")]
+            regret = "-" if name == best else difference_text(reached[best], reached[name])
+            apart = ["-" if name == buyer else difference_text(reached[buyer], reached[name]) for buyer in buyers]
+            rows.append([name, str(len(values)), *bought, mean_and_deviation(values), regret, *apart])
+        remark = (
+            "Labels and images: what there is in the end, on average. Regret: how far below the best fixed policy in "
+            "hindsight, paired by seed; intervals of 95 % from the paired t distribution."
+        )
+        sections.append(Section(title, [*heading, *(f"{buyer} minus it" for buyer in buyers)], rows, [remark]))
+    return sections
 
 
 @in_house_style

@@ -1,4 +1,7 @@
-"""The look of every figure: one colour, marker and line per method, wherever the method appears."""
+"""Figures made from results alone, in one look: a method has one colour, marker and line wherever it appears.
+
+Whiskers are the statistics' own: 95 % intervals of the t distribution.
+"""
 
 from __future__ import annotations
 
@@ -105,13 +108,10 @@ def style(method: str) -> Style:
     if method in NAMED:
         return NAMED[method]
     try:
-        return query_style(Query.parse(method))
+        query = Query.parse(method)
     except ValueError:
         return hashed_style(method)
-
-
-def query_style(query: Query) -> Style:
-    """Return a query's style: colour by measure, shade and marker by how it picks, hollow and dashed without .aug."""
+    # Colour by measure, shade and marker by how it picks, hollow and dashed without .aug.
     pick = list(DIVERSITY).index(query.diversity)
     shades = SHADES.get(query.uncertainty or "", (hashed_style(str(query)).colour,))
     marker = PICK_MARKERS[pick % len(PICK_MARKERS)]
@@ -185,8 +185,6 @@ def render(figure: Any, kind: str) -> bytes:
     return data.getvalue()
 
 
-# Plots made from results alone. Whiskers are the statistics' own: 95 % intervals of the t distribution.
-
 FEW = 7  # methods drawn in colour; the others are pale behind these
 NO_BREAK = "\u00a0"
 FIRST = ("Supervised", "MixMatch", "random")  # always in colour
@@ -235,8 +233,14 @@ def draw_curves(axes: Any, curves: Mapping[str, Curve], styles: Mapping[str, Sty
             x = sorted(curve)
             axes.plot(x, [np.mean(curve[labels]) for labels in x], ".-", color=PALE, linewidth=0.8, markersize=4)
     for number, (name, look) in enumerate(styles.items()):
-        offset = (number - (len(styles) - 1) / 2) / max(len(styles), 1)
-        draw_curve(axes, name, curves[name], look, 1 + 0.05 * offset)
+        shift = 1 + 0.05 * (number - (len(styles) - 1) / 2) / max(len(styles), 1)
+        labels, groups = zip(*sorted(curves[name].items()), strict=True)
+        axes.errorbar(
+            [shift * at for at in labels],
+            [float(np.mean(group)) for group in groups],
+            yerr=whiskers(groups),
+            **{"linestyle": look.line, "label": name, "elinewidth": 1.0, "capsize": 2.5, **look.marks()},
+        )
     name_others(axes, len(curves) - len(styles))
 
 
@@ -244,16 +248,6 @@ def name_others(axes: Any, count: int) -> None:
     """Name the pale lines in the legend, if there are any."""
     if count:
         axes.plot([], [], color=PALE, linewidth=0.8, label=f"{count} other{'s' if count > 1 else ''}")
-
-
-def draw_curve(axes: Any, name: str, curve: Curve, look: Style, shift: float) -> None:
-    """Draw one method's means with whiskers; x is multiplied by `shift`, so that methods stand side by side."""
-    x = sorted(curve)
-    means = [float(np.mean(curve[at])) for at in x]
-    axes.errorbar(
-        [shift * at for at in x], means, yerr=whiskers([curve[at] for at in x]),
-        linestyle=look.line, label=name, elinewidth=1.0, capsize=2.5, **look.marks(),
-    )  # fmt: skip
 
 
 def whiskers(groups: Sequence[Sequence[float]]) -> np.ndarray:
@@ -327,7 +321,12 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
         axes.axvline(step, color="#999999", linewidth=0.8, linestyle=":")
     for method in sorted(methods, key=lambda m: m in styles):  # pale ones first, behind
         line = [p for p in points if p.method == method]
-        draw_steps(axes, method, [p.step for p in line], [p.mean for p in line], styles.get(method))
+        steps, means = [p.step for p in line], [p.mean for p in line]
+        if look := styles.get(method):
+            axes.plot(steps, means, color=look.colour, linestyle=look.line)
+            axes.plot([], [], linestyle=look.line, label=method, **look.marks())
+        else:
+            axes.plot(steps, means, color=PALE, linewidth=0.8)
     counts, ends = draw_round_ends(axes, found, budget, styles)
     name_others(axes, len(methods) - len(styles))
     note = "; dotted: labels are added" if found.description.label_steps else ""
@@ -339,15 +338,6 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
     subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)}{note}")
     legend_below(figure, axes)
     return figure
-
-
-def draw_steps(axes: Any, method: str, steps: Sequence[int], means: Sequence[float], look: Style | None) -> None:
-    """Draw one method's learning curve, pale without a style."""
-    if look is None:
-        axes.plot(steps, means, color=PALE, linewidth=0.8)
-    else:
-        axes.plot(steps, means, color=look.colour, linestyle=look.line)
-        axes.plot([], [], linestyle=look.line, label=method, **look.marks())
 
 
 def draw_round_ends(
@@ -407,7 +397,10 @@ def paired_differences(found: Results) -> Any | None:
     figure, (axes,) = new_figure(f"{found.title}: difference to {reference}", 1.6 + 0.28 * len(rows))
     axes.axvline(0, color=INK, linewidth=1.0)
     for number, row in enumerate(rows):
-        draw_difference(axes, number, row)
+        half = (row.high - row.low) / 2 if math.isfinite(row.low) else 0.0
+        look = style(row.method)
+        marks = {**look.marks(), "markerfacecolor": look.colour if is_shown(row) else "white"}
+        axes.errorbar(row.mean, number, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **marks)
     several = len({row.budget for row in rows}) > 1
     name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
     shown = "filled: shown by the corrected test" if any(is_shown(row) for row in rows) else "no difference is shown"
@@ -422,14 +415,6 @@ def view_of_differences(rows: Sequence[Difference]) -> tuple[float, float]:
     shown = [0.0, *(row.mean for row in rows), *ends]
     room = max(0.05 * (max(shown) - min(shown)), 0.5)
     return max(min(shown) - room, -100.0), min(max(shown) + room, 100.0)
-
-
-def draw_difference(axes: Any, number: int, row: Difference) -> None:
-    """Draw one difference; filled when the corrected test shows it."""
-    half = (row.high - row.low) / 2 if math.isfinite(row.low) else 0.0
-    look = style(row.method)
-    marks = {**look.marks(), "markerfacecolor": look.colour if is_shown(row) else "white"}
-    axes.errorbar(row.mean, number, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **marks)
 
 
 def is_shown(row: Difference) -> bool:

@@ -1,4 +1,7 @@
-"""The rows of a report and their CSV files: one kind of row per file."""
+"""What the runs of a grid reached: one value that a notebook can ask, read from a grid folder or from CSV files.
+
+Each CSV file has one kind of row. Nothing here needs torch but counting FLOP.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.grids import Grid, GridCell
 from mma.files import Row, write_atomically
-from mma.growth import Growth, Money, Sizes, Split
+from mma.growth import Growth, Sizes, Split
 from mma.run import Run
 from mma.settings import Settings
-from mma.text import printable
+from mma.text import printable, render_html
 
 if TYPE_CHECKING:
     from mma.experiments.report.statistics import Difference
@@ -106,12 +109,6 @@ FILES: dict[str, type] = {
 RUNS, ROUNDS, CURVES, SPENDING, COMPUTE = FILES
 
 
-def to_csv(rows: Sequence[Any], kind: type) -> bytes:
-    """Return rows of one kind as CSV, with a heading."""
-    names = [one.name for one in fields(kind)]
-    return render_csv([names, *([getattr(row, name) for name in names] for row in rows)])
-
-
 def read_rows(path: Path, kind: type) -> tuple[Any, ...]:
     """Read rows of one kind, or say which line is wrong. No file, no rows."""
     if not path.is_file():
@@ -140,9 +137,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "int | None": lambda text: int(text) if text else None,
     "float | None": lambda text: float(text) if text else None,
 }
-
-
-# What the runs of a grid reached, in one value that a notebook can ask: rows, tables, statistics, plots.
 
 
 class SpendingPolicy(Settings):
@@ -266,9 +260,9 @@ class Results:
         return self.table().as_markdown()
 
     def _repr_html_(self) -> str:
-        from mma.experiments.report.write import accuracy
+        from mma.experiments.report.tables import plus_minus
 
-        return accuracy(self.table())
+        return render_html("accuracy_table.html", table=self.table(), plus_minus=plus_minus)
 
 
 def mean_accuracies(found: Results, budget: int | None = None) -> Mapping[str, float]:
@@ -281,8 +275,6 @@ def mean_accuracies(found: Results, budget: int | None = None) -> Mapping[str, f
                 means[method] = sum(values.values()) / len(values)
     return means
 
-
-# Read results: from a grid folder with its runs, or from the CSV files of an exported report. No torch but to count FLOP.
 
 ABOUT = "about.json"  # of exported results: what the grid is, how it was made, and all its settings
 MOST_LABEL_STEPS = 30  # more are not shown in a plot
@@ -308,8 +300,12 @@ def from_grid(folder: Path) -> Results:
     done = [cell for cell, found in runs.items() if found.status == "done"]
     traces = {cell: [row for row in begun[cell].read("metrics") if row["accuracy"] is not None] for cell in done}
     sizes = [each for cell in done for each in round_results(runs[cell], begun[cell].growth(), traces[cell])]
+    results = [*runs.values(), *sizes]
+    if sizes:  # as a table has them: methods as they come, budgets from small to large
+        order = list(dict.fromkeys(run.method for run in results))
+        results.sort(key=lambda run: (order.index(run.method), run.total, run.budget, run.seed))
     return Results(
-        runs=in_order((*runs.values(), *sizes)) if sizes else tuple(runs.values()),
+        runs=tuple(results),
         rounds=tuple(row for cell in done for row in round_ends(runs[cell], begun[cell], traces[cell])),
         curves=tuple(curves(grid, traces)),
         spending=tuple(row for cell in done for row in spending(runs[cell], begun[cell], traces[cell])),
@@ -325,31 +321,30 @@ def describe(grid: Grid, begun: Mapping[GridCell, Run]) -> Description:
     growths = {cell: run.growth() for cell, run in begun.items()}
     held_out = sorted({run.config()["data"]["validation"] for run in begun.values()} - {0})
     scored = f"{' or '.join(f'{n:,}' for n in held_out)} images held out of the pool" if held_out else "the test set"
+    # Steps at which runs with the largest budget are given labels, if they are few enough to show.
+    growing = [growth for cell, growth in growths.items() if grid.methods[cell.method].grows]
+    largest = max(growing, key=lambda growth: growth.budget, default=None)
+    steps = () if largest is None else tuple(round.begin for round in largest.rounds()[1:])
     return Description(
         title=grid.experiment if own else f"{grid.experiment}, {grid.scale} scale",
         about=f"Preset {base['preset']} on {base['data']['name']}, {base['net']['name']} network, scored on {scored}.",
         scale=grid.scale,
         paper=grid.paper,
-        label_steps=label_steps([growth for cell, growth in growths.items() if grid.methods[cell.method].grows]),
+        label_steps=steps if len(steps) < MOST_LABEL_STEPS else (),
         families={name: method.family for name, method in grid.methods.items() if method.family},
-        policies={c.method: describe_policy(growth.spending) for c, growth in growths.items() if growth.spending},
+        policies={
+            cell.method: SpendingPolicy(
+                policy=policy.name,
+                money=policy.money,
+                label_price=policy.label_price,
+                image_price=policy.image_price,
+                initial_pool=policy.initial_pool,
+                share=policy.share if isinstance(policy, Split) else None,
+            )
+            for cell, growth in growths.items()
+            if (policy := growth.spending)
+        },
     )
-
-
-def label_steps(growths: Sequence[Growth]) -> tuple[int, ...]:
-    """Return the steps at which runs with the largest budget are given labels, if they are few enough to show."""
-    largest = max(growths, key=lambda growth: growth.budget, default=None)
-    steps = () if largest is None else tuple(round.begin for round in largest.rounds()[1:])
-    return steps if len(steps) < MOST_LABEL_STEPS else ()
-
-
-def describe_policy(policy: Money) -> SpendingPolicy:
-    """Return how a run with this policy spends its money."""
-    share = policy.share if isinstance(policy, Split) else None
-    return SpendingPolicy(
-        policy=policy.name, money=policy.money, label_price=policy.label_price, image_price=policy.image_price,
-        initial_pool=policy.initial_pool, share=share,
-    )  # fmt: skip
 
 
 def result(grid: Grid, cell: GridCell, run: Run | None, failure: str | None) -> Result:
@@ -380,12 +375,6 @@ def round_ends(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) ->
         named = {label for label in known if label >= 0}
         missed = len(row["guesses"]) - len(named) if row.get("guesses") else None
         yield RoundEnd(*place, row["labels"], row["step"], row["accuracy"], missed, len(known))
-
-
-def in_order(runs: Sequence[Result]) -> tuple[Result, ...]:
-    """Return results as a table has them: methods as they come, budgets from small to large."""
-    methods = list(dict.fromkeys(run.method for run in runs))
-    return tuple(sorted(runs, key=lambda run: (methods.index(run.method), run.total, run.budget, run.seed)))
 
 
 def round_results(found: Result, growth: Growth, metrics: Sequence[Mapping[str, Any]]) -> Iterator[Result]:
@@ -458,7 +447,9 @@ def write_csv(folder: Path, found: Results) -> None:
     if found.curves == tuple(curves_of_rounds(found.rounds)):
         del more[CURVES]
     for name, each in {RUNS: found.runs, ROUNDS: found.rounds, **{n: e for n, e in more.items() if e}}.items():
-        write_atomically(folder / name, to_csv(each, FILES[name]))
+        columns = [one.name for one in fields(FILES[name])]
+        lines = ([getattr(row, column) for column in columns] for row in each)
+        write_atomically(folder / name, render_csv([columns, *lines]))
 
 
 def from_csv(folder: Path) -> Results:

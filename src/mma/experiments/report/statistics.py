@@ -107,16 +107,11 @@ def differences(found: Results, reference: str) -> list[Difference]:
             ours = found.accuracies(method, budget, total if found.by_total else None)
             values = pair_by_seed(ours, theirs)
             if method != reference and len(values):
-                rows.append(difference(method, reference, (budget, total), values))
+                ranks, mean = float(signed_ranks(values).sum()), float(values.mean())
+                place = (method, reference, budget, total, len(values))
+                rows.append(Difference(*place, mean, *interval(values), ranks, wilcoxon(values)))
     corrected = holm([row.p for row in rows])
     return [replace(row, holm=p) for row, p in zip(rows, corrected, strict=True)]
-
-
-def difference(method: str, reference: str, place: tuple[int, int], values: np.ndarray) -> Difference:
-    """Describe paired differences by mean, interval and test."""
-    low, high = interval(values)
-    ranks = float(signed_ranks(values).sum())
-    return Difference(method, reference, *place, len(values), float(values.mean()), low, high, ranks, wilcoxon(values))
 
 
 def reference_of(found: Results) -> str | None:
@@ -163,9 +158,7 @@ def areas(found: Results) -> list[CurveArea]:
     budgets = common_budgets(found)
     rows = []
     for method in found.methods if len(budgets) > 1 and not found.by_total else ():
-        each = [found.accuracies(method, budget) for budget in budgets]
-        seeds = sorted(set.intersection(*(set(one) for one in each)))
-        values = np.array([area(budgets, [one[seed] for one in each]) for seed in seeds])
+        values = np.array([area(budgets, curve) for curve in curves_by_seed(found, method).values()])
         if len(values):
             rows.append(CurveArea(method, len(values), float(values.mean()), spread(values)))
     return rows
@@ -251,9 +244,6 @@ def rounds_worse(found: Results, reference: str = "random") -> list[RoundsBelow]
     return rows
 
 
-# What asking well saves: paired areas under the curves, labels saved against random, classes without a label.
-
-
 @dataclass(frozen=True)
 class Saving:
     """A method against random over the seeds both have: a mean with its 95 % interval."""
@@ -272,12 +262,6 @@ def curves_by_seed(found: Results, method: str) -> dict[int, list[float]]:
     return {seed: [one[seed] for one in each] for seed in seeds}
 
 
-def saving(method: str, values: Sequence[float]) -> Saving:
-    """Describe paired values."""
-    low, high = interval(np.array(values))
-    return Saving(method, len(values), float(np.mean(values)), low, high)
-
-
 def area_differences(found: Results, reference: str) -> list[Saving]:
     """Return each method's area under its curve minus the reference's, paired by seed."""
     theirs, budgets = curves_by_seed(found, reference), common_budgets(found)
@@ -287,7 +271,7 @@ def area_differences(found: Results, reference: str) -> list[Saving]:
         shared = sorted(ours.keys() & theirs.keys())
         values = [area(budgets, ours[seed]) - area(budgets, theirs[seed]) for seed in shared]
         if method != reference and values:
-            rows.append(saving(method, values))
+            rows.append(Saving(method, len(values), float(np.mean(values)), *interval(np.array(values))))
     return rows
 
 
@@ -301,26 +285,16 @@ def labels_saved(found: Results, reference: str, budget: int) -> list[Saving]:
     for method in found.methods:
         ours = curves_by_seed(found, method)
         shared = sorted(ours.keys() & theirs.keys())
-        values = [budget - needed(budgets, ours[seed], theirs[seed]) for seed in shared]
+        needed = [labels_needed(budgets, ours[seed], theirs[seed]) for seed in shared]
+        values = [budget - (float(budgets[-1]) if labels is None else labels) for labels in needed]
         if method != reference and values:
-            rows.append(saving(method, values))
+            rows.append(Saving(method, len(values), float(np.mean(values)), *interval(np.array(values))))
     return rows
-
-
-def needed(budgets: Sequence[int], accuracies: Sequence[float], target: float) -> float:
-    """Return the labels at which a curve reaches the target; the largest budget if it does not."""
-    labels = labels_needed(budgets, accuracies, target)
-    return float(budgets[-1]) if labels is None else labels
 
 
 def classes_missed(found: Results) -> dict[str, dict[int, float]]:
     """Return the mean number of classes without a label, by method and labels."""
     return mean_by_labels(found, lambda row: row.missed)
-
-
-def questions_wasted(found: Results) -> dict[str, dict[int, float]]:
-    """Return the mean number of images asked about that nobody could tell, by method and labels."""
-    return mean_by_labels(found, lambda row: None if row.asked is None else row.asked - row.labels)
 
 
 def mean_by_labels(found: Results, of: Callable[[RoundEnd], int | None]) -> dict[str, dict[int, float]]:

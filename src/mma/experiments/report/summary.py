@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mma.experiments.report import statistics as savings
 from mma.experiments.report import statistics as st
 from mma.experiments.report.results import Results
-from mma.experiments.report.tables import align, escape, interval_text, plus_minus
+from mma.experiments.report.tables import escape, interval_text, markdown_table, plus_minus
 
 
 class Section(NamedTuple):
@@ -24,16 +23,18 @@ class Section(NamedTuple):
 
 def sections(found: Results) -> list[Section]:
     """Return every part of the statistics."""
-    parts = [against(found, reference) for reference in st.REFERENCES]
-    more = [
+    none = "Every class has a label in every round, or it is not known."
+    nobody = "Every image that was asked about got a label, or it is not known."
+    wasted = st.mean_by_labels(found, lambda row: None if row.asked is None else row.asked - row.labels)
+    return [
+        *(against(found, reference) for reference in st.REFERENCES),
         curve_areas(found),
         reaching(found),
         saved(found),
-        missing_classes(found),
-        wasted(found),
+        counted("Classes without a label", st.classes_missed(found), none),
+        counted("Images asked about that nobody could tell", wasted, nobody),
         below_random(found),
     ]
-    return [*parts, *more]
 
 
 def against(found: Results, reference: str) -> Section:
@@ -45,25 +46,13 @@ def against(found: Results, reference: str) -> Section:
     if not rows:
         return Section(title, [], [], [f"No seed has both {reference} and another method finished."])
     heading = ["method", "labels", "n", "difference", "95 % interval", "p", "p (Holm)", "shows"]
-    lines = [[found.line(row.method, row.total), *difference_row(row)] for row in rows]
-    return Section(title, heading, lines, remarks_on(rows, reference))
-
-
-def difference_row(row: st.Difference) -> list[str]:
-    """Write one difference as a line of the table, without its name."""
-    return [
-        f"{row.budget:,}",
-        str(row.n),
-        f"{row.mean:+.2f}",
-        interval_text(row.low, row.high),
-        f"{row.p:.3g}",
-        f"{row.holm:.3g}",
-        row.verdict,
+    lines = [
+        [
+            *(found.line(row.method, row.total), f"{row.budget:,}", str(row.n), f"{row.mean:+.2f}"),
+            *(interval_text(row.low, row.high), f"{row.p:.3g}", f"{row.holm:.3g}", row.verdict),
+        ]
+        for row in rows
     ]
-
-
-def remarks_on(rows: Sequence[st.Difference], reference: str) -> list[str]:
-    """Say how the differences were tested, and what that cannot show."""
     remarks = [
         "Points of accuracy; interval from the paired t distribution, p from the Wilcoxon signed-rank test, corrected "
         f"by Holm's method for all {len(rows)} comparisons. `not confirmed`: the interval leaves out 0, but the "
@@ -72,7 +61,7 @@ def remarks_on(rows: Sequence[st.Difference], reference: str) -> list[str]:
     ]
     if all(row.verdict == "no difference shown" for row in rows):
         remarks.append(f"No difference to {reference} is shown for any method.")
-    return remarks
+    return Section(title, heading, lines, remarks)
 
 
 def curve_areas(found: Results) -> Section:
@@ -83,7 +72,7 @@ def curve_areas(found: Results) -> Section:
         return Section(
             title, [], [], ["It takes at least two budgets at one total, and seeds that finished all of them."]
         )
-    apart = {row.method: row for row in savings.area_differences(found, "random")}
+    apart = {row.method: row for row in st.area_differences(found, "random")}
     heading = ["method", "n", "mean accuracy over log labels"]
     lines = [[row.method, str(row.n), plus_minus(row.mean, row.std)] for row in rows]
     if not apart:
@@ -93,7 +82,7 @@ def curve_areas(found: Results) -> Section:
     return Section(title, [*heading, "difference to random"], lines, [remark])
 
 
-def saving_text(found: savings.Saving | None, digits: int) -> str:
+def saving_text(found: st.Saving | None, digits: int) -> str:
     """Write a paired mean with its interval."""
     if found is None:
         return "-"
@@ -107,7 +96,7 @@ def saved(found: Results) -> Section:
     between = st.common_budgets(found)[1:-1]
     if "random" not in found.methods or not between or found.by_total:
         return Section(title, [], [], ["It takes random and at least three budgets."])
-    columns = [{row.method: row for row in savings.labels_saved(found, "random", budget)} for budget in between]
+    columns = [{row.method: row for row in st.labels_saved(found, "random", budget)} for budget in between]
     heading = ["method", *(f"of {budget:,}" for budget in between)]
     methods = [method for method in found.methods if any(method in column for column in columns)]
     lines = [[method, *(saving_text(column.get(method), 0) for column in columns)] for method in methods]
@@ -116,18 +105,6 @@ def saved(found: Results) -> Section:
         "95 % intervals (t). A curve that never gets there counts as the largest budget."
     )
     return Section(title, heading, lines, [remark])
-
-
-def missing_classes(found: Results) -> Section:
-    """Return how many classes have no label, by method and labels."""
-    none = "Every class has a label in every round, or it is not known."
-    return counted("Classes without a label", savings.classes_missed(found), none)
-
-
-def wasted(found: Results) -> Section:
-    """Return how many images were asked about that nobody could tell."""
-    none = "Every image that was asked about got a label, or it is not known."
-    return counted("Images asked about that nobody could tell", savings.questions_wasted(found), none)
 
 
 def counted(title: str, counts: dict[str, dict[int, float]], none: str) -> Section:
@@ -142,31 +119,23 @@ def counted(title: str, counts: dict[str, dict[int, float]], none: str) -> Secti
 def reaching(found: Results) -> Section:
     """Return the labels each method needs for what the references reach with all of theirs."""
     title = "Labels needed to reach a target"
-    targets = reference_targets(found)
+    targets = {}  # what each reference reaches at its largest budget
+    for name in st.REFERENCES:
+        reached = {budget: values for budget in found.budgets if (values := found.accuracies(name, budget))}
+        if reached:
+            targets[f"{name} with {max(reached):,}"] = float(np.mean(list(reached[max(reached)].values())))
     if len(found.budgets) < 2 or found.by_total or not targets:
         return Section(title, [], [], ["It takes at least two budgets, and random or MixMatch among the methods."])
     heading = ["method", *(f"{target:.2f} % ({name})" for name, target in targets.items())]
-    columns = [{need.method: labels_text(need) for need in st.needs(found, target)} for target in targets.values()]
+    columns = [
+        {
+            need.method: "not reached" if need.labels is None else f"{'at most ' * need.at_most}{need.labels:,.0f}"
+            for need in st.needs(found, target)
+        }
+        for target in targets.values()
+    ]
     lines = [[method, *(column.get(method, "-") for column in columns)] for method in found.methods]
     return Section(title, heading, lines, ["Read from the mean curve, linear in log labels between budgets."])
-
-
-def reference_targets(found: Results) -> dict[str, float]:
-    """Return what each reference reaches at its largest budget."""
-    targets = {}
-    for name in st.REFERENCES:
-        reached = {b: values for b in found.budgets if (values := found.accuracies(name, b))}
-        if reached:
-            last = max(reached)
-            targets[f"{name} with {last:,}"] = float(np.mean(list(reached[last].values())))
-    return targets
-
-
-def labels_text(need: st.LabelsNeeded) -> str:
-    """Write a number of labels."""
-    if need.labels is None:
-        return "not reached"
-    return f"{'at most ' if need.at_most else ''}{need.labels:,.0f}"
 
 
 def below_random(found: Results) -> Section:
@@ -185,6 +154,6 @@ def as_markdown(parts: Sequence[Section]) -> str:
     """Write the statistics as Markdown."""
     blocks = []
     for title, heading, rows, remarks in parts:
-        body = [align([heading, *([escape(cell) for cell in row] for row in rows)]) + "\n"] if rows else []
+        body = [markdown_table([heading, *([escape(cell) for cell in row] for row in rows)]) + "\n"] if rows else []
         blocks.append("\n".join([f"### {title}\n", *body, *(f"{remark}  " for remark in remarks)]))
     return "\n\n".join(blocks) + "\n"

@@ -8,25 +8,24 @@ import platform
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from mma.errors import UserError
 from mma.experiments import grids
-from mma.experiments.report import compute_and_money as compute
-from mma.experiments.report import compute_and_money as money
-from mma.experiments.report import figures as plots
-from mma.experiments.report import summary, tables
+from mma.experiments.report import compute_and_money, figures, summary
 from mma.experiments.report.figures import NO_DATES, render
 from mma.experiments.report.results import ABOUT, ROUND, RUNS, Results, write_csv
 from mma.experiments.report.summary import Section
-from mma.experiments.report.tables import ReportTable, TableCell, plus_minus
+from mma.experiments.report.tables import plus_minus
 from mma.files import explain_write_errors, write_atomically
 from mma.machine import cores
-from mma.text import printable
+from mma.text import printable, render_html
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
 CAPTIONS = {
@@ -43,47 +42,56 @@ CAPTIONS = {
 def draw(found: Results) -> dict[str, Any]:
     """Return the figures that these results allow, by name."""
     if found.spending:  # policies at different prices have no common axis of labels
-        made = {"accuracy-over-money": money.accuracy_over_money(found)}
+        drawn = {"accuracy-over-money": compute_and_money.accuracy_over_money(found)}
     elif found.compute:  # methods of different lengths have no common axis of steps
-        made = {"accuracy-over-compute": compute.accuracy_over_compute(found)}
+        drawn = {"accuracy-over-compute": compute_and_money.accuracy_over_compute(found)}
     else:
-        made = {
-            "accuracy-over-labels": plots.accuracy_over_labels(found),
-            "learning-curves": plots.learning_curves(found),
-            "accuracy-by-seed": plots.accuracy_by_seed(found),
-            "paired-differences": plots.paired_differences(found),
+        drawn = {
+            "accuracy-over-labels": figures.accuracy_over_labels(found),
+            "learning-curves": figures.learning_curves(found),
+            "accuracy-by-seed": figures.accuracy_by_seed(found),
+            "paired-differences": figures.paired_differences(found),
         }
-    return {name: figure for name, figure in made.items() if figure is not None}
+    return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
 def plot(found: Results, path: Path, which: str | None = None) -> Path:
     """Write one figure as the path's ending says; without `which`, the first that there is."""
-    figures, kind = draw(found), path.suffix.removeprefix(".")
+    drawn, kind = draw(found), path.suffix.removeprefix(".")
     if kind not in NO_DATES:
         raise UserError(f"{printable(str(path))}: a plot ends in {', '.join(f'.{one}' for one in NO_DATES)}.")
-    name = which or next(iter(figures), "")
-    if name not in figures:
-        raise UserError(f"these results have no plot '{printable(name)}'. They have: {', '.join(figures) or 'none'}.")
-    write_atomically(path, render(figures[name], kind))
+    name = which or next(iter(drawn), "")
+    if name not in drawn:
+        raise UserError(f"these results have no plot '{printable(name)}'. They have: {', '.join(drawn) or 'none'}.")
+    write_atomically(path, render(drawn[name], kind))
     return path
 
 
-def picture_files(figures: Mapping[str, Any]) -> dict[str, bytes]:
+def picture_files(drawn: Mapping[str, Any]) -> dict[str, bytes]:
     """Return every figure in every format, by file name."""
-    return {f"{name}.{kind}": render(figure, kind) for name, figure in figures.items() for kind in NO_DATES}
+    return {f"{name}.{kind}": render(figure, kind) for name, figure in drawn.items() for kind in NO_DATES}
 
 
 def statistics(found: Results) -> list[Section]:
     """Return the comparisons that fit: policies at equal money, networks at equal compute, or methods at equal labels."""
     if found.compute:
-        return compute.compute_sections(found)
-    return money.money_sections(found) if found.spending else summary.sections(found)
+        return compute_and_money.compute_sections(found)
+    return compute_and_money.money_sections(found) if found.spending else summary.sections(found)
 
 
 def page_of(found: Results, files: Mapping[str, bytes]) -> str:
-    """Return the HTML page, with the SVG pictures among `files` inside."""
-    pictures = {text: files[f"{name}.svg"] for name, text in CAPTIONS.items() if f"{name}.svg" in files}
-    return html(found.title, tables.table(found), statistics(found), pictures, [about_text(found)])
+    """Return the HTML page: no scripts, nothing loaded from elsewhere, the SVG pictures among `files` inside."""
+    svg = {text: files[f"{name}.svg"] for name, text in CAPTIONS.items() if f"{name}.svg" in files}
+    return render_html(
+        "report.html",
+        title=found.title,
+        about=about_text(found),
+        table=found.table(),
+        parts=statistics(found),
+        pictures={caption: Markup(base64.b64encode(data).decode()) for caption, data in svg.items()},
+        marked=marked,
+        plus_minus=plus_minus,
+    )
 
 
 def about_text(found: Results) -> str:
@@ -95,12 +103,12 @@ def about_text(found: Results) -> str:
 
 def as_text(found: Results) -> str:
     """Return table and statistics as Markdown."""
-    return f"{tables.as_markdown(tables.table(found))}\n{summary.as_markdown(statistics(found))}"
+    return f"{found.table().as_markdown()}\n{summary.as_markdown(statistics(found))}"
 
 
 def write_all(found: Results, out: Path, command: str) -> list[Path]:
     """Write every file of a report. All but README.md and about.json depend on the results alone."""
-    table, pictures = tables.table(found), picture_files(draw(found))
+    table, pictures = found.table(), picture_files(draw(found))
     files: dict[str, str | bytes] = {
         "table.md": table.as_markdown(),
         "table.csv": table.as_csv(),
@@ -175,7 +183,7 @@ def readme(found: Results, command: str) -> str:
     made = "\n".join([*grids.read_commands(found.folder), command])
     return (
         f"# {found.title}\n\n{about_text(found)}\n\nMade with\n\n```sh\n{made}\n```\n\n"
-        f"{tables.as_markdown(tables.table(found))}\n`{ABOUT}` has commands, versions, commit, machine and all settings. "
+        f"{found.table().as_markdown()}\n`{ABOUT}` has commands, versions, commit, machine and all settings. "
         "`mma report` on this folder prints the statistics; with `--out` it writes tables, plots and one HTML page.\n"
     )
 
@@ -202,80 +210,7 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-# The report as one HTML file: no scripts, nothing loaded from elsewhere, every name escaped.
-
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .25rem .8rem; text-align: left; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
-th { border-bottom: 2px solid #888; font-weight: 600; } tbody tr:hover { background: #f5f8fb; }
-.note, figcaption { color: #555; font-size: .88rem; max-width: 60rem; } .absent { color: #a05a00; } .paper { color: #777; }
-figure { margin: 1.5rem 0; } img { width: 100%; max-width: 40rem; height: auto; }
-"""
-
-
-def html(
-    title: str, found: ReportTable, parts: Sequence[Section], plots: Mapping[str, bytes], about: Sequence[str]
-) -> str:
-    """Return the page. `plots` are SVG images by caption."""
-    body = [f"<h1>{escape(title)}</h1>", *map(note, about), "<h2>Accuracy</h2>", accuracy(found)]
-    body += [*map(note, found.notes), *(image(caption, data) for caption, data in plots.items())]
-    for heading, columns, rows, remarks in parts:
-        body.append(f"<h2>{escape(heading)}</h2>")
-        body += [text_table(columns, rows)] if rows else []
-        body += map(note, remarks)
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title>'
-    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-    head += f'{view}<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{STYLE}</style>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
-
-
-def note(text: str) -> str:
+def marked(text: str) -> Markup:
     """Return a remark with its Markdown rendered: `code` and **bold**."""
-    shown = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
-    return f'<p class="note">{shown}</p>'
-
-
-def accuracy(found: ReportTable) -> str:
-    """Return the main table."""
-    rows = [
-        [escape(name), *(cell_html(cell, found.same_n) for cell in row)]
-        for name, row in zip(found.rows, found.cells, strict=True)
-    ]
-    return table_html([found.corner, *found.columns], rows)
-
-
-def cell_html(cell: TableCell | None, same_n: bool) -> str:
-    """Return one cell of the main table."""
-    if cell is None:
-        return "-"
-    parts = []
-    if cell.mean is not None:
-        shown = plus_minus(cell.mean, cell.std) + ("" if same_n else f" (n={cell.n})")
-        parts.append(f"<b>{shown}</b>" if cell.better else shown)
-    if cell.missing:
-        parts.append(f'<span class="absent">{escape(cell.missing)}</span>')
-    if cell.published is not None:
-        parts.append(f'<span class="paper">paper {plus_minus(*cell.published)}</span>')
-    return "<br>".join(parts)
-
-
-def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of words."""
-    return table_html(columns, [[escape(part) for part in row] for row in rows])
-
-
-def table_html(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose cells are HTML already."""
-    heading = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    lines = "".join(f"<tr>{''.join(f'<td>{part}</td>' for part in row)}</tr>\n" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{heading}</tr></thead><tbody>\n{lines}</tbody></table></div>'
-
-
-def image(caption: str, data: bytes) -> str:
-    """Return a plot inside the page itself."""
-    source = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
-    return f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
+    shown = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return Markup(re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", shown))

@@ -1,38 +1,35 @@
-"""`mma grid`: every table of the paper, or one of your own, as one command that can be interrupted at any time."""
+"""`mma grid`, `report`, `demo`, `cost`: every table of the paper or one of your own, and what a label is worth."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
-from rich.markup import escape
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
-from mma.cli.terminal import console, is_terminal
+from mma.cli.terminal import align, console, is_terminal
 from mma.cli.train import Device, Inexact, Json, Settings
 from mma.errors import UserError
-from mma.experiments.progress import GridProgress, PlainProgress
 from mma.machine import cores
-from mma.run import Run
 from mma.text import duration, printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mma.cost import Analysis, CostTable, Exchange, ImagesNeeded, Interval, Mix, Next
     from mma.experiments.engines import EngineOptions
     from mma.experiments.estimate import RunCost, Speed
     from mma.experiments.grids import Grid, GridCell
-    from mma.experiments.plan import GridPlan, PlannedRun
+    from mma.experiments.plan import GridPlan
     from mma.experiments.report.results import Results
 
 
@@ -94,8 +91,9 @@ def grid(
 ) -> None:
     """Run an experiment: many runs, shared trunks, one table. The same command goes on after any interruption."""
     from mma.experiments.engines import EngineOptions, check_engine
+    from mma.experiments.estimate import costs
     from mma.experiments.options import GridOptions, read_axes
-    from mma.experiments.run import find_or_open, write_report
+    from mma.experiments.run import find_or_open, plan_request, write_report
     from mma.experiments.worker import TrainingOptions
 
     check_engine(engine)
@@ -104,7 +102,9 @@ def grid(
     training = TrainingOptions(device, threads, inexact)
     options = EngineOptions(training, workers, ray_address, ray_cpus, ray_gpus, ray_retries)
     if dry_run:
-        show_plan(new, folder, options, as_json=as_json)
+        plan = plan_request(new, folder)
+        needed, speeds = costs(plan, training)
+        print(json.dumps(plan_rows(plan, needed), indent=1) if as_json else plan_text(plan, needed, speeds, workers))
         return
     train(new, folder, engine, options)
     show_results(write_report(folder), folder, as_json=as_json)
@@ -112,10 +112,12 @@ def grid(
 
 def train(new: Grid, folder: Path, engine: str, options: EngineOptions) -> None:
     """Train what is missing, with a live table on a terminal and plain lines elsewhere."""
+    from mma.experiments.progress import Board, PlainProgress
     from mma.experiments.run import train_missing
 
     with stop_on_signals():
-        train_missing(new, folder, engine, options, progress(), command())
+        progress = Board(console()) if is_terminal(sys.stderr) else PlainProgress()
+        train_missing(new, folder, engine, options, progress, command())
 
 
 class Terminated(KeyboardInterrupt):
@@ -159,81 +161,8 @@ def show_results(found: Results, folder: Path, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def show_plan(new: Grid, folder: Path, options: EngineOptions, *, as_json: bool) -> None:
-    """Print what would be run."""
-    from mma.experiments.estimate import costs
-    from mma.experiments.run import plan_request
-
-    plan = plan_request(new, folder)
-    found, speeds = costs(plan, options.training)
-    print(json.dumps(plan_rows(plan, found), indent=1) if as_json else plan_text(plan, found, speeds, options.workers))
-
-
-# What a person sees of a grid: the plan before, a live table while it runs, plain lines where there is no terminal.
-
 HEADINGS = ("method", "images", "labels", "runs", "seeds", "shares", "steps of one", "to train", "time of one")
 LEFT = {"method", "seeds", "shares"}  # columns of words
-
-
-def progress() -> GridProgress:
-    """Return a live table for a terminal, plain lines for anything else."""
-    return Board(console()) if is_terminal(sys.stderr) else PlainProgress()
-
-
-class Board(GridProgress):
-    """Draws a live table: one line per method, and one per run that is under way."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.live = Live(console=console, auto_refresh=False, transient=True)
-
-    def begin(self, plan: GridPlan) -> None:
-        """Say what there is to do, and start drawing."""
-        super().begin(plan)
-        self.accuracies = {folder: self.accuracy(folder) for folder in self.done}
-        self.console.print(escape(printable(self.first_line())), soft_wrap=True)
-        self.live.start()
-
-    def end_run(self, folder: Path, why: str | None) -> None:
-        """Say how a run ended."""
-        super().end_run(folder, why)
-        self.accuracies[folder] = None if why else self.accuracy(folder)
-        line = escape(printable(f"  {self.end_line(folder, why)}"))
-        self.console.print(f"[red]{line}[/]" if why else line, soft_wrap=True)
-
-    def update(self, running: set[Path]) -> None:
-        """Draw the table anew."""
-        self.look(running)
-        self.live.update(self.draw(), refresh=True)
-
-    def close(self) -> None:
-        """Stop drawing."""
-        self.live.stop()
-
-    def accuracy(self, folder: Path) -> float | None:
-        """Return what a finished run reached."""
-        found = Run(folder).median_accuracy()
-        return found[0] if found else None
-
-    def draw(self) -> Group:
-        """Return the table."""
-        methods = Table(box=None, padding=(0, 1, 0, 0))
-        for heading in ("method", "done", "", "accuracy so far, %"):
-            methods.add_column(heading, header_style="bold")
-        for method, group in groupby(self.plan.runs, lambda run: run.cell.method):
-            methods.add_row(*self.method_line(method, list(group)))
-        runs = [Text(f"  {self.run_text(folder)}", style="cyan") for folder in self.running]
-        return Group(methods, *runs, Text(self.remaining(), style="dim"))
-
-    def method_line(self, method: str, runs: list[PlannedRun]) -> tuple[Any, ...]:
-        """Describe one method's runs."""
-        folders = [run.task.folder for run in runs]
-        done = [folder for folder in folders if folder in self.done]
-        failures = sum(folder in self.failed for folder in folders)
-        values = [value for folder in done if (value := self.accuracies.get(folder)) is not None]
-        mean = f"{sum(values) / len(values):.2f}" if values else ""
-        count = f"{len(done)}/{len(folders)}" + (f" [red]{failures} failed[/]" if failures else "")
-        return escape(method), count, ProgressBar(total=len(folders), completed=len(done), width=20), mean
 
 
 def plan_rows(plan: GridPlan, costs: Mapping[GridCell, RunCost]) -> dict[str, Any]:
@@ -257,34 +186,26 @@ def plan_rows(plan: GridPlan, costs: Mapping[GridCell, RunCost]) -> dict[str, An
 
 def plan_text(plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping[str, Speed], workers: int) -> str:
     """Return the plan: a line per method and budget, then the sums. Never wrapped or cut."""
-    groups = groupby(plan.runs, lambda run: (run.cell.method, run.cell.total, run.cell.budget))
-    lines = [plan_line(list(group), plan, costs) for _, group in groups]
-    return "\n".join([*align([HEADINGS, *lines]), *plan_totals(plan, costs, speeds, workers)])
-
-
-def align(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of words as lines of text: words on the left of their column, numbers on the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sides = ["<" if heading in LEFT else ">" for heading in lines[0]]
-    texts = [[f"{part:{side}{width}}" for part, side, width in zip(line, sides, widths, strict=True)] for line in lines]
-    return ["  ".join(parts).rstrip() for parts in texts]
-
-
-def plan_line(runs: list[PlannedRun], plan: GridPlan, costs: Mapping[GridCell, RunCost]) -> tuple[str, ...]:
-    """Describe the seeds of one method and budget."""
-    first, left = runs[0], [run for run in runs if run.status != "done"]
-    share = {"tail": f"from step {first.begin:,}", "trunk": "trunk", "alone": "-"}[first.role]
-    return (
-        first.cell.method,
-        f"{plan.grid.total_of(first.cell):,}",
-        f"{first.cell.budget:,}",
-        f"{len(left)} of {len(runs)}" if 0 < len(left) < len(runs) else str(len(runs)),
-        seeds_text([run.cell.seed for run in runs]),
-        share if left else "done",
-        f"{first.end:,}",
-        f"{max((run.steps for run in left), default=0):,}",
-        duration(max((costs[run.cell].seconds for run in left), default=0.0)),
-    )
+    lines = []
+    for _, group in groupby(plan.runs, lambda run: (run.cell.method, run.cell.total, run.cell.budget)):
+        runs = list(group)
+        first, left = runs[0], [run for run in runs if run.status != "done"]
+        share = {"tail": f"from step {first.begin:,}", "trunk": "trunk", "alone": "-"}[first.role]
+        lines.append(
+            (
+                first.cell.method,
+                f"{plan.grid.total_of(first.cell):,}",
+                f"{first.cell.budget:,}",
+                f"{len(left)} of {len(runs)}" if 0 < len(left) < len(runs) else str(len(runs)),
+                seeds_text([run.cell.seed for run in runs]),
+                share if left else "done",
+                f"{first.end:,}",
+                f"{max((run.steps for run in left), default=0):,}",
+                duration(max((costs[run.cell].seconds for run in left), default=0.0)),
+            )
+        )
+    table = align([HEADINGS, *lines], [heading not in LEFT for heading in HEADINGS])
+    return "\n".join([*table, *plan_totals(plan, costs, speeds, workers)])
 
 
 def seeds_text(seeds: list[int]) -> str:
@@ -300,17 +221,6 @@ def plan_totals(
     seconds = sum(costs[run.cell].seconds for run in plan.todo)
     rough = any(not speed.full_batch for speed in speeds.values())
     basis = "a few steps of each kind of run" + (", with small batches where full ones are slow" if rough else "")
-    return [
-        f"{len(plan.runs)} runs ({len(plan.runs) - len(plan.todo)} done), {plan.steps_left:,} steps to train.",
-        sharing_text(plan),
-        f"About {duration(seconds)} on one worker, {duration(seconds / workers)} on {workers}, measured here "
-        f"with {basis}; about {size_text(sum(cost.bytes for cost in costs.values()))} on disk.",
-        *long_ramps(plan),
-    ]
-
-
-def long_ramps(plan: GridPlan) -> list[str]:
-    """Return a note for every algorithm whose unlabeled weight would still rise when its run ends."""
     notes = []
     for run in {run.config.algorithm.name: run for run in plan.runs}.values():
         ramp = getattr(run.config.algorithm, "ramp", 0)
@@ -319,7 +229,13 @@ def long_ramps(plan: GridPlan) -> list[str]:
                 f"Note: the unlabeled weight of {run.config.algorithm.name} rises over {ramp:,} steps, longer than the run "
                 f"of {run.end:,}: set algorithm.ramp."
             )
-    return notes
+    return [
+        f"{len(plan.runs)} runs ({len(plan.runs) - len(plan.todo)} done), {plan.steps_left:,} steps to train.",
+        sharing_text(plan),
+        f"About {duration(seconds)} on one worker, {duration(seconds / workers)} on {workers}, measured here "
+        f"with {basis}; about {size_text(sum(cost.bytes for cost in costs.values()))} on disk.",
+        *notes,
+    ]
 
 
 def sharing_text(plan: GridPlan) -> str:
@@ -341,9 +257,6 @@ def size_text(count: int) -> str:
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
     return f"{count / 1e3:.0f} kB"
-
-
-# `mma report`: tables, statistics, plots and one page about a grid or about exported results.
 
 
 def report(
@@ -370,8 +283,6 @@ def report(
     for path in paths:
         print(f"wrote {path}", file=sys.stderr)
 
-
-# `mma demo`: the main job, on real data that is already here, in a few minutes.
 
 PASSIVE = "growth.policy=passive"
 # What the preset `photos` does, with one view of each image: computing it takes ten seconds.
@@ -412,53 +323,34 @@ def demo(
     """Compare five ways to spend 60 labels on real 8x8 digits: under 5 minutes on two cores. Needs no network."""
     from mma.experiments.engines import EngineOptions
     from mma.experiments.grids import read_failures
+    from mma.experiments.methods import Experiment, Method
+    from mma.experiments.options import GridOptions, experiment_grid
+    from mma.experiments.report.figures import learning_curves
     from mma.experiments.report.results import from_grid
+    from mma.experiments.report.tables import without_nan
+    from mma.experiments.report.write import picture_files, write_files
     from mma.presets import preset
 
     growth = preset("digits").growth
-    train(five_ways(growth.budget, seeds), out, "local", EngineOptions(workers=workers))
+    methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
+    ways = Experiment("five ways to spend labels", "digits", methods, (growth.budget,), seeds=seeds)
+    train(experiment_grid("lab", ways, GridOptions("demo")), out, "local", EngineOptions(workers=workers))
     if failures := read_failures(out):
         raise UserError("; ".join(f"{out / place}: {why}" for place, why in failures.items()))
     title = f"Real 8x8 digits, {growth.budget} labels: five ways to use them"
-    table = write(from_grid(out), out, title)
+    results = from_grid(out)
+    cells = zip(results.table().rows, results.table().cells, strict=True)
+    table = [
+        {"method": name, "labels": growth.budget, "mean": cell.mean, "std": without_nan(cell.std), "n": cell.n}
+        for name, (cell, *_) in cells
+        if cell
+    ]
+    pictures = picture_files({"learning-curves": learning_curves(results, title)})
+    write_files(out, {**pictures, "table.json": json.dumps(table, indent=2) + "\n"})
     if as_json:
         print(json.dumps(table))
     else:
         show(table, out, growth.start)
-
-
-def five_ways(budget: int, seeds: int) -> Grid:
-    """Return the grid of all methods at one budget."""
-    from mma.experiments.methods import Experiment, Method
-    from mma.experiments.options import GridOptions, experiment_grid
-
-    methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
-    definition = Experiment("five ways to spend labels", "digits", methods, (budget,), seeds=seeds)
-    return experiment_grid("lab", definition, GridOptions("demo"))
-
-
-def write(found: Results, out: Path, title: str) -> list[dict[str, Any]]:
-    """Write the plot and the table, and return the table."""
-    from mma.experiments.report.figures import learning_curves
-    from mma.experiments.report.write import picture_files, write_files
-
-    table = rows(found)
-    pictures = picture_files({"learning-curves": learning_curves(found, title)})
-    write_files(out, {**pictures, "table.json": json.dumps(table, indent=2) + "\n"})
-    return table
-
-
-def rows(found: Results) -> list[dict[str, Any]]:
-    """Return one row per method."""
-    from mma.experiments.report.tables import without_nan
-
-    made, labels = found.table(), found.budgets[0]
-    cells = [(name, row[0]) for name, row in zip(made.rows, made.cells, strict=True)]
-    return [
-        {"method": name, "labels": labels, "mean": cell.mean, "std": without_nan(cell.std), "n": cell.n}
-        for name, cell in cells
-        if cell
-    ]
 
 
 def show(table: list[dict[str, Any]], out: Path, start: int) -> None:
@@ -474,3 +366,187 @@ def show(table: list[dict[str, Any]], out: Path, start: int) -> None:
     print(f"\nplot: {out}/learning-curves.png    runs: mma runs {out}\n\nTry next:", file=sys.stderr)
     for command, why in NEXT:
         print(f"  {command:<58} {why}", file=sys.stderr)
+
+
+WIDE = 10_000  # columns, where the output is not a terminal
+
+
+def cost(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="paper:cifar10, paper:cifar100, paper:svhn-extra, a CSV of labels,total,accuracy,seed, or a grid folder.",
+        ),
+    ],
+    target: Annotated[list[float] | None, typer.Option(help="Accuracy to reach, in percent. May be repeated.")] = None,
+    label_price: Annotated[float | None, typer.Option(help="Money for one label.")] = None,
+    image_price: Annotated[float | None, typer.Option(help="Money for one more image, labeled or not.")] = None,
+    at: Annotated[str | None, typer.Option(metavar="LABELS,TOTAL", help="What you have now, like 500,20000.")] = None,
+    isotonic: Annotated[
+        bool, typer.Option("--isotonic", help="Read columns that never fall, fitted to the data.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw into this .png, .svg or .pdf file; a .png gets an .svg and a .pdf beside it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Say how many unlabeled images a label is worth, and with prices what to buy."""
+    import mma.cost
+
+    if plot is not None:
+        from mma.cost.plots import check_path
+
+        check_path(plot)
+    prices, place = None, None
+    if (label_price is None) != (image_price is None):
+        missing = "--label-price" if label_price is None else "--image-price"
+        raise UserError(f"One price alone decides nothing: give {missing} too (0 if it is free).")
+    if label_price is not None and image_price is not None:
+        prices = mma.cost.Prices(label_price, image_price)
+    table = cost_table(source)
+    if at is not None:
+        if not re.fullmatch(r"\s*-?[\d_]+\s*,\s*-?[\d_]+\s*", at):
+            raise UserError(f"--at is LABELS,TOTAL in whole numbers, like 500,20000; '{printable(at)}' is not.")
+        labels, total = (int(part.replace("_", "")) for part in at.split(","))
+        place = labels, total
+    answer = mma.cost.ask(table, target or [], prices=prices, at=place, smooth=isotonic)
+    if plot is not None:
+        from mma.cost.plots import cost_figure
+
+        cost_figure(plot, table, answer.targets, prices, at=place, smooth=isotonic)
+    if as_json:
+        print(json.dumps(mma.cost.as_json(answer), indent=2))
+    else:
+        _show_answer(answer)
+        if plot is not None:
+            print(f"Drawn: {printable(str(plot))}")
+
+
+def cost_table(source: str) -> CostTable:
+    """Read a source; of a grid folder, the runs that are done."""
+    from mma.cost import open_table, table_from_runs
+
+    folder = Path(source)
+    if not (folder / "grid.json").is_file() or (folder / "labeled-vs-unlabeled.csv").is_file():
+        return open_table(source)
+    from mma.experiments.report.results import collect
+
+    found = collect(folder)
+    done = [(r.budget, r.total, r.accuracy) for r in found.runs if r.status == "done" and r.accuracy is not None]
+    if not found.weighs_images or not done:
+        several = f"several methods learn from its images: {', '.join(found.learners)}"
+        why = (
+            "none of its runs is done"
+            if not done
+            else several
+            if found.by_total
+            else "all its runs have the same images"
+        )
+        raise UserError(
+            f"{printable(source)} says nothing about images against labels: {why}. A grid that does:  "
+            "mma grid labeled-vs-unlabeled-cifar10, or any preset with  --axis data.total=...  and  --axis growth.budget=..."
+            " and nothing else varied but the seed"
+        )
+    return table_from_runs(printable(folder.name), done)
+
+
+def _show_answer(answer: Analysis) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    # A terminal has a width; a pipe or file has none, and nothing written there is cut.
+    console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console.print(f"[bold]{escape(answer.source)}[/]  {answer.rule}")
+    for note in answer.notes:
+        console.print(f"  {note}", style="dim", markup=False)
+    for k, found in enumerate(answer.targets):
+        console.print()
+        _show_target(console, found, answer)
+        if answer.mixes:
+            _show_mixes(console, answer.mixes[k], answer)
+            if not answer.mixes[k]:
+                console.print(f"  {_no_mix_text(found.target, answer)}")
+    if answer.next is not None:
+        _show_next(console, answer.next)
+
+
+def _show_target(console: Console, found: Exchange, answer: Analysis) -> None:
+    from rich.table import Table
+
+    shown = Table(title=f"To reach {found.target:g} %", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    spread = f"{answer.level:.0%} of draws"
+    for heading in ("labels", "images\nin total", spread, "\nunlabeled", "a label\nsaves", spread, "on un-\nlabeled"):
+        shown.add_column(heading, justify="right", vertical="bottom", no_wrap=True, header_style="bold")
+    remarks = []
+    for need, ratio in zip(found.needs, [*found.ratios, None], strict=True):
+        rate = ("", "", "")
+        if ratio is not None:
+            rate = (
+                _rate_text(ratio.totals),
+                _interval_text(ratio.totals_interval, "z.1f"),
+                _rate_text(ratio.unlabeled),
+            )
+            remarks += [f"{ratio.fewer:,} to {ratio.more:,}: {ratio.finding}."] if ratio.finding else []
+        if need.missed:
+            remarks.append(f"{need.labels:,} labels: not reached in {need.missed:.0%} of draws.")
+        shown.add_row(f"{need.labels:,}", *_images_text(need), *rate)
+    console.print(shown)
+    for remark in remarks:
+        console.print(f"  {remark}", style="dim")
+
+
+def _images_text(need: ImagesNeeded) -> tuple[str, str, str]:
+    spread = _interval_text(need.interval, ",.0f")
+    if need.total is not None:
+        return f"{need.total:,}", spread, f"{need.unlabeled:,}"
+    return "not reached" if need.status == "not reached" else f"under {need.smallest:,}", spread, "-"
+
+
+def _rate_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:z.1f}"
+
+
+def _interval_text(interval: Interval | None, style: str) -> str:
+    if interval is None:
+        return "-"
+    low, high = (format(end, style) if math.isfinite(end) else "open" for end in (interval.low, interval.high))
+    return f"{low} to {high}"
+
+
+def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Analysis) -> None:
+    more = " more" if answer.next is not None else ""  # from a starting point only what is still to be paid counts
+    for k, mix in enumerate(mixes):
+        start = "[bold]cheapest[/]" if k == 0 else "then    "
+        sure = "" if mix.cheapest is None else f", cheapest in {mix.cheapest:.0%} of draws"
+        total = f"{'at most ' if mix.at_most else ''}{mix.total:,}"
+        console.print(f"  {start} {mix.labels:,} labels, {total} images in total: {mix.cost:,.2f}{more}{sure}")
+
+
+def _no_mix_text(target: float, answer: Analysis) -> str:
+    from mma.cost.advice import SMOOTH
+
+    place = "" if answer.next is None else f" with {answer.next.labels:,} labels or more"
+    smoothed = " after smoothing" if answer.rule == SMOOTH else ""
+    way_out = "Give a lower target" + (" or leave out --isotonic." if smoothed else ".")
+    return f"No mix{place} reaches {target:g} %{smoothed}. {way_out}"
+
+
+def _show_next(console: Console, following: Next) -> None:
+    console.print(
+        f"\n[bold]From {following.labels:,} labels, {following.total:,} images ({following.accuracy:.2f} %)[/]"
+    )
+    other = {"labels": "images", "images": "labels"}
+    for k, step in enumerate(following.steps):
+        start = "[bold]next[/]" if k == 0 else "not "
+        point = f"{step.price_of_a_point:,.2f} per point" if step.gain > 0 else "no gain"
+        spread = f" ({_interval_text(step.interval, '+.2f')})" if step.interval else ""
+        instead = f"; as much as {step.instead:,.0f} {other[step.what]}" if step.instead is not None else ""
+        beyond = "; a forecast, beyond the table" if step.beyond else ""
+        what = f"{step.amount:,} more {step.what} for {step.cost:,.2f}: {step.gain:+.2f} points{spread}"
+        console.print(f"  {start} {what}, {point}{instead}{beyond}")
+    if following.agreement is not None:
+        console.print(f"  The first is the better buy in {following.agreement:.0%} of draws.")
+    if following.here is not None and following.here.beyond:
+        console.print(f"  Fitted surface: {following.here}", style="dim")
