@@ -64,7 +64,7 @@ def test_wrong_labels_are_found_and_the_unnamed_kind_too(made):
         if suspect.file in names(project, wrong):
             assert suspect.likely == truth[suspect.file] != suspect.label
             assert suspect.by == "ann"
-    assert {truth[file] for file in found.strangers[0]} == {"slopes"}
+    assert {truth[file] for file in found.unknown_groups[0]} == {"slopes"}
     assert project.seq() == before  # nothing is changed
 
 
@@ -74,8 +74,8 @@ def test_audit_images_are_not_judged(made):
     for image in audit:
         answer(project, image, "bars")
     found = find_mistakes(project)
-    listed = {suspect.file for suspect in found.suspects} | {file for group in found.strangers for file in group}
-    assert found.strangers
+    listed = {suspect.file for suspect in found.suspects} | {file for group in found.unknown_groups for file in group}
+    assert found.unknown_groups
     assert not names(project, audit) & listed
 
 
@@ -134,7 +134,7 @@ def test_the_command_prints_lines_or_json(made):
     assert done.exit_code == 0, done.output
     assert "of 60 labels look wrong to models that did not see them (which are right about" in done.stdout
     assert "  and " in done.stdout
-    assert "look alike and like nothing you named: new classes?" in done.stdout
+    assert "groups of similar images match no class: new classes?" in done.stdout
     as_json = json.loads(CliRunner().invoke(commands(), ["review", str(project.folder), "--json"]).stdout)
     assert len(as_json["suspects"]) >= 3
 

@@ -70,8 +70,8 @@ def test_alike_images_with_two_labels_are_listed_largest_group_first():
     labels = {"a": 0, "b": 1, "c": 1, "d": 2, "e": 2, "f": 0, "g": 3}
     groups = {"a": "x", "b": "x", "c": "x", "d": "y", "e": "y", "f": "z", "g": "z"}
     found = find_conflicts(labels, groups)
-    assert [conflict.group for conflict in found] == ["x", "z"]
-    assert found[0].images == {1: ("b", "c"), 0: ("a",)}
+    assert found == [{1: ("b", "c"), 0: ("a",)}, {0: ("f",), 3: ("g",)}]
+    assert list(found[0]) == [1, 0]
     assert find_conflicts(labels, {}) == []
 
 

@@ -576,8 +576,8 @@ def describe_findings(found: Mistakes, shown: int) -> Iterator[str]:
         f"{sum(doubt.cannot_tell for doubt in found.doubts)} images that people could not tell, by folder": [
             f"{doubt.folder or '.'}: {doubt.cannot_tell} of {doubt.asked} asked" for doubt in found.doubts
         ],
-        f"{len(found.strangers)} groups of images look alike and like nothing you named: new classes?": [
-            f"{len(files)} images, such as {', '.join(files[:3])}" for files in found.strangers
+        f"{len(found.unknown_groups)} groups of similar images match no class: new classes?": [
+            f"{len(files)} images, such as {', '.join(files[:3])}" for files in found.unknown_groups
         ],
     }
     yield from found.notes

@@ -1,6 +1,8 @@
-"""`mma review`: everything about a project that somebody should look at again. Nothing is changed.
+"""`mma review`: labels and images of a project that somebody should look at again. Nothing is changed.
 
-Audit images are left out: whoever looked at them again because of what a model says would spoil the measurement.
+Four questions: which labels do models doubt that did not see them, where do near-duplicates or people disagree, what could
+nobody tell, and which images match no class. Audit images are left out: looking at them again because of what a model says
+would spoil the measurement.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from mma.config import Config
 from mma.errors import UserError
+from mma.features.table import unit
 from mma.project.labels.events import merge_roots
 from mma.project.project import Project
 from mma.project.quality.accuracy import fold_numbers
@@ -40,6 +42,11 @@ from mma.views import FeatureViews
 
 LEAST = 20  # labels before any is called wrong
 NEIGHBOURS = 5
+BLOCK = 2_048  # images compared with the labeled ones at a time
+FARTHEST = 2_000  # images farthest from all labels, among which groups are looked for
+FEWEST = 5  # images that make a group
+FAR = 0.02  # share of the labeled images that are as far from their nearest labeled one as an image of no class is
+LOOSE = 0.1  # share of the labeled images that are as far from it as two images of one group may be
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 
@@ -58,16 +65,6 @@ class SuspectLabel:
 
 
 @dataclass(frozen=True)
-class JudgedImages:
-    """What models say about labels that they did not see, and about images without one."""
-
-    predicted: float | None = None
-    suspects: tuple[SuspectLabel, ...] = ()
-    strangers: tuple[tuple[str, ...], ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class ChangedMind:
     """An image that was asked about twice and answered differently."""
 
@@ -77,22 +74,31 @@ class ChangedMind:
 
 
 @dataclass(frozen=True)
+class FolderDoubt:
+    """A folder, how many of its images people could not tell, and how many were asked about."""
+
+    folder: str
+    cannot_tell: int
+    asked: int
+
+
+@dataclass(frozen=True)
 class Mistakes:
     """What to look at again. Classes and files by name."""
 
     labels: int
     predicted: (
         float | None
-    )  # share of the labels that models which did not see them get right: how far to trust suspects
+    )  # share of the labels that models predict without having seen them: how far to trust suspects
     suspects: tuple[SuspectLabel, ...]
     conflicts: tuple[dict[str, tuple[str, ...]], ...]  # class -> near-duplicates that have it
     agreement: Kappa  # of all people
     pairs: dict[str, Kappa]  # "Ann, Bob" -> agreement
     disagreements: tuple[str, ...]
     self_agreement: dict[str, Kappa]  # of people asked about an image again
-    changed: tuple[ChangedMind, ...]  # images that were answered differently when asked again
+    changed: tuple[ChangedMind, ...]
     doubts: tuple[FolderDoubt, ...]
-    strangers: tuple[tuple[str, ...], ...]  # groups of files that look like no class
+    unknown_groups: tuple[tuple[str, ...], ...]  # files that look alike and match no class
     notes: tuple[str, ...]  # what was not looked for, and why
 
 
@@ -101,98 +107,124 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     training = TrainingSet(project.labels(), project.is_audit)
     names = {image.id: image.name for image in project.images()}
     events = project.events()
-    settled = reviewed_images(events)
-    judged = judge_images(project, training, names, say, settled)
-    known = {image: label for image, label in training.train.items() if image in names}
+    undone = {event.supersedes for event in events if event.kind == "undo"}
+    events = [event for event in events if event.kind in ANSWERS and event.id not in undone]
+    # A label that was kept or corrected in the review needs no third look.
+    reviewed = {
+        image for image, last in {event.image: event for event in events}.items() if last.provenance == "review"
+    }
+    labels = {image: label for image, label in training.train.items() if image in names}
+    conflicts = [
+        {training.names[label]: tuple(names[image] for image in images) for label, images in conflict.items()}
+        for conflict in find_conflicts(labels, project.groups())
+        if any(image not in reviewed for images in conflict.values() for image in images)
+    ]
     answers, repeats = answers_by_person(events, training.labels.classes)
-    pairs = pairwise_kappas(answers)
     unsure = [names[image] for image in training.labels.cannot_tell if image in names]
+    predicted: float | None = None
+    suspects: list[SuspectLabel] = []
+    unknown_groups: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    if len(training.train) < LEAST:
+        notes = [
+            f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
+        ]
+    else:
+        config = live_config(project)
+        assert isinstance(config.views, FeatureViews)
+        pool = open_pool(project, config.views, [image for image in project.images() if not image.audit], say)
+        predicted, suspects = suspect_labels(pool, training, config, reviewed)
+        unknown_groups = unlabeled_groups(pool, training)
     return Mistakes(
-        len(training.train),
-        judged.predicted,
-        judged.suspects,
-        tuple(
-            {training.names[label]: tuple(names[image] for image in images) for label, images in found.images.items()}
-            for found in find_conflicts(known, project.groups())
-            if not {image for images in found.images.values() for image in images} <= settled
-        ),
-        overall_kappa(answers, 1 + max((klass.id for klass in training.labels.classes), default=0)),
-        {", ".join(pair): kappa for pair, kappa in pairs.items()},
-        tuple(names[image] for image in find_disagreements(answers) if image in names and image not in settled),
-        self_consistency(repeats),
-        tuple(
+        labels=len(training.train),
+        predicted=predicted,
+        suspects=tuple(suspects),
+        conflicts=tuple(conflicts),
+        agreement=overall_kappa(answers, 1 + max((klass.id for klass in training.labels.classes), default=0)),
+        pairs={", ".join(pair): kappa for pair, kappa in pairwise_kappas(answers).items()},
+        disagreements=tuple(names[i] for i in find_disagreements(answers) if i in names and i not in reviewed),
+        self_agreement=self_consistency(repeats),
+        changed=tuple(
             ChangedMind(names[each.image], each.before, each.after)
             for each in second_looks(project).corrections
-            if each.asked_again and each.image in names and each.image not in settled
+            if each.asked_again and each.image in names and each.image not in reviewed
         ),
-        tuple(doubts_by_folder([*(names[image] for image in known), *unsure], unsure)),
-        judged.strangers,
-        judged.notes,
+        doubts=tuple(doubts_by_folder([*(names[image] for image in labels), *unsure], unsure)),
+        unknown_groups=tuple(unknown_groups),
+        notes=tuple(notes),
     )
 
 
-def reviewed_images(events: Sequence[Event]) -> set[str]:
-    """Return the images whose label somebody has looked at in the review: it was kept or corrected."""
-    undone = {event.supersedes for event in events if event.kind == "undo"}
-    last = {
-        event.image: event.provenance
-        for event in events
-        if event.image is not None and event.kind in ANSWERS and event.id not in undone
-    }
-    return {image for image, provenance in last.items() if provenance == "review"}
+def answers_by_person(answers: Sequence[Event], classes: Sequence[Klass]) -> tuple[Answers, list[tuple[str, int, int]]]:
+    """Return what each person last said about each image, and (person, first answer, second) of those asked again.
 
-
-def judge_images(
-    project: Project,
-    training: TrainingSet,
-    names: dict[str, str],
-    say: Callable[[str], None],
-    settled: Container[str] = (),
-) -> JudgedImages:
-    """Look for suspect labels, and for groups of images that look like no class.
-
-    Labels that are `settled` were looked at already, and are no longer suspect.
+    A correction of one's own answer is not a second opinion.
     """
-    if len(training.train) < LEAST:
-        why = f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
-        return JudgedImages(notes=(why,))
-    config = live_config(project)
-    assert isinstance(config.views, FeatureViews)
-    pool = open_pool(project, config.views, [image for image in project.images() if not image.audit], say)
-    by = dict(zip(training.labels.ids, training.labels.by, strict=True))
-    images = [image for image in training.train if image in pool.row]
-    labels, probs = out_of_sample(pool, training, images, config)
-    wrong = [found for found in find_wrong_labels(labels, probs) if images[found.row] not in settled]
-    near = nearest_labels(pool, images, labels, [found.row for found in wrong])
-    suspects = [
-        SuspectLabel(
-            names[images[found.row]],
-            training.names[found.given],
-            training.names[found.likely],
-            round(found.self_confidence, 4),
-            round(float(probs[found.row, found.likely]), 4),
-            int((labels_near == found.likely).sum()),
-            by[images[found.row]],
-        )
-        for found, labels_near in zip(wrong, near, strict=True)
+    target = merge_roots(classes)
+    last: dict[str, dict[str, int]] = {}
+    repeats: list[tuple[str, int, int]] = []
+    for event in answers:
+        if event.kind != "label" or event.image is None or event.class_id not in target:
+            continue
+        label, given = target[event.class_id], last.setdefault(event.image, {})
+        if event.by in given and event.supersedes is None:
+            repeats.append((event.by, given[event.by], label))
+        given[event.by] = label
+    return last, repeats
+
+
+def find_conflicts(labels: Mapping[str, int], groups: Mapping[str, str]) -> list[dict[int, tuple[str, ...]]]:
+    """Return near-duplicates with different labels: class -> images, the commonest first; the largest group first."""
+    members: defaultdict[str, defaultdict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for image, label in sorted(labels.items()):
+        members[groups.get(image, image)][label].append(image)
+    several = [(group, by_class) for group, by_class in members.items() if len(by_class) > 1]
+    several.sort(key=lambda item: (-sum(map(len, item[1].values())), item[0]))
+    return [
+        {label: tuple(by_class[label]) for label in sorted(by_class, key=lambda label: (-len(by_class[label]), label))}
+        for _, by_class in several
     ]
-    return JudgedImages(
-        round(float((probs.argmax(1) == labels).mean()), 4), tuple(suspects), strangers_of(pool, training)
-    )
 
 
-def nearest_labels(pool: Pool, images: Sequence[str], labels: Ints, rows: Sequence[int]) -> Ints:
-    """Return the labels of the nearest labeled neighbours of some images; near-duplicates are none. (rows, NEIGHBOURS)"""
-    x = pool.vectors(np.array([pool.row[image] for image in images], np.int64)).numpy()
-    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+def doubts_by_folder(asked: Iterable[str], cannot_tell: Iterable[str]) -> list[FolderDoubt]:
+    """Group what people cannot tell by folder, the most doubtful first. Both are paths of images, with / between folders."""
+    unsure, all_asked = (Counter(path.rpartition("/")[0] for path in paths) for paths in (cannot_tell, asked))
+    doubts = [FolderDoubt(folder, count, max(all_asked[folder], count)) for folder, count in unsure.items()]
+    return sorted(doubts, key=lambda doubt: (-doubt.cannot_tell, doubt.folder))
+
+
+# Labels that models doubt. A model never judges a label that it was trained on.
+
+
+def suspect_labels(
+    pool: Pool, training: TrainingSet, config: Config, reviewed: Container[object]
+) -> tuple[float, list[SuspectLabel]]:
+    """Return the share of labels that models predict without having seen them, and the suspects not yet reviewed."""
+    images = [image for image in training.train if image in pool.row]
+    by = dict(zip(training.labels.ids, training.labels.by, strict=True))
+    labels, probs = out_of_sample(pool, training, images, config)
+    x = unit(pool.vectors(np.array([pool.row[image] for image in images], np.int64)).numpy())
     _, group = np.unique([pool.group(image) for image in images], return_inverse=True)
-    found = np.full((len(rows), NEIGHBOURS), -1, np.int64)
-    for place, row in enumerate(rows):
-        alike = np.where(group == group[row], -np.inf, x @ x[row])
+    suspects = []
+    for wrong in find_wrong_labels(labels, probs):
+        image = images[wrong.row]
+        if image in reviewed:
+            continue
+        alike = np.where(group == group[wrong.row], -np.inf, x @ x[wrong.row])  # near-duplicates are not neighbours
         nearest = np.argsort(-alike, kind="stable")[:NEIGHBOURS]
-        nearest = nearest[group[nearest] != group[row]]
-        found[place, : len(nearest)] = labels[nearest]
-    return found
+        nearest = nearest[group[nearest] != group[wrong.row]]
+        suspects.append(
+            SuspectLabel(
+                file=pool.images[pool.row[image]].name,
+                label=training.names[wrong.given],
+                likely=training.names[wrong.likely],
+                confidence=round(wrong.self_confidence, 4),
+                likely_confidence=round(float(probs[wrong.row, wrong.likely]), 4),
+                neighbours=int((labels[nearest] == wrong.likely).sum()),
+                by=by[image],
+            )
+        )
+    return round(float((probs.argmax(1) == labels).mean()), 4), suspects
 
 
 def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str], config: Config) -> tuple[Ints, Floats]:
@@ -206,40 +238,6 @@ def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str], conf
         known = dict(zip(rows[~test].tolist(), labels[~test].tolist(), strict=True))
         probs[test] = fit_answers(pool, training, known, config).probabilities(pool.views, rows[test])
     return labels, probs
-
-
-def strangers_of(pool: Pool, training: TrainingSet) -> tuple[tuple[str, ...], ...]:
-    """Return groups of unlabeled images that look like no class; what people could not tell or excluded is left out."""
-    away = {*training.labels.cannot_tell, *training.labels.excluded}
-    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in away], np.int64)
-    vectors = pool.vectors(rows).numpy()
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    labels = np.array([training.train.get(pool.images[row].id, -1) for row in rows], np.int64)
-    groups = find_strangers(vectors, labels)
-    return tuple(tuple(pool.images[rows[row]].name for row in group.rows) for group in groups)
-
-
-def answers_by_person(events: Sequence[Event], classes: Sequence[Klass]) -> tuple[Answers, list[tuple[str, int, int]]]:
-    """Return what each person last said about each image, and what those said first who were asked again.
-
-    Answers that were undone do not count, and a correction of one's own answer is no second opinion.
-    """
-    target = merge_roots(classes)
-    undone = {event.supersedes for event in events if event.kind == "undo"}
-    last: dict[str, dict[str, int]] = {}
-    repeats: list[tuple[str, int, int]] = []
-    for event in events:
-        if event.kind != "label" or event.id in undone or event.image is None or event.class_id not in target:
-            continue
-        said, given = target[event.class_id], last.setdefault(event.image, {})
-        if event.by in given and event.supersedes is None:
-            repeats.append((event.by, given[event.by], said))
-        given[event.by] = said
-    return last, repeats
-
-
-# Where the mistakes may be: labels that look wrong, alike images with two labels, folders that people cannot tell. No torch.
-# Pure functions. Probabilities must be out of sample: of models that were not trained on the label they judge.
 
 
 @dataclass(frozen=True)
@@ -264,155 +262,84 @@ def find_wrong_labels(labels: Ints, probs: Floats) -> list[Suspect]:
         return []
     judged = probs[:, present].astype(np.float64)
     judged = judged / np.maximum(judged.sum(axis=1, keepdims=True), 1e-12)
-    given = np.searchsorted(present, labels)
-    filtering = _import_filter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of classes with few labels, which is where we begin
-        rows = filtering.find_label_issues(
-            given, judged, return_indices_ranked_by="self_confidence", filter_by="low_self_confidence", n_jobs=1
-        )
-    return [_suspect(int(row), labels, probs, present) for row in rows]
-
-
-def _suspect(row: int, labels: Ints, probs: Floats, present: Ints) -> Suspect:
-    given = int(labels[row])
-    others = present[present != given]
-    likely = int(others[probs[row, others].argmax()])
-    return Suspect(row, given, likely, float(probs[row, given]))
-
-
-def _import_filter() -> Any:
     try:
-        return importlib.import_module("cleanlab.filter")
+        cleanlab = importlib.import_module("cleanlab.filter")
     except ImportError:
         raise UserError(f"finding wrong labels needs cleanlab:  {install_hint('review')}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of classes with few labels, which is where we begin
+        rows = cleanlab.find_label_issues(
+            np.searchsorted(present, labels),
+            judged,
+            return_indices_ranked_by="self_confidence",
+            filter_by="low_self_confidence",
+            n_jobs=1,
+        )
+    suspects = []
+    for row in map(int, rows):
+        others = present[present != labels[row]]
+        likely = int(others[probs[row, others].argmax()])
+        suspects.append(Suspect(row, int(labels[row]), likely, float(probs[row, labels[row]])))
+    return suspects
 
 
 def label_margins(labels: Ints, probs: Floats) -> Floats:
     """Return by how much the given label is more likely than the best other one; below 0 it is not. (N,)"""
-    given = probs[np.arange(len(labels)), labels]
+    given = np.arange(len(labels)), labels
     others = probs.copy()
-    others[np.arange(len(labels)), labels] = -np.inf
-    margins: Floats = given - others.max(axis=1)
+    others[given] = -np.inf
+    margins: Floats = probs[given] - others.max(axis=1)
     return margins
 
 
-@dataclass(frozen=True)
-class LabelConflict:
-    """Images that are the same, or nearly, and have several labels: class -> images, the commonest first."""
-
-    group: str
-    images: dict[int, tuple[str, ...]]
+# Images that match no class, and look alike: perhaps a class that nobody has named yet.
 
 
-def find_conflicts(labels: Mapping[str, int], groups: Mapping[str, str]) -> list[LabelConflict]:
-    """Return the groups of near-duplicates whose images have different labels, the largest first."""
-    members: defaultdict[str, defaultdict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for image, label in sorted(labels.items()):
-        members[groups.get(image, image)][label].append(image)
-    several = {group: by_class for group, by_class in members.items() if len(by_class) > 1}
-    order = sorted(several, key=lambda group: (-sum(map(len, several[group].values())), group))
-    return [
-        LabelConflict(group, {label: tuple(images) for label, images in _commonest_first(several[group])})
-        for group in order
-    ]
+def unlabeled_groups(pool: Pool, training: TrainingSet) -> list[tuple[str, ...]]:
+    """Return the files of groups that match no class; what people could not tell or excluded is left out."""
+    left_out = {*training.labels.cannot_tell, *training.labels.excluded}
+    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in left_out], np.int64)
+    labels = np.array([training.train.get(pool.images[row].id, -1) for row in rows], np.int64)
+    groups = find_unknown_groups(unit(pool.vectors(rows).numpy()), labels)
+    return [tuple(pool.images[rows[row]].name for row in group) for group in groups]
 
 
-def _commonest_first(by_class: Mapping[int, Sequence[str]]) -> list[tuple[int, Sequence[str]]]:
-    return sorted(by_class.items(), key=lambda item: (-len(item[1]), item[0]))
+def find_unknown_groups(features: Floats, labels: Ints) -> list[tuple[int, ...]]:
+    """Return groups of unlabeled rows (label -1) that look like no labeled one: the largest first, the most typical row first.
 
-
-@dataclass(frozen=True)
-class FolderDoubt:
-    """A folder, how many of its images people could not tell, and how many were asked about."""
-
-    folder: str
-    cannot_tell: int
-    asked: int
-
-
-def doubts_by_folder(asked: Iterable[str], cannot_tell: Iterable[str]) -> list[FolderDoubt]:
-    """Group what people cannot tell by folder, the most doubtful first. Both are paths of images, with / between folders."""
-    unsure = Counter(_folder(path) for path in cannot_tell)
-    all_asked = Counter(_folder(path) for path in asked)
-    found = [FolderDoubt(folder, count, max(all_asked[folder], count)) for folder, count in unsure.items()]
-    return sorted(found, key=lambda doubt: (-doubt.cannot_tell, doubt.folder))
-
-
-def _folder(path: str) -> str:
-    parent = PurePosixPath(path).parent.as_posix()
-    return "" if parent == "." else parent
-
-
-# Images that look like none of the classes, and alike: perhaps a class that nobody has named yet. No torch.
-
-BLOCK = 2_048  # images compared with the labeled ones at a time
-MOST = 2_000  # of the strangest images, among which groups are looked for
-FEWEST = 5  # images that make a group
-FAR = 0.02  # share of the labeled images that are as far from their nearest fellow as a stranger is
-LOOSE = 0.1  # and that are as far from it as two images of one group may be
-
-
-@dataclass(frozen=True)
-class StrangerGroup:
-    """Images that are alike and like nothing that has a name; the most typical one first."""
-
-    rows: tuple[int, ...]
-    similarity: float  # of its images to their middle; 1 is the same
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-def find_strangers(features: Floats, labels: Ints, fewest: int = FEWEST) -> list[StrangerGroup]:
-    """Return groups of unlabeled images (label -1) that look like no labeled image, the largest first.
-
-    `features` are vectors of length one. An image is strange when its nearest labeled image is farther away than that of
-    all but a few labeled ones is from their own. Costs images x labels, in blocks; groups are looked for among the MOST
-    strangest.
+    `features` are vectors of length one. An image matches no class when its nearest labeled image is farther away than that
+    of all but a few labeled ones is from their own. Groups are looked for among the FARTHEST: images with FEWEST neighbours
+    as near as most labeled images have theirs. Costs images x labels, in blocks.
     """  # (N, D), (N,)
-    known, free = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
-    if len(known) < 2 or not len(free):
+    from sklearn.cluster import DBSCAN
+
+    labeled, unlabeled = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+    if len(labeled) < 2 or not len(unlabeled):
         return []
-    own = nearest_similarity(features[known], features[known], skip_self=True)
+    own = nearest_similarity(features[labeled], features[labeled], skip_self=True)
     border, alike = np.quantile(own, [FAR, LOOSE]).tolist()
-    nearest = nearest_similarity(features[free], features[known])
-    strange = free[nearest < border]
-    strange = strange[np.argsort(nearest[nearest < border], kind="stable")][:MOST]
-    return _groups(features, np.sort(strange), alike, fewest)
+    nearest = nearest_similarity(features[unlabeled], features[labeled])
+    order = np.argsort(nearest, kind="stable")
+    rows = np.sort(unlabeled[order[nearest[order] < border][:FARTHEST]])
+    if len(rows) < FEWEST:
+        return []
+    x = features[rows].astype(np.float32)
+    distance = np.clip(1.0 - x @ x.T, 0.0, 2.0)
+    numbers = DBSCAN(eps=max(1.0 - alike, 1e-6), min_samples=FEWEST, metric="precomputed").fit(distance).labels_
+    groups = []
+    for number in range(numbers.max() + 1):
+        members = x[numbers == number]
+        typical = np.argsort(-(members @ members.mean(axis=0)), kind="stable")
+        groups.append(tuple(rows[numbers == number][typical].tolist()))
+    return sorted(groups, key=lambda group: (-len(group), group))
 
 
 def nearest_similarity(images: Floats, others: Floats, *, skip_self: bool = False) -> Floats:
     """Return the cosine similarity of each image to its nearest other one. (N,)"""
-    found = np.empty(len(images), np.float32)
+    nearest = np.empty(len(images), np.float32)
     for start in range(0, len(images), BLOCK):
         block = images[start : start + BLOCK].astype(np.float32) @ others.astype(np.float32).T  # (B, M)
         if skip_self:
             block[np.arange(len(block)), start + np.arange(len(block))] = -np.inf
-        found[start : start + BLOCK] = block.max(axis=1)
-    return found
-
-
-def _groups(features: Floats, rows: Ints, alike: float, fewest: int) -> list[StrangerGroup]:
-    """Put images together that have enough neighbours as near as most labeled images have theirs."""
-    from sklearn.cluster import DBSCAN
-
-    if len(rows) < fewest:
-        return []
-    distance = np.clip(1.0 - features[rows].astype(np.float32) @ features[rows].astype(np.float32).T, 0.0, 2.0)
-    numbers = DBSCAN(eps=max(1.0 - alike, 1e-6), min_samples=fewest, metric="precomputed").fit(distance).labels_
-    groups = [_group(features, rows[numbers == number]) for number in range(numbers.max() + 1)]
-    return sorted(groups, key=lambda group: (-len(group), group.rows))
-
-
-def _group(features: Floats, rows: Ints) -> StrangerGroup:
-    members = features[rows].astype(np.float32)
-    middle = members.mean(axis=0)
-    closeness = members @ (middle / max(float(np.linalg.norm(middle)), 1e-12))
-    order = np.argsort(-closeness, kind="stable")
-    return StrangerGroup(tuple(rows[order].tolist()), float(closeness.mean()))
-
-
-def describe_strangers(groups: Sequence[StrangerGroup]) -> list[str]:
-    """Say for each group what it may be."""
-    return [f"{len(group):,} images look alike and like nothing you named: a new class?" for group in groups]
+        nearest[start : start + BLOCK] = block.max(axis=1)
+    return nearest

@@ -1,4 +1,4 @@
-"""Images that look like none of the classes: a planted class is found, and nothing else is."""
+"""Images that match no class: a planted class is found, and nothing else is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from mma.project import review as strangers
-from mma.project.review import describe_strangers, find_strangers, nearest_similarity
+from mma.project import review
+from mma.project.review import find_unknown_groups, nearest_similarity
 
 
 def blobs(counts: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -23,37 +23,36 @@ def test_most_of_a_class_that_nobody_named_is_found_and_nothing_else():
     features, which = blobs([60, 60, 60, 40])
     labels = np.where(which < 3, which, -1)
     labels[np.arange(len(labels)) % 2 == 1] = -1  # half of the others are free too
-    (group,) = find_strangers(features, labels)
-    assert set(group.rows) <= set(np.flatnonzero(which == 3))
+    (group,) = find_unknown_groups(features, labels)
+    assert set(group) <= set(np.flatnonzero(which == 3))
     assert len(group) >= 32
-    assert describe_strangers([group]) == [f"{len(group)} images look alike and like nothing you named: a new class?"]
-    middle = features[list(group.rows)].mean(0)
-    assert group.rows[0] == max(group.rows, key=lambda row: features[row] @ middle)
+    middle = features[list(group)].mean(0)
+    assert group[0] == max(group, key=lambda row: features[row] @ middle)
 
 
 def test_two_unnamed_classes_are_two_groups_the_larger_first():
     features, which = blobs([80, 80, 20, 30])
     labels = np.where((which < 2) & (np.arange(len(which)) % 2 == 0), which, -1)
-    first, second = find_strangers(features, labels)
-    assert set(which[list(first.rows)]) == {3}
-    assert set(which[list(second.rows)]) == {2}
+    first, second = find_unknown_groups(features, labels)
+    assert set(which[list(first)]) == {3}
+    assert set(which[list(second)]) == {2}
 
 
-def test_where_every_class_is_named_there_are_no_strangers():
+def test_where_every_class_is_named_no_group_is_found():
     features, which = blobs([80, 80, 80])
     labels = np.where(np.arange(len(which)) % 2 == 0, which, -1)
-    assert find_strangers(features, labels) == []
+    assert find_unknown_groups(features, labels) == []
 
 
-def test_single_strange_images_are_no_class():
+def test_single_images_that_match_no_class_are_not_a_group():
     features, which = blobs([80, 80, 2, 2])
-    assert find_strangers(features, np.where(which < 2, which, -1)) == []
+    assert find_unknown_groups(features, np.where(which < 2, which, -1)) == []
 
 
 def test_too_few_labels_or_nothing_free_is_no_trouble():
     features, which = blobs([20, 20])
-    assert find_strangers(features, np.full(40, -1)) == []
-    assert find_strangers(features, which) == []
+    assert find_unknown_groups(features, np.full(40, -1)) == []
+    assert find_unknown_groups(features, which) == []
 
 
 def test_a_digit_that_nobody_named_is_found_among_real_ones():
@@ -61,13 +60,13 @@ def test_a_digit_that_nobody_named_is_found_among_real_ones():
     features = images - images.mean(0)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     labels = np.where((truth != 6) & (np.arange(len(truth)) % 3 == 0), truth, -1)
-    group = find_strangers(features, labels)[0]
-    assert np.mean(truth[list(group.rows)] == 6) > 0.8
+    group = find_unknown_groups(features, labels)[0]
+    assert np.mean(truth[list(group)] == 6) > 0.8
 
 
 def test_similarities_are_the_same_in_blocks(monkeypatch):
     features, _ = blobs([30, 30])
     whole = nearest_similarity(features, features, skip_self=True)
-    monkeypatch.setattr(strangers, "BLOCK", 7)
+    monkeypatch.setattr(review, "BLOCK", 7)
     assert nearest_similarity(features, features, skip_self=True) == pytest.approx(whole)
     assert whole.max() < 1
