@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from mma.files import write_atomically
-from mma.project.quality.forecast import BAND, LEAST, AccuracyPoint, Curve, same_gain_again
+from mma.project.quality.forecast import BAND, LEAST, AccuracyPoint, Curve
 
 RESULTS = Path(__file__).parents[1] / "results"
 AHEAD = 2  # rounds
@@ -42,6 +42,13 @@ class Outcome:
     naive: float
     came: float
     gain_inside: bool
+
+
+def same_gain_again(points: Sequence[AccuracyPoint], labels: int) -> float:
+    """Return the naive forecast: from the last two points straight on."""
+    before, last = sorted(points, key=lambda point: point.labels)[-2:]
+    slope = (last.accuracy - before.accuracy) / (last.labels - before.labels)
+    return last.accuracy + slope * (labels - last.labels)
 
 
 def curves(folder: Path) -> Iterator[tuple[str, list[AccuracyPoint]]]:

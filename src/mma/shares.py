@@ -1,6 +1,8 @@
-"""Split a whole number in proportion to sizes, exactly."""
+"""Shares: a whole number split in proportion, and a measured share (0 to 1) with its exact interval."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +22,18 @@ def shares(sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     return share
 
 
-# How sure a measured share is: the exact interval of a binomial share.
-
 LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of right answers, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    right: int
+    of: int
 
 
 def describe_accuracy(percent: float, images: int) -> str:

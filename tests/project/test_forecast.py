@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.project.quality.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, same_gain_again, spread_at
+from mma.project.quality.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, spread_at
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,10 +112,6 @@ def test_an_earlier_forecast_is_compared_with_what_came():
     assert checks == (Check(100, 2.0, 0.5, 3.0, 2.5),)
     assert checks[0].inside
     assert not Check(100, 2.0, 2.6, 3.0, 2.5).inside
-
-
-def test_same_gain_again_goes_straight_on():
-    assert same_gain_again([AccuracyPoint(10, 50.0), AccuracyPoint(20, 60.0), AccuracyPoint(40, 70.0)], 60) == 80.0
 
 
 def test_bands_on_the_curves_of_our_results_hold_what_they_promise():

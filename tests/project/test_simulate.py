@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from mma.project import create_project, open_project
-from mma.project.quality.accuracy import Share
 from mma.project.simulate import (
     Cleaned,
     LabeledPhotos,
@@ -28,6 +27,7 @@ from mma.project.simulate import (
     split,
 )
 from mma.project.simulation_report import cleaning_lines, summarise, verdict
+from mma.shares import Share
 from tests.project import shapes
 
 

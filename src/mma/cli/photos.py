@@ -17,10 +17,10 @@ from mma.text import printable, quote_path
 
 if TYPE_CHECKING:
     from mma.project import IndexReport, Project
-    from mma.project.quality.accuracy import Share
     from mma.project.quality.agreement import Kappa
     from mma.project.quality.status import ProjectStatus
     from mma.project.review import Mistakes
+    from mma.shares import Share
 
 
 SHOWN = 20  # lines of a list on the screen

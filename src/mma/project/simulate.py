@@ -27,7 +27,7 @@ from mma.machine import cores
 from mma.project import Answer, create_project
 from mma.project.models import ModelReport, Models
 from mma.project.project import Project, silent
-from mma.project.quality.accuracy import Share, share
+from mma.project.quality.accuracy import share
 from mma.project.quality.status import status
 from mma.project.records import ProjectImage
 from mma.project.review import find_wrong_labels, label_margins, out_of_sample
@@ -38,6 +38,7 @@ from mma.project.worker.training_set import TrainingSet
 from mma.project.worker.verdict import audit_groups, audit_probs
 from mma.project.worker.worker import LiveWorker
 from mma.rng import rng
+from mma.shares import Share
 from mma.text import printable
 
 HELD = 0.3  # share of the photos that the projects never see

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.shares import exact_interval
+from mma.shares import Share, exact_interval
 
 FEWEST = 50  # audit labels before a first verdict
 FOLDS = 5
@@ -19,17 +19,6 @@ PER_CELL = 48  # images of one cell of the confusion matrix that can be looked a
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Source = Literal["audit", "cross-validation"]
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share of right answers, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    right: int
-    of: int
 
 
 @dataclass(frozen=True)
@@ -130,29 +119,21 @@ def judge(
     Weights are for the accuracy, over all and of each class; the confusion matrix counts images.
     """
     said = probs.argmax(1) if len(labels) else np.zeros(0, np.int64)
-    table = np.zeros((len(classes), len(classes)), np.int64)
+    right, table = said == labels, np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (labels, said), 1)
-    per_class = tuple(_class_quality(name, k, said, labels, groups, weights) for k, name in enumerate(classes))
-    right = said == labels
+
+    def part(among: NDArray[np.bool_]) -> Share | None:
+        chosen = None if groups is None else [groups[int(i)] for i in np.flatnonzero(among)]
+        return share(right[among], chosen, None if weights is None else weights[among]) if among.any() else None
+
     return Quality(
         share(right, groups, weights),
         source,
         explain_source(source, len(labels)),
-        per_class,
-        tuple(tuple(int(cell) for cell in row) for row in table),
+        tuple(ClassQuality(name, part(labels == k), part(said == k)) for k, name in enumerate(classes)),
+        tuple(map(tuple, table.tolist())),
         calibrate(probs, right),
     )
-
-
-def _class_quality(
-    name: str, k: int, said: Ints, labels: Ints, groups: Sequence[object] | None, weights: Floats | None
-) -> ClassQuality:
-    def part(among: NDArray[np.bool_]) -> Share | None:
-        chosen = None if groups is None else [groups[int(i)] for i in np.flatnonzero(among)]
-        weighed = None if weights is None else weights[among]
-        return share(said[among] == labels[among], chosen, weighed) if among.any() else None
-
-    return ClassQuality(name, part(labels == k), part(said == k))
 
 
 def calibrate(probs: Floats, right: NDArray[np.bool_]) -> Calibration:

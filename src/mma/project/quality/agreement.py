@@ -16,8 +16,9 @@ from mma.project.labels import tables as db
 from mma.project.labels.current import chunks
 from mma.project.labels.events import merge_roots
 from mma.project.project import Project
-from mma.project.quality.accuracy import Share, share
+from mma.project.quality.accuracy import share
 from mma.project.records import SECOND_LOOKS
+from mma.shares import Share
 
 Answers = Mapping[str, Mapping[str, int]]  # image -> person -> class
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mma.errors import UserError
 from mma.rng import rng
 
 BAND = 0.9  # share of later accuracies that should lie inside a band
@@ -94,7 +95,7 @@ class Curve:
 
     def __init__(self, points: Sequence[AccuracyPoint]) -> None:
         if len(points) < LEAST:
-            raise ValueError(
+            raise UserError(
                 f"a forecast needs {LEAST} models with different numbers of labels; there are {len(points)}."
             )
         self.points = tuple(sorted(points, key=lambda point: point.labels))
@@ -138,9 +139,8 @@ class Curve:
             ratio = ((100.0 - target - self.floor) / self.height) ** (-1.0 / self.power)
         ratio = np.where((100.0 - target > self.floor) & np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
         tail = (1 - BAND) / 2
-        numbers = [
-            _whole(float(np.quantile(ratio, q, method="lower")), self.last.labels) for q in (0.5, tail, 1 - tail)
-        ]
+        ratios = [float(np.quantile(ratio, q, method="lower")) for q in (0.5, tail, 1 - tail)]
+        numbers = [math.ceil(each * self.last.labels) if each <= FARTHEST else None for each in ratios]
         return LabelsToTarget(target, *numbers)
 
 
@@ -155,10 +155,9 @@ def _posterior(x: Floats, error: Floats, draw: np.random.Generator) -> tuple[Flo
     fits = [_fit(basis, error * even, prior, centre, (shape0, rate0)) for basis in bases]
     evidence = np.array([fit[4] for fit in fits])
     weight = np.exp(evidence - evidence.max())
-    kept: list[Floats] = []
-    for power, fit, many in zip(POWERS, fits, draw.multinomial(8 * DRAWS, weight / weight.sum()), strict=True):
-        kept.append(_draw_falling(power, fit, int(many), draw))
-    found = np.concatenate(kept)
+    counts = draw.multinomial(8 * DRAWS, weight / weight.sum())
+    drawn = zip(POWERS, fits, counts, strict=True)
+    found = np.concatenate([_draw_falling(power, fit, int(many), draw) for power, fit, many in drawn])
     if len(found) < DRAWS // 10:  # a curve that only falls: nothing is gained, by its own noise
         flat = draw.standard_normal(DRAWS) * error.std() / math.sqrt(len(error)) + error.mean()
         found = np.stack([flat, np.zeros(DRAWS), np.ones(DRAWS), np.full(DRAWS, error.std())], 1)
@@ -202,10 +201,6 @@ def _band(drawn: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _whole(ratio: float, labels: int) -> int | None:
-    return math.ceil(ratio * labels) if ratio <= FARTHEST else None
-
-
 def check_forecasts(earlier: Sequence[tuple[int, Gain]], points: Sequence[AccuracyPoint]) -> tuple[Check, ...]:
     """Compare earlier forecasts with what came. Each is (labels it was made with, gain it promised at labels + more)."""
     checks = []
@@ -216,10 +211,3 @@ def check_forecasts(earlier: Sequence[tuple[int, Gain]], points: Sequence[Accura
             came = later[0].accuracy - then[0].accuracy
             checks.append(Check(labels, gain.points, gain.shown_low, gain.shown_high, came))
     return tuple(checks)
-
-
-def same_gain_again(points: Sequence[AccuracyPoint], labels: int) -> float:
-    """Return the naive forecast: from the last two points straight on."""
-    before, last = sorted(points, key=lambda point: point.labels)[-2:]
-    slope = (last.accuracy - before.accuracy) / (last.labels - before.labels)
-    return last.accuracy + slope * (labels - last.labels)

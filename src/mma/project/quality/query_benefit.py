@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,6 @@ class Helping:
         """Whether to ask for coverage instead."""
         return self.answer == "worse"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
 
 NOT_COMPARED = Helping("no difference shown yet", "not compared yet.")
 
@@ -64,57 +60,24 @@ class LabeledRows:
     groups: dict[int, str]  # row -> near-duplicates
 
 
-def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) -> Helping:
-    """Compare models from equally many queried and random labels on audit images neither trained on.
-
-    `switch` says whether the project asks for coverage where queried labels are worse.
-    """
-    return Comparison(rows, fit, seed, switch=switch).answer()
-
-
 class Comparison:
     """Queried against random labels: two halves of the audit, each tested by models that may train on the other one."""
 
-    def __init__(self, rows: LabeledRows, fit: Fit, seed: int, *, switch: bool) -> None:
-        self.rows, self.fit, self.seed, self.switch = rows, fit, seed, switch
+    def __init__(self, rows: LabeledRows, fit: Fit, seed: int) -> None:
+        self.rows, self.fit, self.seed = rows, fit, seed
         self.halves = split_by_group(rows.audit, rows.groups, seed)
         self.queried = (rows.queried, rows.queried)
         self.random = tuple(np.concatenate([rows.random, self.halves[1 - side]]) for side in (0, 1))
         self.size = min(len(rows.queried), *map(len, self.random))
 
-    def answer(self) -> Helping:
-        """Return one of the three answers."""
-        if self.size < LEAST_RANDOM or len(self.rows.audit) < LEAST_TESTED:
-            return too_early(self.rows, self.size)
-        gain = self.hits(self.queried, self.size) - self.hits(self.random, self.size)
-        groups = [self.rows.groups[int(row)] for half in self.halves for row in half]
-        mean, half = clustered_interval(gain, groups)
-        return self.verdict(100 * mean, 100 * (mean - half), 100 * (mean + half))
-
     def hits(self, sources: Sequence[Ints], size: int) -> NDArray[np.float64]:
         """Return how often each audit image is right, over models from different sets of `size` labels. (N,)"""
-        return np.concatenate([self._hits(*pair, size) for pair in zip(sources, self.halves, strict=True)])
-
-    def _hits(self, source: Ints, test: Ints, size: int) -> NDArray[np.float64]:
-        truth = np.array([self.rows.labels[int(row)] for row in test])
-        draws = [np.sort(rng(self.seed, "set", draw).permutation(source)[:size]) for draw in range(DRAWS)]
-        hits: NDArray[np.float64] = np.mean(
-            [self.fit(chosen, test) == truth for chosen in draws], axis=0, dtype=np.float64
-        )
-        return hits
-
-    def verdict(self, mean: float, low: float, high: float) -> Helping:
-        """Turn a difference in points into an answer."""
-        size = self.size
-        numbers = f"{size} queried labels against {size} random ones: {mean:+.1f} points ({low:+.1f} to {high:+.1f})"
-        basis = (size, len(self.rows.audit), mean, low, high)
-        if low > 0:
-            saved = self.labels_saved()
-            return Helping("saved", f"asking saved about {saved} labels. {numbers}.", *basis, saved)
-        if high < 0:
-            way_out = "switching to coverage" if self.switch else "fallback = true in mma.toml would switch to coverage"
-            return Helping("worse", f"asking is worse here than chance: {way_out}. {numbers}.", *basis)
-        return Helping("no difference shown yet", f"no difference shown yet. {numbers}.", *basis)
+        found = []
+        for source, test in zip(sources, self.halves, strict=True):
+            truth = np.array([self.rows.labels[int(row)] for row in test])
+            draws = [np.sort(rng(self.seed, "set", draw).permutation(source)[:size]) for draw in range(DRAWS)]
+            found.append(np.mean([self.fit(chosen, test) == truth for chosen in draws], axis=0, dtype=np.float64))
+        return np.concatenate(found)
 
     def labels_saved(self) -> int:
         """Return how many random labels more the queried ones are worth.
@@ -129,15 +92,29 @@ class Comparison:
         return round(len(self.rows.queried) * (self.size / enough - 1))
 
 
-def too_early(rows: LabeledRows, size: int) -> Helping:
-    """Say what is missing."""
-    return Helping(
-        "no difference shown yet",
-        f"not compared yet: it takes {LEAST_RANDOM} queried and as many random labels, and {LEAST_TESTED} audit labels "
-        f"(now {size} and {len(rows.audit)}).",
-        size,
-        len(rows.audit),
-    )
+def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) -> Helping:
+    """Compare models from equally many queried and random labels on audit images neither trained on.
+
+    `switch` says whether the project asks for coverage where queried labels are worse.
+    """
+    both = Comparison(rows, fit, seed)
+    size, tested = both.size, len(rows.audit)
+    if size < LEAST_RANDOM or tested < LEAST_TESTED:
+        missing = f"it takes {LEAST_RANDOM} queried and as many random labels, and {LEAST_TESTED} audit labels"
+        sentence = f"not compared yet: {missing} (now {size} and {tested})."
+        return Helping("no difference shown yet", sentence, size, tested)
+    gain = both.hits(both.queried, size) - both.hits(both.random, size)
+    mean, half = clustered_interval(gain, [rows.groups[int(row)] for part in both.halves for row in part])
+    mean, low, high = 100 * mean, 100 * (mean - half), 100 * (mean + half)
+    numbers = f"{size} queried labels against {size} random ones: {mean:+.1f} points ({low:+.1f} to {high:+.1f})"
+    basis = (size, tested, mean, low, high)
+    if low > 0:
+        saved = both.labels_saved()
+        return Helping("saved", f"asking saved about {saved} labels. {numbers}.", *basis, saved)
+    if high < 0:
+        way_out = "switching to coverage" if switch else "fallback = true in mma.toml would switch to coverage"
+        return Helping("worse", f"asking is worse here than chance: {way_out}. {numbers}.", *basis)
+    return Helping("no difference shown yet", f"no difference shown yet. {numbers}.", *basis)
 
 
 def split_by_group(audit: Ints, groups: dict[int, str], seed: int) -> tuple[Ints, Ints]:

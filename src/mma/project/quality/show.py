@@ -7,11 +7,10 @@ from pathlib import Path
 
 from mma.files import write_atomically
 from mma.project.project import Project
-from mma.project.quality.accuracy import Share
 from mma.project.quality.agreement import looks_words
 from mma.project.quality.forecast import BAND, LEAST, Check, Gain
 from mma.project.quality.status import Goals, ProjectStatus, RunStatus, status
-from mma.shares import describe_accuracy
+from mma.shares import Share, describe_accuracy
 from mma.text import render_html
 
 FIRST = 10  # labels of two classes make a first model

@@ -22,10 +22,11 @@ from mma.model.predictors import FeaturePredictor, describe_backbones
 from mma.nets import Head, HeadNet
 from mma.project.models import ANSWERS, ModelReport, answers_file, report_file
 from mma.project.project import Project
-from mma.project.quality.accuracy import Quality, Share
+from mma.project.quality.accuracy import Quality
 from mma.project.worker.features import Parts, Pool
 from mma.project.worker.picks import ChosenPicks, picks_csv
 from mma.project.worker.training_set import TrainingSet
+from mma.shares import Share
 from mma.training.head import FittedHead, fit_head
 from mma.views import VectorViews
 
