@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+import sqlite3
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 
-from mma.project import Answer, open_project
-from mma.project.labels.repair import doctor
+from bench.project import synthetic_project
+from mma.errors import TemporarilyUnavailable
+from mma.project import Answer, Event, create_project, open_project
+from mma.project.labels.copies import read_log
+from mma.project.labels.events import draft, record
+from mma.project.labels.repair import bring_together, doctor, rebuild_database
+from mma.project.project import Project, open_store, training
 from mma.project.review import find_mistakes
 from mma.project.settings import Layout, read_settings
 
@@ -62,8 +69,6 @@ def test_r3_the_database_is_made_again_from_the_second_copy(labeled, store, refu
 
 
 def test_r3_a_damaged_database_file_is_reported_and_made_again(photos, label):
-    from mma.project import create_project
-
     project = create_project(photos, classes=["cat"])
     project.index()
     label(project, project.images()[0].id)
@@ -102,8 +107,6 @@ def test_r3_damage_at_the_end_of_the_second_copy_is_reported_and_loses_nothing(l
 
 
 def test_r3_an_older_copy_of_the_database_is_brought_up_to_date(photos, label, tmp_path, refusal):
-    from mma.project import create_project
-
     project = create_project(photos, classes=["cat"])
     project.index()
     images = [image.id for image in project.images()]
@@ -155,8 +158,6 @@ def test_settings_that_are_damaged_are_a_sentence(labeled, refusal):
 @pytest.fixture
 def copy(photos, label, tmp_path):
     """A project and its copy on another machine."""
-    from mma.project import create_project
-
     project = create_project(photos, classes=["cat", "dog"])
     project.index()
     label(project, project.images()[0].id)
@@ -252,3 +253,150 @@ def test_an_answer_after_a_merge_is_sent_again_without_harm(copy):
     before = here.seq()
     here.answer(answer)
     assert here.seq() == before
+
+
+# damage
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A project with a few pages of events in its database, closed."""
+    project = synthetic_project(tmp_path, 150)
+    rows = [
+        draft(
+            "label", id=(one := str(uuid4())), batch=one, by="ann", image=image.id, file=image.name, class_id=number % 2
+        )
+        for number, image in enumerate(project.images())
+    ]
+    with project.store.writing() as connection:
+        events = record(connection, rows, 1)
+        supersedes = [event.id for event in events[::10]]
+        undos = [(event.image, str(uuid4()), other) for event, other in zip(events[::10], supersedes, strict=True)]
+        record(
+            connection,
+            [draft("undo", id=one, batch=one, by="ann", image=image, supersedes=gone) for image, one, gone in undos],
+            1,
+        )
+    project.log.catch_up(project.store, project.seq())
+    project.close()
+    return project
+
+
+def flip_and_rebuild(project, draw, folder):
+    """Damage both copies at random, rebuild, and compare with what can still be read of them."""
+    layout = Layout(folder)
+    shutil.copytree(project.folder, folder)
+    database, log = bytearray(layout.database.read_bytes()), bytearray(layout.log.read_bytes())
+    whole = {event.id: event for event in map_log(layout.log)}
+    if draw.random() < 0.5:
+        page = draw.randrange(1, len(database) // 4096) * 4096
+        database[page : page + 4096] = draw.randbytes(4096)
+    else:
+        for _ in range(draw.randint(1, 40)):
+            database[draw.randrange(100, len(database))] ^= 1 << draw.randrange(8)
+    for _ in range(draw.randint(0, 3)):
+        log[draw.randrange(len(log))] ^= 1 << draw.randrange(8)
+    layout.database.write_bytes(database)
+    layout.log.write_bytes(log)
+    readable = {event.id for event in map_log(layout.log)} | readable_in(layout.database, whole)
+    rebuild_database(layout, read_settings(layout), lambda message: None)
+    found = {event.id: event for event in map_log(layout.log)}
+    lost = [whole[name] for name in readable - set(found)]
+    doubled = [
+        event for name, event in found.items() if name not in whole and event.at in {e.at for e in whole.values()}
+    ]
+    doubled = [event for event in doubled if any(is_twin(event, whole[name]) for name in found if name in whole)]
+    assert not lost, lost[:3]
+    assert not doubled, doubled[:3]
+    assert not any(finding.problem for finding in doctor(folder) if "images" not in finding.text)
+
+
+def map_log(path):
+    return [line.event for line in read_log(path) if line.event]
+
+
+def readable_in(path, whole):
+    """Return the ids of events that a query by number still returns whole."""
+    found = set()
+    connection = sqlite3.connect(path)
+    for number, event in ((event.seq, event) for event in whole.values()):
+        try:
+            row = connection.execute(f"SELECT {COLUMNS_TEXT} FROM events WHERE seq = ?", [number]).fetchone()
+        except (sqlite3.Error, UnicodeDecodeError):
+            continue
+        if row is not None and tuple(row) == tuple(event):
+            found.add(event.id)
+    connection.close()
+    return found
+
+
+COLUMNS_TEXT = ", ".join(f'"{name}"' for name in Event._fields)
+
+
+def test_r3_damage_of_both_copies_loses_nothing_that_can_be_read_and_doubles_nothing(damaged, tmp_path):
+    for seed in (1, 2, 4, 5, 19):  # 400 were run once
+        flip_and_rebuild(damaged, random.Random(seed), tmp_path / f"copy-{seed}" / "photos.mma")
+
+
+def test_r3_events_behind_a_damaged_page_are_read_and_a_flipped_id_is_no_second_event():
+    event = Event(
+        3, str(uuid4()), "b", "label", "0" * 64, "f", 0, None, "ann", "t", None, "query", None, None, None, None
+    )
+    added = event._replace(seq=1, id=str(uuid4()), batch="c", kind="class_add", image=None, value="cat", at="s")
+    flipped = event._replace(id=event.id[:-1] + ("0" if event.id[-1] != "0" else "1"))
+    assert [each.id for each in bring_together([added, event], [added, flipped])] == [added.id, event.id]
+    other = event._replace(id=str(uuid4()), batch="d", at="u", image="1" * 64)  # another label under the same number
+    assert len(bring_together([added, event], [added, other])) == 3
+
+
+def test_r3_labels_jsonl_wins_over_the_database_because_it_carries_checks(photos, label):
+    project = create_project(photos, classes=["cat", "dog"])
+    project.index()
+    label(project, project.images()[0].id, 1)
+    with project.store.writing() as connection:
+        connection.execute(text("UPDATE events SET class_id = 0 WHERE kind = 'label'"))
+        connection.execute(text("UPDATE current SET class_id = 0"))
+    project.close()
+    assert any("tell the same event differently" in line for line in problems(project.folder))
+    doctor(project.folder, rebuild=True)
+    again = open_project(project.folder)
+    assert again.labels().class_ids == (1,)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("UPDATE classes SET name = 'cow' WHERE id = 1", "classes"),
+        ("UPDATE counts SET value = value + 7 WHERE name = 'class:1'", "counts"),
+        ("UPDATE counts SET value = 3 WHERE name = 'open'", "counts"),
+        ("UPDATE current SET class_id = 0", "labels in force"),
+    ],
+)
+def test_tables_that_do_not_follow_from_the_events_are_named(labeled, change, what):
+    with labeled.store.writing() as connection:
+        connection.execute(text(change))
+    assert any(line.startswith(f"{what} do not follow from the events") for line in problems(labeled.folder))
+
+
+def test_a_rebuild_waits_for_whoever_trains(labeled):
+    with training(labeled.layout.state, "mma work"), pytest.raises(ValueError, match="is being trained"):
+        doctor(labeled.folder, rebuild=True)
+
+
+def test_a_label_written_to_an_older_database_is_no_refusal_and_is_said(photos, label, tmp_path):
+    project = create_project(photos, classes=["cat"])
+    project.index()
+    images = [image.id for image in project.images()]
+    project.close()
+    shutil.copy(project.layout.database, tmp_path / "old.db")
+    again = open_project(project.folder)
+    for image in images[:3]:
+        label(again, image)
+    again.close()
+    shutil.copy(tmp_path / "old.db", project.layout.database)
+    settings = read_settings(project.layout)
+    older = Project(project.layout, settings, open_store(project.layout, settings, check=False))
+    with pytest.raises(TemporarilyUnavailable, match="the database is an older copy"):
+        label(older, images[5])
+    older.store.close()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from sqlalchemy import Connection, Table, insert, select, text
+from sqlalchemy import Connection, Table, func, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
 from mma.project.labels import tables as db
 from mma.project.labels.copies import LogLine, create_tables, line_of, read_format, read_log
-from mma.project.labels.current import add_counts, chunks, refresh
+from mma.project.labels.current import add_counts, chunks, count_names, refresh
 from mma.project.labels.database import Store, open_database, sqlite_store
 from mma.project.labels.events import (
     COLUMNS,
@@ -24,20 +25,23 @@ from mma.project.labels.events import (
     apply_class_event,
     class_draft,
     closes_circle,
+    events_after,
     in_circle,
     merge_roots,
     read_classes,
-    read_counts,
     record,
     replay,
     store_classes,
 )
-from mma.project.project import Project, Say, open_store, owned, silent
-from mma.project.records import CLASS_KINDS, UNDOABLE, Event, Klass
+from mma.project.project import Project, Say, open_store, owned, silent, training
+from mma.project.records import CLASS_KINDS, UNDOABLE, Event, Kind, Klass
 from mma.project.settings import Layout, ProjectSettings, read_settings
 from mma.text import printable, quote_path
 
 SHOWN = 10  # lines or files listed of each kind
+DERIVED = ("labeled", "cannot_tell", "excluded")  # counts that follow from events, beside those of classes
+SMALLEST = 72  # bytes of a stored event: its two ids
+PATIENCE = 100_000  # reads of a damaged database that fail before the rest is given up
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> li
     except ValueError as error:
         return [*findings, Finding(str(error), problem=True)]
     findings += _compare(lines, events, layout)
-    findings += _check_derived(project, events, layout)
+    findings += _check_derived(project, layout)
     if project.root.is_dir() and rebuild:
         project.index(say)
     return [*findings, *_images(project)]
@@ -120,22 +124,32 @@ def _compare(lines: Sequence[LogLine], events: Sequence[Event], layout: Layout) 
     return found
 
 
-def _check_derived(project: Project, events: Sequence[Event], layout: Layout) -> list[Finding]:
-    """Compare current labels and counts with a replay of all events."""
-    answers, _ = replay(events)
+def _check_derived(project: Project, layout: Layout) -> list[Finding]:
+    """Compare classes, labels in force and counts with a replay of all events, at one point in time."""
     with project.store.reading() as connection:
+        events, stored_classes = events_after(connection, 0), read_classes(connection)
         rows = connection.execute(select(db.current).order_by(db.current.c.seq)).all()
-        counts = read_counts(connection)
+        stored = {row.name: int(row.value) for row in connection.execute(select(db.counts))}
+        images = connection.execute(select(func.count()).select_from(db.images)).scalar_one()
+        left = connection.execute(select(func.count()).where(db.images.c.open == 1)).scalar_one()
+    answers, classes = replay(events)
+    expected = Counter({"seq": events[-1].seq if events else 0, "images": images, "open": left})
+    expected.update(name for event in answers for name in count_names(event.kind, event.class_id))
+    derived = {name for name in stored if name in DERIVED or name.startswith("class:")} | set(expected)
     keys = ("image", "kind", "class_id", "by", "seq")
-    stored = [tuple(getattr(row, key) for key in keys) for row in rows]
-    labeled = sum(event.kind == "label" for event in answers)
-    right = stored == [tuple(getattr(event, key) for key in keys) for event in answers] and counts.labeled == labeled
-    if right and counts.seq == (events[-1].seq if events else 0):
-        return [Finding(f"{labeled:,} labels in force follow from the events")]
+    wrong = {
+        "classes": stored_classes != sorted(classes),
+        "labels in force": [tuple(getattr(row, key) for key in keys) for row in rows]
+        != [tuple(getattr(event, key) for key in keys) for event in answers],
+        "counts": any(stored.get(name, 0) != expected[name] for name in derived),
+    }
     place = quote_path(layout.folder)
-    return [
-        Finding(f"labels in force do not follow from the events. Make them anew:  mma doctor {place} --rebuild", True)
+    problems = [
+        Finding(f"{what} do not follow from the events. Make them anew:  mma doctor {place} --rebuild", problem=True)
+        for what, is_wrong in wrong.items()
+        if is_wrong
     ]
+    return problems or [Finding(f"{expected['labeled']:,} labels in force follow from the events")]
 
 
 def _images(project: Project) -> list[Finding]:
@@ -171,11 +185,11 @@ def _list_names(what: str, names: list[str]) -> Finding | None:
 def rebuild_database(layout: Layout, settings: ProjectSettings, say: Any) -> list[str]:
     """Replace the database; the old one and the old labels.jsonl go to state/backups. Return what was done."""
     command = f"mma doctor {quote_path(layout.folder)} --rebuild"
-    with owned(layout.state, command), explain_write_errors(layout.state, command):
+    with owned(layout.state, command), training(layout.state, command), explain_write_errors(layout.state, command):
         lines = list(read_log(layout.log))
         rest = salvage(layout, settings)
         logged = [line.event for line in lines if line.event]
-        events = bring_together(logged, [Event(**_event_fields(row)) for row in rest["events"]])
+        events = bring_together(logged, [Event(*(row[name] for name in Event._fields)) for row in rest["events"]])
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
         text = b"".join(map(line_of, events))
         if not layout.log.exists() or layout.log.read_bytes() != text:
@@ -192,41 +206,78 @@ def rebuild_database(layout: Layout, settings: ProjectSettings, say: Any) -> lis
     ]
 
 
-def _event_fields(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in Event._fields}
-
-
 def salvage(layout: Layout, settings: ProjectSettings) -> dict[str, list[dict[str, Any]]]:
-    """Read what can be read of events and models; a damaged database gives what comes before the damage."""
+    """Read what can be read of events and models, also behind damage."""
     found: dict[str, list[dict[str, Any]]] = {"events": [], "models": []}
     if settings.store == "sqlite" and not layout.database.exists():
         return found
+    most = (1 << 31) - 1
+    if settings.store == "sqlite":  # a damaged page can fail for every number there could be
+        files = layout.state.glob(f"{layout.database.name}*")
+        most = max(sum(file.stat().st_size for file in files) // SMALLEST, 1_000)
     store = open_database(layout.database, layout.url, settings.store, settings.id)
     try:
-        for table in (db.events, db.models):
-            _read_rows(store, table, found[table.name])
+        return {table.name: _read_rows(store, table, most) for table in (db.events, db.models)}
     finally:
         store.close()
-    return found
 
 
-def _read_rows(store: Store, table: Table, rows: list[dict[str, Any]]) -> None:
-    key = next(iter(table.primary_key))
+def _read_rows(store: Store, table: Table, most: int) -> list[dict[str, Any]]:
+    """Read all rows; where that fails, smaller and smaller ranges of their numbers, up to `most`."""
+    key, failed = next(iter(table.primary_key)), 0
+
+    def read(first: int, last: int) -> list[dict[str, Any]]:
+        nonlocal failed
+        try:
+            rows = connection.execute(select(table).where(key.between(first, last)).order_by(key)).all()
+        except (SQLAlchemyError, UnicodeDecodeError):
+            failed += 1
+            if first >= last or failed > PATIENCE:
+                return []
+            middle = (first + last) // 2
+            return [*read(first, middle), *read(middle + 1, last)]
+        return [dict(row._mapping) for row in rows]
+
     try:
-        with store.reading() as connection:
-            for row in connection.execute(select(table).order_by(key)):
-                rows.append(dict(row._mapping))
-    except (ValueError, SQLAlchemyError):  # what was read before the damage is kept
-        return
+        with store.engine.connect() as connection:  # one for all: a new one for each read would take the most time
+            return read(0, most)
+    except (SQLAlchemyError, UnicodeDecodeError):  # not even a database; what SQLite says of it may be no text
+        return []
 
 
 def bring_together(logged: Iterable[Event], stored: Iterable[Event]) -> list[Event]:
-    """Return each event once, in order. Where numbers clash or are missing, events are numbered anew."""
-    found: dict[str, Event] = {}
-    for event in (*logged, *stored):
-        found.setdefault(event.id, event)
+    """Return each event once, in order; labels.jsonl carries checks, so that it wins. Numbers are given anew.
+
+    An event of the database is known if the file has its id, or under the same number one that was written in the same
+    action or at the same time: then a bit of its id was flipped.
+    """
+    found = {event.id: event for event in logged}
+    numbers = {event.seq: event for event in found.values()}
+    stored = [event for event in stored if is_sound(event)]
+    classes = {event.class_id for event in (*found.values(), *stored) if event.kind == "class_add"}
+    for event in stored:
+        twin = numbers.get(event.seq)
+        doubled = twin is not None and (twin.batch == event.batch or twin.at == event.at)
+        if not doubled and (event.class_id is None or event.class_id in classes):
+            found.setdefault(event.id, event)
     order = sorted(found.values(), key=lambda event: event.seq)
     return [event._replace(seq=number) for number, event in enumerate(order, 1)]
+
+
+def is_sound(event: Event) -> bool:
+    """Tell whether a row of a damaged database can be an event: its kind, ids and numbers are such."""
+    kinds = (*get_args(Kind), *CLASS_KINDS)
+    texts = (event.id, event.batch, event.by, event.at)
+    return (
+        event.kind in kinds
+        and all(isinstance(text, str) and text for text in texts)
+        and re.fullmatch("[0-9a-f-]{36}", event.id) is not None
+        and (event.image is None or re.fullmatch("[0-9a-f]{64}", str(event.image)) is not None)
+        and (event.kind in CLASS_KINDS) == (event.image is None)
+        and isinstance(event.class_id, int | None)
+        and (event.class_id is not None) == (event.kind in ("label", *CLASS_KINDS))
+        and isinstance(event.seconds, float | int | None)
+    )
 
 
 def _replace(
