@@ -302,10 +302,8 @@ def flip_and_rebuild(project, draw, folder):
     rebuild_database(layout, read_settings(layout), lambda message: None)
     found = {event.id: event for event in map_log(layout.log)}
     lost = [whole[name] for name in readable - set(found)]
-    doubled = [
-        event for name, event in found.items() if name not in whole and event.at in {e.at for e in whole.values()}
-    ]
-    doubled = [event for event in doubled if any(is_twin(event, whole[name]) for name in found if name in whole)]
+    twins = {(event.image, event.kind, event.batch) for name, event in found.items() if name in whole}
+    doubled = [e for name, e in found.items() if name not in whole and (e.image, e.kind, e.batch) in twins]
     assert not lost, lost[:3]
     assert not doubled, doubled[:3]
     assert not any(finding.problem for finding in doctor(folder) if "images" not in finding.text)
