@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import mma
+from mma.errors import UserError
 from mma.features.pretrained import MOBILENETV2
 from mma.model.exporter import TOLERANCE, borrowed_images, compare
 from mma.model.onnx import graph_of, in_float32, onnx_bytes
@@ -137,3 +138,10 @@ def test_a_changed_or_newer_or_foreign_file_is_refused(pixels, tmp_path, refusal
 def test_the_graph_computes_in_float32_whatever_training_did(heads):
     graph = graph_of(heads("lite0@64/bfloat16"))
     assert {str(value.dtype) for value in graph.embedders[0].state_dict().values()} == {"torch.float32"}
+
+
+def test_d6_probabilities_that_are_no_numbers_are_no_agreement(pixels, tmp_path):
+    model = pixels()
+    model.predictor.network.head.bias.data[0] = float("nan")
+    with pytest.raises(UserError, match="computes other probabilities"):
+        compare(write(model, tmp_path), model, borrowed_images())

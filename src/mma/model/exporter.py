@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.config import config_of
-from mma.data import Images, load_data
+from mma.data import load_data
 from mma.data.folder import list_files
 from mma.data.photos import read_unscaled_photo
+from mma.data.tables import render_csv
 from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, write_atomically
 from mma.model.description import DESCRIPTION, About, FeatureInput, ModelAccuracy, ModelFile
 from mma.model.loader import PROJECT, Origin, files_at, find_model, load, model_files, model_of_run
 from mma.model.model import Model
 from mma.model.onnx import import_onnx, import_runtime, in_float32, load_onnx, onnx_bytes
-from mma.model.predictions import cell
 from mma.model.predictors import FeaturePredictor, used_parts
 from mma.rng import rng
 from mma.run import Run
@@ -32,6 +31,21 @@ from mma.text import did_you_mean, printable, quote_path
 
 KINDS = ("onnx", "safetensors", "labels")
 ONNX, SNIPPET, CARD, SUMS = "model.onnx", "use.py", "MODEL.md", "SHA256SUMS"
+TOLERANCE = 1e-4  # the largest difference of a probability between the model and its ONNX file
+OWN, BORROWED = 12, 8  # images of the model's own kind; pieces of scikit-learn's photos, for sizes that these lack
+ENOUGH = 640  # pixels per side that a photo is decoded with to compare on it
+Photo = NDArray[np.uint8]  # (H, W, 3)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far an exported file is from the model."""
+
+    images: int
+    sizes: int  # different ones
+    largest: float  # difference of a probability
+    trained: float  # the same, against the arithmetic that the model was trained with
+    same_answer: int  # images with the same most likely class as in that arithmetic
 
 
 @dataclass(frozen=True)
@@ -55,53 +69,38 @@ def export(
     The ONNX file is compared with the model on `photos`, (H, W, 3) uint8 each; None takes some of the model's own kind.
     """
     origin = find_model(path)
-    folder = default_folder(origin) if out is None else Path(out)
+    if out is not None:
+        folder = Path(out)
+    elif origin.project is not None:
+        folder = origin.project / "export" / f"model-{origin.place.name}"
+    else:
+        folder = Path(f"{origin.place.resolve().stem}-export")
     kinds = check_request(origin, folder, to)
     model = model_of_run(origin.place, tested=True) if origin.is_run else load(path)
-    labels = {"labels.csv": labels_of(origin)} if "labels" in kinds else {}
-    tensors = model_files(model) if "safetensors" in kinds else {}
-    tested = (real_images(origin) if photos is None else photos) if "onnx" in kinds else []
-    agreements: list[Agreement] = []
+    files = {"labels.csv": labels_of(origin)} if "labels" in kinds else {}
+    files |= model_files(model) if "safetensors" in kinds else {}
+    if "onnx" in kinds:
+        photos = [*own_images(origin), *borrowed_images()] if photos is None else photos
+    agreement: Agreement | None = None
 
     def fill(place: Path) -> None:
+        nonlocal agreement
         place.mkdir(parents=True)
-        if tested:
-            agreements.append(write_onnx(place, model, tested))
-        write_files(place, {**tensors, **labels})
-        write_about(place, model, agreements[0] if agreements else None)
+        if "onnx" in kinds and photos:
+            write_atomically(place / ONNX, onnx_bytes(model))
+            write_atomically(place / SNIPPET, Path(__file__).with_name(SNIPPET).read_bytes())
+            agreement = compare(place / ONNX, model, photos)
+        for name, data in files.items():
+            write_atomically(place / name, data)
+        names = sorted([*files_at(place), CARD, SUMS])
+        write_atomically(place / CARD, write_card(model, agreement, names))
+        sums = {name: hashlib.sha256((place / name).read_bytes()).hexdigest() for name in names if name != SUMS}
+        write_atomically(place / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
     with explain_write_errors(folder, "the same command"):
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         create_atomically(folder.absolute(), fill)
-    return Exported(folder, tuple(sorted(files_at(folder))), agreements[0] if agreements else None)
-
-
-def write_onnx(place: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
-    """Write the ONNX file and how to use it; refuse it if it computes something else."""
-    write_files(place, {ONNX: onnx_bytes(model), SNIPPET: Path(__file__).with_name(SNIPPET).read_bytes()})
-    return compare(place / ONNX, model, photos)
-
-
-def write_about(place: Path, model: Model, agreement: Agreement | None) -> None:
-    """Write the model card and the checksums of all files."""
-    names = sorted([*files_at(place), CARD, SUMS])
-    write_files(place, {CARD: write_card(model, agreement, names).encode()})
-    lines = [f"{hashlib.sha256((place / name).read_bytes()).hexdigest()}  {name}\n" for name in names if name != SUMS]
-    write_files(place, {SUMS: "".join(lines).encode()})
-
-
-def write_files(place: Path, files: dict[str, bytes]) -> None:
-    """Write some files into a folder."""
-    for name, data in files.items():
-        (place / name).parent.mkdir(exist_ok=True)
-        write_atomically(place / name, data)
-
-
-def default_folder(origin: Origin) -> Path:
-    """Return where an export goes: into the project, or into the current folder."""
-    if origin.project is not None:
-        return origin.project / "export" / f"model-{origin.place.name}"
-    return Path(f"{origin.place.resolve().stem}-export")
+    return Exported(folder, tuple(sorted(files_at(folder))), agreement)
 
 
 def check_request(origin: Origin, folder: Path, to: Sequence[str] | None) -> tuple[str, ...]:
@@ -119,14 +118,11 @@ def check_request(origin: Origin, folder: Path, to: Sequence[str] | None) -> tup
     if "onnx" in kinds:
         import_onnx()
         import_runtime()
-    check_folder(origin, folder)
-    return kinds
-
-
-def check_folder(origin: Origin, folder: Path) -> None:
-    """Refuse a folder that holds anything but an earlier export: it is replaced as a whole."""
-    listed = listed_files(folder)
-    odd = next((name for name in files_at(folder) if name not in listed), None)
+    # The folder is replaced as a whole, so it may hold nothing but an earlier export: what its checksums name.
+    lines = (folder / SUMS).read_text("utf-8", "replace").splitlines() if (folder / SUMS).is_file() else []
+    listed = [line.partition("  ")[2] for line in lines]
+    ours = [SUMS, *listed] if CARD in listed else []
+    odd = next((name for name in files_at(folder) if name not in ours), None)
     if odd is not None:
         raise UserError(
             f"{printable(str(folder))} holds something else than an export: {printable(odd)}. Choose another folder with "
@@ -134,32 +130,24 @@ def check_folder(origin: Origin, folder: Path) -> None:
         )
     if (folder / DESCRIPTION).is_file() and folder.resolve() == origin.place.resolve():
         raise UserError(f"{printable(str(folder))} is the model itself. Choose another folder with -o DIR")
+    return kinds
 
 
-def listed_files(folder: Path) -> list[str]:
-    """Return the files of an earlier export, as its checksums name them; none where the folder is no export."""
-    lines = (folder / SUMS).read_text("utf-8", "replace").splitlines() if (folder / SUMS).is_file() else []
-    names = [line.partition("  ")[2] for line in lines]
-    return [SUMS, *names] if CARD in names else []
-
-
-# Compare an exported file with the model it was made from, on real images of mixed sizes.
-
-TOLERANCE = 1e-4  # the largest difference of a probability
-OWN, BORROWED = 12, 8  # images of the model's own kind; pieces of scikit-learn's photos, for sizes that these lack
-ENOUGH = 640  # pixels per side that a photo is decoded with here
-Photo = NDArray[np.uint8]  # (H, W, 3)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How far an exported file is from the model."""
-
-    images: int
-    sizes: int  # different ones
-    largest: float  # difference of a probability
-    trained: float  # the same, against the arithmetic that the model was trained with
-    same_answer: int  # images with the same most likely class as in that arithmetic
+def labels_of(origin: Origin) -> bytes:
+    """Return the labels of a project as its mirror has them; of a run as file (where there is one), class and sha256."""
+    if origin.project is not None:
+        mirror = origin.project / "labels.csv"
+        if not mirror.is_file():
+            command = f"mma labels export {quote_path(origin.project)} {quote_path(mirror)}"
+            raise UserError(f"{printable(str(mirror))} is not there. Write it with  {command}")
+        return mirror.read_bytes()
+    run = Run.open(origin.place)
+    images = load_data(config_of(run).data.name).train
+    rows = [(*(["file_name"] if images.names else []), "label", "sha256")]
+    for index, label in run.answers().items():
+        name = [images.names[index]] if images.names else []
+        rows.append((*name, images.classes[label] if label >= 0 else "", images.key(index)))
+    return render_csv(rows)
 
 
 def compare(path: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
@@ -177,42 +165,26 @@ def compare(path: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
     return Agreement(len(photos), sizes, largest, float(np.abs(found - trained).max()), same)
 
 
-def real_images(origin: Origin) -> list[Photo]:
-    """Return real images to compare on: some of those that the model was made for, and pieces of other photos."""
-    return [*own_images(origin), *borrowed_images()]
-
-
 def own_images(origin: Origin) -> list[Photo]:
-    """Return images of a run's data set or a project's folder; none where they are not there."""
+    """Return real images of a run's data set or a project's folder to compare on; none where they are not there."""
+    root: Path = Path()
+    names: Sequence[str] = ()
     if origin.is_run:
         data = load_data(config_of(Run.open(origin.place)).data.name)
-        return _of_data(data.test if len(data.test) else data.train)
-    if origin.project is not None:
+        images = data.test if len(data.test) else data.train
+        if images.root is None or images.names is None or not images.root.is_dir():
+            rows = rng(0, "export").permutation(len(images))[:OWN]
+            return [np.broadcast_to(images.pixels[row], (*images.shape[:2], 3)).copy() for row in rows]
+        root, names = images.root, images.names
+    elif origin.project is not None:
         settings = tomllib.loads((origin.project / PROJECT).read_text("utf-8"))
-        folder = origin.project / str(settings.get("images", ""))
-        return _of_files(folder.resolve(), _some(list_files(folder)[0])) if folder.is_dir() else []
-    return []
-
-
-def _of_data(images: Images) -> list[Photo]:
-    if images.root is not None and images.names is not None and images.root.is_dir():
-        return _of_files(images.root.resolve(), _some(images.names))
-    rows = rng(0, "export").permutation(len(images))[:OWN]
-    return [np.broadcast_to(images.pixels[row], (*images.shape[:2], 3)).copy() for row in rows]
-
-
-def _of_files(root: Path, names: Sequence[str]) -> list[Photo]:
-    found = []
-    for name in names:
-        try:
-            found.append(read_unscaled_photo(root, name, ENOUGH)[0])
-        except Exception:  # decoders raise anything at all; what cannot be read is nothing to compare on
-            continue
-    return found
-
-
-def _some(names: Sequence[str]) -> list[str]:
-    return [names[row] for row in np.sort(rng(0, "export").permutation(len(names))[:OWN])]
+        root = origin.project / str(settings.get("images", ""))
+        names = list_files(root)[0] if root.is_dir() else []
+    photos = []
+    for row in np.sort(rng(0, "export").permutation(len(names))[:OWN]):
+        with suppress(Exception):  # decoders raise anything at all; what cannot be read is nothing to compare on
+            photos.append(read_unscaled_photo(root.resolve(), names[row], ENOUGH)[0])
+    return photos
 
 
 def borrowed_images() -> list[Photo]:
@@ -241,23 +213,6 @@ LICENCES = {
 }
 
 
-def write_card(model: Model, agreement: Agreement | None, contents: Sequence[str]) -> str:
-    """Return the text of MODEL.md for a folder with these files."""
-    file = model.file
-    assert isinstance(file, ModelFile)
-    about = file.about
-    parts = [
-        ["# Model card", "", *_summary(model)],
-        ["## How good it is", "", *_accuracy(about)],
-        ["## What it learned from", "", *_labels(file)],
-        ["## Weak classes", "", *_weak(file)],
-        ["## Pretrained weights and their licences", "", *_licences(model)],
-        ["## Exported file", "", *_agreement(agreement)] if agreement else [],
-        ["## In this folder", "", *(f"- `{name}`: {CONTENTS[name]}" for name in contents if name in CONTENTS)],
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
-
-
 CONTENTS = {
     "model.onnx": "the whole model, scaling of images included; uint8 images (N, height, width, 3) in, probabilities out",
     "use.py": "how to use model.onnx with onnxruntime, numpy and pillow",
@@ -268,11 +223,20 @@ CONTENTS = {
 }
 
 
-def temperature_of(model: Model) -> float:
-    """Return what the logits are divided by: by the model, and by the last layer of a head."""
-    assert isinstance(model.file, ModelFile)
-    head = getattr(getattr(model.predictor, "network", None), "head", None)
-    return model.file.temperature * float(getattr(head, "temperature", 1.0))
+def write_card(model: Model, agreement: Agreement | None, contents: Sequence[str]) -> str:
+    """Return the text of MODEL.md for a folder with these files."""
+    file = model.file
+    assert isinstance(file, ModelFile)
+    parts = [
+        ["# Model card", "", *_summary(model, file)],
+        ["## How good it is", "", *_accuracy(file.about)],
+        ["## What it learned from", "", *_labels(file.about)],
+        ["## Weak classes", "", *_weak(file)],
+        ["## Pretrained weights and their licences", "", *_licences(model, file)],
+        ["## Exported file", "", *_agreement(agreement)] if agreement else [],
+        ["## In this folder", "", *(f"- `{name}`: {CONTENTS[name]}" for name in contents if name in CONTENTS)],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def backbones_used(model: Model) -> list[str]:
@@ -284,10 +248,10 @@ def backbones_used(model: Model) -> list[str]:
     return [part.backbone for part, use in zip(predictor.input.parts, used, strict=True) if use]
 
 
-def _summary(model: Model) -> Iterator[str]:
+def _summary(model: Model, file: ModelFile) -> Iterator[str]:
     yield f"Tells {len(model.classes)} classes of images apart: {', '.join(_name(name) for name in model.classes)}."
-    file, temperature = model.file, temperature_of(model)
-    assert isinstance(file, ModelFile)
+    head = getattr(getattr(model.predictor, "network", None), "head", None)
+    temperature = file.temperature * float(getattr(head, "temperature", 1.0))
     if temperature == 1.0:
         yield "Its probabilities are those of the network; no temperature was fitted."
     else:
@@ -317,8 +281,8 @@ def _accuracy(about: About) -> Iterator[str]:
     yield from ("", *(f"- {printable(note)}" for note in about.notes)) if about.notes else ()
 
 
-def _labels(file: ModelFile) -> Iterator[str]:
-    about, total = file.about, sum(file.about.labels.values())
+def _labels(about: About) -> Iterator[str]:
+    total = sum(about.labels.values())
     people = ", ".join(f"{_name(who)} ({count:,})" for who, count in about.by.items()) or "not recorded"
     kept = sum(about.by.values()) - total
     measuring = f" {kept:,} more were kept for measuring." if kept > 0 else ""
@@ -360,9 +324,7 @@ def _weak(file: ModelFile) -> Iterator[str]:
         yield "Unknown: no accuracy was measured class by class."
 
 
-def _licences(model: Model) -> Iterator[str]:
-    file = model.file
-    assert isinstance(file, ModelFile)
+def _licences(model: Model, file: ModelFile) -> Iterator[str]:
     if not isinstance(file.input, FeatureInput):
         known = LICENCES["lite"] if file.net.name.startswith("lite") else LICENCES.get(file.net.name)
         yield known or "None: the network was trained from scratch."
@@ -391,33 +353,4 @@ def _percent(share: ModelAccuracy) -> str:
 
 def _name(text: str) -> str:
     """Write a name so that it is one cell of a table, whatever it holds."""
-    escaped = printable(text)
-    for mark in "\\`*_{}[]<>|#":
-        escaped = escaped.replace(mark, f"\\{mark}") if mark != "_" else escaped
-    return escaped
-
-
-# The labels that a model was trained with, as a CSV file.
-
-
-def labels_of(origin: Origin) -> bytes:
-    """Return the labels of a run, or the mirror of a project's labels."""
-    if origin.project is None:
-        return run_labels(Run.open(origin.place))
-    mirror = origin.project / "labels.csv"
-    if not mirror.is_file():
-        command = f"mma labels export {quote_path(origin.project)} {quote_path(mirror)}"
-        raise UserError(f"{printable(str(mirror))} is not there. Write it with  {command}")
-    return mirror.read_bytes()
-
-
-def run_labels(run: Run) -> bytes:
-    """Return the answers of a run: file (where images are files), class, and the sha256 of the image."""
-    images = load_data(config_of(run).data.name).train
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*(["file_name"] if images.names else []), "label", "sha256"])
-    for index, label in run.answers().items():
-        name = [cell(images.names[index])] if images.names else []
-        writer.writerow([*name, cell(images.classes[label]) if label >= 0 else "", images.key(index)])
-    return text.getvalue().encode()
+    return re.sub(r"([\\`*{}\[\]<>|#])", r"\\\1", printable(text))

@@ -1,23 +1,25 @@
-"""The formats of predictions: CSV, JSON lines and Parquet, all with the same columns."""
+"""`mma.predict_folder`: predictions of a whole folder as CSV, JSON lines or Parquet. A kill costs the last rows.
+
+Rows are appended to OUT.part, JSON lines, and are on disk before the next ones are. The first line says which model and which
+files they are about. When all rows are there, OUT is made of them in the format its name asks for, and the part is removed.
+"""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib
-import io
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
 from typing import IO, Any
 
 from mma.data.folder import list_files
 from mma.data.images import BadFile
+from mma.data.tables import write_csv
 from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
 from mma.model.loader import model_digest
@@ -25,7 +27,6 @@ from mma.model.model import Model, Predictions
 from mma.text import did_you_mean, install_hint, printable
 
 GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
-FORMULA = re.compile(r"[=+\-@\t\r\n]")  # what makes a spreadsheet take a cell for a formula
 Prediction = Mapping[str, Any]  # column -> value; None where there is none
 
 
@@ -35,26 +36,14 @@ def columns(top: int) -> list[str]:
     return ["file", *(f"{name}{rank}" for rank in ranks for name in ("label", "confidence")), "problem"]
 
 
-def cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula: with a quote before it where it could."""
-    return f"'{text}" if FORMULA.match(text) else text
-
-
-def write_csv(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
-    """Write a table for spreadsheets and everything else."""
-    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        values = [row.get(name) for name in names]
-        writer.writerow([cell(value) if isinstance(value, str) else value for value in values])
-    text.detach()
+def write_table(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
+    """Write CSV."""
+    write_csv(file, chain([names], ([row.get(name) for name in names] for row in rows)))
 
 
 def write_jsonl(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
     """Write one JSON object per line."""
-    for row in rows:
-        file.write(json_line({name: row.get(name) for name in names}))
+    file.writelines(json_line({name: row.get(name) for name in names}) for row in rows)
 
 
 def json_line(row: Prediction) -> bytes:
@@ -85,21 +74,11 @@ def import_arrow() -> tuple[Any, Any]:
 
 
 FORMATS: dict[str, Callable[[IO[bytes], Sequence[str], Iterable[Prediction]], None]] = {
-    ".csv": write_csv,
+    ".csv": write_table,
     ".jsonl": write_jsonl,
     ".parquet": write_parquet,
 }
 
-
-def write_output(out: Path, top: int, rows: Iterator[Prediction]) -> None:
-    """Write all rows in the format that the file's name asks for."""
-    with open_atomically(out) as file:
-        FORMATS[out.suffix.lower()](file, columns(top), rows)
-
-
-# Predictions of a whole folder, written as they come. A kill costs the last rows; the same command goes on.
-# Rows are appended to OUT.part, JSON lines, and are on disk before the next ones are. The first line says which model and which
-# files they are about. When all rows are there, OUT is made of them in the format its name asks for, and the part is removed.
 
 BLOCK = 256  # rows that are made durable at a time
 LAYOUT = 1  # of the part
@@ -188,11 +167,12 @@ def predict_folder(
             part = out.with_name(f"{out.name}.part")
             resumed = resume(part, task)
             append_rows(part, task, resumed, progress)
-            write_output(out, task.top, read_rows(part))
-            summary = summarise(part, out, resumed)
+            with open_atomically(out) as file:
+                FORMATS[out.suffix.lower()](file, columns(task.top), read_rows(part))
+            bad = [BadFile(row["file"], row["problem"]) for row in read_rows(part) if row["problem"] is not None]
             part.unlink()
             lock.unlink(missing_ok=True)
-    return summary
+    return Summary(out, task.total, len(bad), tuple(bad[:SHOWN]), resumed)
 
 
 def append_rows(part: Path, task: FolderTask, start: int, progress: Tell) -> None:
@@ -223,20 +203,15 @@ def resume(part: Path, task: FolderTask) -> int:
         for line in file:
             if not line.endswith(b"\n"):
                 break
-            if rows >= task.total or file_of(line) != task.name(rows):
+            try:
+                name = json.loads(line)["file"]
+            except (ValueError, LookupError, TypeError, RecursionError):
+                name = None
+            if rows >= task.total or name != task.name(rows):
                 raise UserError(f"{printable(str(part))}: line {rows + 2} is damaged. {remedy}")
             end, rows = end + len(line), rows + 1
     os.truncate(part, end)
     return rows
-
-
-def file_of(line: bytes) -> object:
-    """Return which file a row is about; None where the row is damaged."""
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row.get("file") if isinstance(row, dict) else None
 
 
 def read_rows(part: Path) -> Iterator[Prediction]:
@@ -244,18 +219,6 @@ def read_rows(part: Path) -> Iterator[Prediction]:
     with part.open("rb") as file:
         file.readline()
         yield from (json.loads(line) for line in file)
-
-
-def summarise(part: Path, out: Path, resumed: int) -> Summary:
-    """Count the rows and the bad files."""
-    files = bad = 0
-    first: list[BadFile] = []
-    for row in read_rows(part):
-        files += 1
-        if row["problem"] is not None:
-            bad += 1
-            first += [BadFile(row["file"], row["problem"])] if len(first) < SHOWN else []
-    return Summary(out, files, bad, tuple(first), resumed)
 
 
 def check_output(out: Path) -> None:
