@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mma.data import catalogue, get
-from mma.data.cifar import CIFAR10, CIFAR100, CIFAR100_CLASSES, read_release
+from mma.data.cifar import CIFAR10, CIFAR100, read_release
 from mma.data.download import Original
 
 
@@ -128,7 +128,7 @@ def test_cifar100_is_read_out_of_its_archive_with_fine_labels(tmp_path, accepted
     pack(tmp_path / "files" / CIFAR100.archive.name, cifar100_content())
     data = accepted("cifar100", tmp_path / "files", tmp_path)
     assert data.train.labels[:3].tolist() == [1, 3, 5]  # the second byte of each record
-    assert data.train.classes == CIFAR100_CLASSES
+    assert data.train.classes == CIFAR100.classes
     assert data.train.pixels[0, 0, 1, 0] == records(101, 2, 100)[0, 2 + 1]
 
 
@@ -167,8 +167,8 @@ def test_a_wrong_archive_is_refused(tmp_path, accepted, refusal):
 
 
 def test_there_are_a_hundred_fine_labels_in_alphabetical_order():
-    assert len(set(CIFAR100_CLASSES)) == 100
-    assert list(CIFAR100_CLASSES) == sorted(CIFAR100_CLASSES)
+    assert len(set(CIFAR100.classes)) == 100
+    assert list(CIFAR100.classes) == sorted(CIFAR100.classes)
 
 
 def test_what_is_ready_is_not_made_again(tmp_path, accepted):

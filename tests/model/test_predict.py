@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +173,12 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(pixels, h
     Image.new("RGB", (400, 400)).save(tmp_path / "large.jpg")  # also where it would be decoded smaller
     for model in models:
         assert "more than 3,000" in model.predict(tmp_path / "large.jpg").bad[0].reason
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_head_sees_vectors_rounded_where_training_rounds(heads, rounded):
+    model = heads("hog@32")
+    predictor = replace(model.predictor, input=model.file.input.model_copy(update={"rounded": rounded}))
+    vectors = torch.rand(3, 324, generator=torch.Generator().manual_seed(0))
+    seen = predictor.ready(0, vectors)
+    assert torch.equal(seen, seen.half().float()) == rounded

@@ -11,8 +11,6 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -29,6 +27,7 @@ from mma.text import printable
 
 FORMAT = 2
 LONGEST = 100  # characters of a name
+DAY = 86_400  # seconds
 MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
 EMPTY = 4_096  # bytes of a file that holds an array of nothing, at most
 Number = TypeVar("Number", np.uint8, np.int64)
@@ -138,7 +137,10 @@ def open_saved(name: str, root: Path | None = None) -> DataSet:
     folder = place(name, root)
     meta = read_meta(name, root)
     again = command_in_words(name, meta.options)
-    names = _read_names(folder, again) if meta.named else None
+    try:
+        names = FileNames.model_validate_json(_read_text(folder / "names.json", again)) if meta.named else None
+    except ValidationError as error:
+        raise _damage(folder, again, "names.json is not the list of names it should be") from error
     train, test = (
         Images(
             _array(folder, again, f"{split}.npy", about.shape, np.uint8),
@@ -215,13 +217,6 @@ def _array(folder: Path, again: str, file: str, shape: tuple[int, ...], dtype: t
     return array
 
 
-def _read_names(folder: Path, again: str) -> FileNames:
-    try:
-        return FileNames.model_validate_json(_read_text(folder / "names.json", again))
-    except ValidationError as error:
-        raise _damage(folder, again, "names.json is not the list of names it should be") from error
-
-
 def _read_text(path: Path, again: str) -> bytes:
     if not path.is_file():
         raise _damage(path.parent, again, f"{path.name} is missing")
@@ -234,20 +229,27 @@ def _damage(folder: Path, again: str, what: str) -> UserError:
     return UserError(f"{printable(str(folder))} is damaged: {printable(what)}. Make the data set again:  {again}")
 
 
-# Write a data set into the cache so that it is there whole or not at all, whatever happens meanwhile.
-
-DAY = 86_400  # seconds
-
-
 def save(data: DataSet, root: Path | None = None) -> Path:
     """Write a data set beside its place and move it there when it is whole; clear away what crashes left behind."""
     target = place(data.name, root)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clear_leftovers(target)
-        with _build_folder(target) as folder:
+        for left in target.parent.glob(f".{glob.escape(target.name)}.building-*"):
+            if _is_abandoned(left):
+                shutil.rmtree(left, ignore_errors=True)
+        # The name of the folder that is built says who builds in it.
+        folder = target.parent / f".{target.name}.building-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+        old = folder.with_name(folder.name + "-old")
+        folder.mkdir()
+        try:
             _write(data, folder)
-            _move(folder, target)
+            if target.exists():  # a program that has the old arrays open keeps them
+                target.rename(old)
+            folder.rename(target)
+            sync_folder(target.parent)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise UserError(
             f"{printable(str(target))} could not be written: {error.strerror or error}. Make room or make the folder "
@@ -257,25 +259,21 @@ def save(data: DataSet, root: Path | None = None) -> Path:
 
 
 def _write(data: DataSet, folder: Path) -> None:
+    about = {}
     for split, images in (("train", data.train), ("test", data.test)):
-        _write_array(folder / f"{split}.npy", images.pixels)
-        _write_array(folder / f"{split}-labels.npy", images.labels)
-        _write_array(folder / f"{split}-keys.npy", images.keys)
+        for kind, array in (("", images.pixels), ("-labels", images.labels), ("-keys", images.keys)):
+            with open_synced(folder / f"{split}{kind}.npy") as file:
+                np.save(file, np.asarray(array), allow_pickle=False)
+        about[split] = SplitMeta(
+            shape=(len(images), *images.shape),
+            digest=images.computed_digest(),
+            keys_digest=keys_digest(images),
+            root="" if images.root is None else str(images.root),
+        )
     if data.train.names is not None:
         with open_synced(folder / "names.json") as file:
             file.write(json.dumps({"train": data.train.names, "test": data.test.names or ()}).encode())
-    with open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
-        file.write(_meta(data).model_dump_json(indent=1).encode())
-    sync_folder(folder)
-
-
-def _write_array(path: Path, array: NDArray[np.uint8] | NDArray[np.int64]) -> None:
-    with open_synced(path) as file:
-        np.save(file, array, allow_pickle=False)
-
-
-def _meta(data: DataSet) -> DataSetMeta:
-    return DataSetMeta(
+    meta = DataSetMeta(
         format=FORMAT,
         name=data.name,
         classes=data.train.classes,
@@ -285,43 +283,12 @@ def _meta(data: DataSet) -> DataSetMeta:
         named=data.train.names is not None,
         notes=data.notes,
         quarantine=data.quarantine,
-        train=_split_meta(data.train),
-        test=_split_meta(data.test),
         options=data.options,
+        **about,
     )
-
-
-def _split_meta(images: Images) -> SplitMeta:
-    shape = (len(images), *images.shape)
-    root = "" if images.root is None else str(images.root)
-    return SplitMeta(shape=shape, digest=images.computed_digest(), keys_digest=keys_digest(images), root=root)
-
-
-@contextmanager
-def _build_folder(target: Path) -> Iterator[Path]:
-    """Make a folder beside `target` whose name says who builds in it; remove it if it is still there at the end."""
-    folder = target.parent / f".{target.name}.building-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _move(folder: Path, target: Path) -> None:
-    """Put the new folder in the place of the old one; a program that has the old arrays open keeps them."""
-    old = folder.with_name(folder.name + "-old")
-    if target.exists():
-        target.rename(old)
-    folder.rename(target)
-    sync_folder(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _clear_leftovers(target: Path) -> None:
-    for folder in target.parent.glob(f".{glob.escape(target.name)}.building-*"):
-        if _is_abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+    with open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
+        file.write(meta.model_dump_json(indent=1).encode())
+    sync_folder(folder)
 
 
 def _is_abandoned(folder: Path) -> bool:

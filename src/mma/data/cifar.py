@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.data.download import Original, find, find_content_difference, is_official, read_members, refusal
+from mma.data.download import Original, find, find_difference, is_official, read_members, refusal
 from mma.data.images import Images
 from mma.errors import UserError
 from mma.text import printable
 
 SITE = "https://www.cs.toronto.edu/~kriz/"
 PIXELS = 3 * 32 * 32  # red, green and blue plane, each row by row
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FINE_LABELS = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
     caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
@@ -25,7 +24,6 @@ FINE_LABELS = """
     sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
     willow_tree wolf woman worm
 """
-CIFAR100_CLASSES = tuple(FINE_LABELS.split())
 
 
 @dataclass(frozen=True)
@@ -47,28 +45,28 @@ class Release:
         return self.label_bytes + PIXELS
 
 
-def _binary(name: str, size: int, sha1: str) -> Original:
-    return Original(f"{name}.bin", size, f"sha1:{sha1}")
+def _archive(name: str, size: int, md5: str) -> Original:
+    return Original(name, size, f"md5:{md5}", f"{SITE}{name}")
+
+
+def _files(size: int, **sha1: str) -> tuple[Original, ...]:
+    return tuple(Original(f"{name}.bin", size, f"sha1:{digest}") for name, digest in sha1.items())
 
 
 CIFAR10 = Release(
     "CIFAR-10",
-    Original(
-        "cifar-10-binary.tar.gz",
-        170_052_171,
-        "md5:c32a1d4ab5d03f1284b67883e8d87530",
-        f"{SITE}cifar-10-binary.tar.gz",
-    ),
+    _archive("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     "cifar-10-batches-bin",
-    (
-        _binary("data_batch_1", 30_730_000, "aadd24acce27caa71bf4b10992e9e7b2d74c2540"),
-        _binary("data_batch_2", 30_730_000, "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795"),
-        _binary("data_batch_3", 30_730_000, "1dd00a74ab1d17a6e7d73e185b69dbf31242f295"),
-        _binary("data_batch_4", 30_730_000, "aab85764eb3584312d3c7f65fd2fd016e36a258e"),
-        _binary("data_batch_5", 30_730_000, "26e2849e66a845b7f1e4614ae70f4889ae604628"),
+    _files(
+        30_730_000,
+        data_batch_1="aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+        data_batch_2="c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+        data_batch_3="1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+        data_batch_4="aab85764eb3584312d3c7f65fd2fd016e36a258e",
+        data_batch_5="26e2849e66a845b7f1e4614ae70f4889ae604628",
     ),
-    (_binary("test_batch", 30_730_000, "67eb016db431130d61cd03c7ad570b013799c88c"),),
-    CIFAR10_CLASSES,
+    _files(30_730_000, test_batch="67eb016db431130d61cd03c7ad570b013799c88c"),
+    ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     label_bytes=1,
     wrong_releases=(
         *("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1"),
@@ -77,16 +75,11 @@ CIFAR10 = Release(
 )
 CIFAR100 = Release(
     "CIFAR-100",
-    Original(
-        "cifar-100-binary.tar.gz",
-        168_513_733,
-        "md5:03b5dce01913d631647c71ecec9e9cb8",
-        f"{SITE}cifar-100-binary.tar.gz",
-    ),
+    _archive("cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
     "cifar-100-binary",
-    (_binary("train", 153_700_000, "e207cd2e05b73b1393c74c7f5e7bea451d63e08e"),),
-    (_binary("test", 30_740_000, "8fb6623e830365ff53cf14adec797474f5478006"),),
-    CIFAR100_CLASSES,
+    _files(153_700_000, train="e207cd2e05b73b1393c74c7f5e7bea451d63e08e"),
+    _files(30_740_000, test="8fb6623e830365ff53cf14adec797474f5478006"),
+    tuple(FINE_LABELS.split()),
     label_bytes=2,
     wrong_releases=(
         *("cifar-100-python.tar.gz", "cifar-100-python", "train"),
@@ -110,9 +103,7 @@ def read_release(release: Release, directory: Path, *, accept: bool) -> tuple[Im
     parts = (*release.train, *release.test)
     contents = _contents(release, parts, directory)
     records = {part.name: _records(release, part.name, contents[part.name]) for part in parts}
-    official = [
-        is_official(part.name, find_content_difference(contents[part.name], part), accept=accept) for part in parts
-    ]
+    official = [is_official(part.name, find_difference(contents[part.name], part), accept=accept) for part in parts]
     train, test = (_images(release, [records[part.name] for part in split]) for split in (release.train, release.test))
     return train, test, all(official)
 
@@ -130,24 +121,20 @@ def _contents(release: Release, parts: tuple[Original, ...], directory: Path) ->
 
 def _loose(release: Release, part: Original, directory: Path) -> bytes:
     path = find(directory, (part.name,), release.folder)
-    if path is None:
-        raise _not_here(release, part, directory)
-    if path.stat().st_size > part.size:
-        raise refusal(part.name, f"is larger than the official file ({part.size:,} bytes)")
-    return path.read_bytes()
-
-
-def _not_here(release: Release, part: Original, directory: Path) -> UserError:
     shown = printable(str(directory))
-    if wrong := [name for name in release.wrong_releases if (directory / name).exists()]:
-        return UserError(
+    if path is None and (wrong := [name for name in release.wrong_releases if (directory / name).exists()]):
+        raise UserError(
             f"{shown} holds another release of {release.name} ({wrong[0]}): mma reads the binary one, not that for Python "
             f"or MATLAB. Put {release.archive.name} there, or download it by leaving out --from."
         )
-    return UserError(
-        f"{shown} has neither {release.archive.name} nor {part.name}. Put the binary release of {release.name} there, or "
-        "download it by leaving out --from."
-    )
+    if path is None:
+        raise UserError(
+            f"{shown} has neither {release.archive.name} nor {part.name}. Put the binary release of {release.name} there, "
+            "or download it by leaving out --from."
+        )
+    if path.stat().st_size > part.size:
+        raise refusal(part.name, f"is larger than the official file ({part.size:,} bytes)")
+    return path.read_bytes()
 
 
 def _images(release: Release, parts: list[NDArray[np.uint8]]) -> Images:

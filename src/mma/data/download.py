@@ -1,4 +1,7 @@
-"""The original files of published data sets: where they come from, how long they are, and what they must hash to."""
+"""The original files of published data sets: where they come from, how long they are, and what they must hash to.
+
+A download resumes where a broken one stopped, and keeps nothing that is not exactly the file.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,11 @@ import gzip
 import hashlib
 import io
 import itertools
-import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
-from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -21,6 +22,8 @@ from mma.files import sync_file
 from mma.text import bar, printable
 
 READ = 1 << 20  # bytes read at a time
+ATTEMPTS = 5  # of a download, each from where the one before stopped
+TIMEOUT = 30  # seconds without a byte
 MAX_MEMBERS = 1_000  # files in an archive
 BLOCK = 512  # bytes of a header in an archive; files are padded to multiples
 MAX_RATIO = 100  # bytes out of an archive for each byte in it; real images do not even reach 2
@@ -36,35 +39,15 @@ class Original:
     digest: str
     url: str = ""
 
-    @property
-    def algorithm(self) -> str:
-        """The hash function that `digest` is of."""
-        return self.digest.partition(":")[0]
 
-
-def find_difference(path: Path, original: Original) -> str:
-    """Say how a file differs from the official one, in length or in hash; "" when it does not."""
-    if path.stat().st_size != original.size:
-        return _size_difference(path.stat().st_size, original)
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, lambda: hashlib.new(original.algorithm, usedforsecurity=False))
-    return _hash_difference(found.hexdigest(), original)
-
-
-def find_content_difference(content: bytes, original: Original) -> str:
-    """Say how the bytes read out of a file differ from the official ones, as `find_difference` does for the file."""
-    if len(content) != original.size:
-        return _size_difference(len(content), original)
-    found = hashlib.new(original.algorithm, content, usedforsecurity=False).hexdigest()
-    return _hash_difference(found, original)
-
-
-def _size_difference(size: int, original: Original) -> str:
-    return f"it has {size:,} bytes, the official one {original.size:,}"
-
-
-def _hash_difference(found: str, original: Original) -> str:
+def find_difference(content: Path | bytes, original: Original) -> str:
+    """Say how a file, or the bytes read out of one, differ from the official one in length or hash; "" if they do not."""
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    if size != original.size:
+        return f"it has {size:,} bytes, the official one {original.size:,}"
     algorithm, expected = original.digest.split(":")
+    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
     return "" if found == expected else f"its {algorithm} is {found}, the official one {expected}"
 
 
@@ -160,12 +143,6 @@ def unzip(path: Path, limit: int) -> bytes:
     return content
 
 
-# Fetch a published file: goes on where a broken download stopped, and keeps nothing that is not exactly the file.
-
-ATTEMPTS = 5
-TIMEOUT = 30  # seconds without a byte
-
-
 def fetch(original: Original, directory: Path) -> Path:
     """Download `original` into `directory` unless it is there already, whole and right."""
     path = directory / original.name
@@ -180,67 +157,7 @@ def fetch(original: Original, directory: Path) -> Path:
         problem = _attempt(original, part, have)
         if problem and _size(part) <= have:  # not a byte further: asking at once again would not help
             break
-    _finish(original, part, path, problem)
-    return path
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _attempt(original: Original, part: Path, have: int) -> str:
-    """Ask for the bytes from `have` on and append them; return what went wrong, "" if nothing did."""
-    headers = {"Accept-Encoding": "identity", "User-Agent": "mma"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    try:
-        with urlopen(Request(original.url, headers=headers), timeout=TIMEOUT) as response:
-            have = _offset(response, have)
-            part.parent.mkdir(parents=True, exist_ok=True)  # not before a server has answered
-            with part.open("ab") as file, bar(original.name, original.size, done=have, in_bytes=True) as advance:
-                file.truncate(have)
-                for piece in _pieces(response):
-                    _append(file, piece, original)
-                    advance(len(piece))
-        return ""
-    except HTTPError as error:
-        error.close()
-        if error.code == 416:  # the server has no such range: what lies here is not the beginning of its file
-            part.unlink(missing_ok=True)
-        return f"the server answered {error.code} {error.reason}"
-    except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
-        return str(getattr(error, "reason", error)) or type(error).__name__
-
-
-def _pieces(response: HTTPResponse) -> Iterator[bytes]:
-    while piece := response.read1(READ):
-        yield piece
-
-
-def _offset(response: HTTPResponse, have: int) -> int:
-    """Read from the answer which byte it begins at: the one asked for, or 0 from a server that cannot resume."""
-    if response.status != 206:
-        return 0
-    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    if match is None or int(match[1]) != have:
-        raise HTTPException("the server sent another part of the file than it was asked for")
-    return have
-
-
-def _append(file: IO[bytes], piece: bytes, original: Original) -> None:
-    file.write(piece)
-    if file.tell() > original.size:
-        file.truncate(0)
-        raise UserError(
-            f"{original.url} sends more than the {original.size:,} bytes of the official file, so it is not that file. "
-            f"Get {original.name} elsewhere and give its folder with --from DIR."
-        )
-
-
-def _finish(original: Original, part: Path, path: Path, problem: str) -> None:
-    """Let the finished file take its name, if it is the right one."""
-    have = _size(part)
-    if have < original.size:
+    if (have := _size(part)) < original.size:
         raise UserError(
             f"{original.name} could not be downloaded from {original.url}: {problem or 'the connection was closed'} "
             f"({have:,} of {original.size:,} bytes are here). Run the same command again: it goes on from there; "
@@ -254,3 +171,39 @@ def _finish(original: Original, part: Path, path: Path, problem: str) -> None:
         )
     sync_file(part)
     part.replace(path)
+    return path
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _attempt(original: Original, part: Path, have: int) -> str:
+    """Ask for the bytes from `have` on and append them; return what went wrong, "" if nothing did."""
+    headers = {"Accept-Encoding": "identity", "User-Agent": "mma"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urlopen(Request(original.url, headers=headers), timeout=TIMEOUT) as response:
+            if response.status != 206:  # the server cannot resume, or was not asked to
+                have = 0
+            elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+                raise HTTPException("the server sent another part of the file than it was asked for")
+            part.parent.mkdir(parents=True, exist_ok=True)  # not before a server has answered
+            with part.open("ab") as file, bar(original.name, original.size, done=have, in_bytes=True) as advance:
+                file.truncate(have)
+                while piece := response.read1(READ):
+                    file.write(piece)
+                    if file.tell() > original.size:
+                        file.truncate(0)
+                        raise UserError(
+                            f"{original.url} sends more than the {original.size:,} bytes of the official file, so it is "
+                            f"not that file. Get {original.name} elsewhere and give its folder with --from DIR."
+                        )
+                    advance(len(piece))
+        return ""
+    except HTTPError as error:
+        error.close()
+        if error.code == 416:  # the server has no such range: what lies here is not the beginning of its file
+            part.unlink(missing_ok=True)
+        return f"the server answered {error.code} {error.reason}"
+    except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
+        return str(getattr(error, "reason", error)) or type(error).__name__

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.data.download import Original, find, find_content_difference, is_official, refusal, unzip
+from mma.data.download import Original, find, find_difference, is_official, refusal, unzip
 from mma.data.images import Images
 from mma.errors import UserError
 from mma.text import printable
@@ -24,28 +24,12 @@ IMAGES, LABELS = 0x0803, 0x0801  # idx magic numbers: uint8 in three and in one 
 
 # The packed files differ between distributions (a gzip header names a file and a time); what is in them does not.
 CONTENT = {
-    original.name: original
-    for original in (
-        Original(
-            "train-images-idx3-ubyte",
-            47_040_016,
-            "sha256:c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        ),
-        Original(
-            "train-labels-idx1-ubyte",
-            60_008,
-            "sha256:bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        ),
-        Original(
-            "t10k-images-idx3-ubyte",
-            7_840_016,
-            "sha256:5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        ),
-        Original(
-            "t10k-labels-idx1-ubyte",
-            10_008,
-            "sha256:0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        ),
+    name: Original(name, size, f"sha256:{sha256}")
+    for name, size, sha256 in (
+        ("train-images-idx3-ubyte", 47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
+        ("train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+        ("t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+        ("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     )
 }
 DOWNLOADS = tuple(
@@ -86,7 +70,7 @@ def _read_array(directory: Path, name: str, magic: int, *, accept: bool) -> tupl
         )
     content = unzip(path, LIMIT)
     array = parse_idx(content, magic, path.name)
-    return array, is_official(path.name, find_content_difference(content, CONTENT[name]), accept=accept)
+    return array, is_official(path.name, find_difference(content, CONTENT[name]), accept=accept)
 
 
 def parse_idx(content: bytes, magic: int, name: str) -> NDArray[np.uint8]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mma.data.cache import LONGEST, check_name
 from mma.data.images import CHUNK, UNKNOWN, BadFile, DataSet, Images, check_classes, no_images
-from mma.data.photos import decode_all, explain_bad_file
+from mma.data.photos import Photos, decode_all, explain_bad_file
 from mma.data.subsets import first_of_each_class
 from mma.data.tables import DEFAULT, read_labels
 from mma.errors import UserError
@@ -66,46 +66,35 @@ def write_options(directory: Path, options: FolderOptions) -> str:
 def read_folder(directory: Path, options: FolderOptions) -> DataSet:
     """Decode a directory (and its test directory) into a data set; nothing in them is written, moved or renamed."""
     _check(directory, options)
-    pool_files = _list_labels(directory, options, options.labels)
-    test_files = None if options.test is None else _list_labels(options.test, options, None)
-    pool = _decode(pool_files, options)
-    test = None if test_files is None else _decode(test_files, options)
-    classes = options.classes or _classes(pool.labels, test.labels if test else [])
+    listed = _list_labels(directory, options, options.labels)
+    listed_test = None if options.test is None else _list_labels(options.test, options, None)
+    pool = _decode(listed, options)  # after both are listed: what is wrong there is found at once
+    test = None if listed_test is None else _decode(listed_test, options)
+    classes = options.classes or _classes(pool.labels.values(), test.labels.values() if test else ())
     if test is not None:
         splits = pool.images(classes), test.images(classes)
     else:
         splits = _hold_out(pool.images(classes), HOLDOUT if options.holdout is None else options.holdout)
     bad = (*pool.bad, *(test.bad if test else ()))
-    notes = _notes(*splits, options)
     name, source, again = folder_name(directory, options), str(directory.resolve()), write_options(directory, options)
-    return DataSet(name, *splits, options.mirror, source, True, notes, bad, options=again)
-
-
-@dataclass(frozen=True)
-class _LabelList:
-    """The files of one directory before any of them is opened; a label is "" where nobody knows."""
-
-    directory: Path
-    names: list[str]
-    labels: dict[str, str]
-    bad: list[BadFile]
+    return DataSet(name, *splits, options.mirror, source, True, _notes(*splits, options), bad, options=again)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The images of one directory; a label is "" where nobody knows."""
+    """The files of one directory, and their images when they are decoded."""
 
-    pixels: NDArray[np.uint8]
-    keys: NDArray[np.uint8]
-    names: tuple[str, ...]
-    labels: list[str]
+    directory: Path
+    labels: dict[str, str]  # of each file; "" where nobody knows
     bad: list[BadFile]
-    root: Path
+    photos: Photos | None = None
 
     def images(self, classes: tuple[str, ...]) -> Images:
+        assert self.photos is not None
         number = {name: row for row, name in enumerate(classes)}
-        labels = np.array([number.get(label, UNKNOWN) for label in self.labels], np.int64)
-        return Images(self.pixels, labels, classes, self.names, stored_keys=self.keys, root=self.root)
+        labels = np.array([number.get(label, UNKNOWN) for label in self.labels.values()], np.int64)
+        names, root = tuple(self.labels), self.directory.resolve()
+        return Images(self.photos.pixels, labels, classes, names, stored_keys=self.photos.keys, root=root)
 
 
 def _check(directory: Path, options: FolderOptions) -> None:
@@ -130,8 +119,8 @@ def _check(directory: Path, options: FolderOptions) -> None:
         )
 
 
-def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _LabelList:
-    """Find the files of one directory and their labels, without opening an image: what is wrong here is found at once."""
+def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _Part:
+    """Find the files of one directory and their labels, without opening an image."""
     names, bad = list_files(directory)
     csv = _find_csv(directory, csv)
     if csv is not None:
@@ -139,33 +128,29 @@ def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _
     if not names and not bad:
         raise UserError(f"{printable(str(directory))} holds no images. Put some there, or give another folder.")
     if csv is not None:
-        return _LabelList(directory, names, read_labels(csv, names, options.classes), bad)
-    labels = {name: _parent(name) for name in names}
-    _check_sub_directories(directory, set(labels.values()), options.classes)
-    return _LabelList(directory, names, labels, bad)
-
-
-def _check_sub_directories(directory: Path, parents: set[str], classes: tuple[str, ...]) -> None:
-    if classes and (unknown := sorted(parents.difference(classes, {""}), key=_natural)):
+        given = read_labels(csv, names, options.classes)
+        return _Part(directory, {name: given.get(name, "") for name in names}, bad)
+    labels = {name: name.partition("/")[0] if "/" in name else "" for name in names}  # the first folder on the way
+    if options.classes and (unknown := sorted(set(labels.values()).difference(options.classes, {""}), key=_natural)):
         raise UserError(
             f"{printable(str(directory))} has sub-folders that are not among the declared classes: {_quote_some(unknown)}. "
             "Rename or remove them, or add them to --classes. If sub-folders are not classes here, give the labels in a "
             "CSV file with --labels FILE; it may hold the line  file_name,label  alone."
         )
+    return _Part(directory, labels, bad)
 
 
-def _decode(files: _LabelList, options: FolderOptions) -> _Part:
-    photos = decode_all(files.directory, files.names, options.side, grey=options.grey)
-    bad = [*files.bad, *photos.bad]
+def _decode(part: _Part, options: FolderOptions) -> _Part:
+    names = list(part.labels)
+    photos = decode_all(part.directory, names, options.side, grey=options.grey)
+    bad = [*part.bad, *photos.bad]
     if not len(photos.rows):
         reasons = _some([f"{printable(file.file)} ({file.reason})" for file in bad])
         raise UserError(
-            f"none of the {len(bad):,} files in {printable(str(files.directory))} can be used: {reasons}. "
+            f"none of the {len(bad):,} files in {printable(str(part.directory))} can be used: {reasons}. "
             "Give another folder, one with images."
         )
-    names = tuple(files.names[row] for row in photos.rows)
-    labels = [files.labels.get(name, "") for name in names]
-    return _Part(photos.pixels, photos.keys, names, labels, bad, files.directory.resolve())
+    return _Part(part.directory, {names[row]: part.labels[names[row]] for row in photos.rows}, bad, photos)
 
 
 def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
@@ -185,7 +170,8 @@ def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
         bad += [BadFile(printable(inside + link), "links to folders are not followed") for link in links]
         names += [inside + file for file in files if not file.startswith(".")]
     bad += [describe_unlisted(directory, error) for error in unlisted]
-    unreadable = [name for name in names if not _is_text(name)]
+    # Bytes of a name that the system could not decode are kept as lone surrogates.
+    unreadable = [name for name in names if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name)]
     bad += [BadFile(printable(name), "its name is not valid text") for name in sorted(unreadable)]
     return sorted(set(names).difference(unreadable), key=_natural), bad
 
@@ -201,19 +187,9 @@ def describe_unlisted(directory: Path, error: OSError) -> BadFile:
     return BadFile(printable(folder.relative_to(directory).as_posix()), reason)
 
 
-def _is_text(name: str) -> bool:
-    """Tell whether the system could decode a file's name; bytes it could not are kept as lone surrogates."""
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
-
-
 def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
     pieces = re.findall(r"([0-9]+)|([^0-9]+)", name)
     return [(int(number) if number else -1, text) for number, text in pieces], name
-
-
-def _parent(name: str) -> str:
-    """Return the first folder on the way to a file, "" for a file that lies in none."""
-    return name.partition("/")[0] if "/" in name else ""
 
 
 def _find_csv(directory: Path, given: Path | None) -> Path | None:
@@ -222,7 +198,7 @@ def _find_csv(directory: Path, given: Path | None) -> Path | None:
     return directory / given if not given.exists() and (directory / given).is_file() else given
 
 
-def _classes(labels: list[str], test_labels: list[str]) -> tuple[str, ...]:
+def _classes(labels: Iterable[str], test_labels: Iterable[str]) -> tuple[str, ...]:
     """Name the classes, in natural order: those of the pool, or those of the test set when the pool has no labels."""
     known, tested = set(labels) - {""}, set(test_labels) - {""}
     unknown = sorted(tested - known, key=_natural)

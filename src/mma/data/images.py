@@ -71,16 +71,25 @@ class Images:
 
     def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each key; the first one where several images are alike."""
-        wanted = _parse_keys(keys)
-        if not len(self) or not len(keys):
-            return _require_keys(keys, np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.int64))
-        place = np.searchsorted(_sortable(self.keys), _sortable(wanted), sorter=self._key_order)
-        found = self._key_order[np.minimum(place, len(self) - 1)]
-        return _require_keys(keys, (self.keys[found] == wanted).all(axis=1), found)
+        if bad := [key for key in keys if not KEY.fullmatch(key)]:
+            raise UserError(f"the key of an image has 64 hexadecimal digits, and '{printable(bad[0][:100])}' does not.")
+        wanted = np.frombuffer(bytes.fromhex("".join(keys)), np.uint8).reshape(-1, KEY_BYTES)
+        known, rows = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.int64)
+        if len(self) and len(keys):
+            place = np.searchsorted(as_strings(self.keys), as_strings(wanted), sorter=self._key_order)
+            rows = self._key_order[np.minimum(place, len(self) - 1)]
+            known = (self.keys[rows] == wanted).all(axis=1)
+        if not known.all():
+            first = keys[int(np.argmin(known))]
+            raise UserError(
+                f"{np.count_nonzero(~known):,} of {len(keys):,} keys belong to no image here, the first of them {first}. "
+                "The images were removed or changed, or the keys are of another data set."
+            )
+        return rows
 
     @cached_property
     def _key_order(self) -> NDArray[np.int64]:
-        return np.argsort(_sortable(self.keys), kind="stable")
+        return np.argsort(as_strings(self.keys), kind="stable")
 
     def digest(self) -> str:
         """Name the content by its hash: the one stored in the cache, or computed when there is none."""
@@ -178,25 +187,9 @@ def _int64_labels(labels: NDArray[np.int64], images: int, classes: int) -> NDArr
     return labels.astype(np.int64, copy=False)
 
 
-def _sortable(keys: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+def as_strings(keys: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     """See each key as one string of 32 bytes, which numpy can sort and search. (N,)"""
     return np.ascontiguousarray(keys).view(f"S{KEY_BYTES}")[:, 0]
-
-
-def _parse_keys(keys: Sequence[str]) -> NDArray[np.uint8]:
-    if bad := [key for key in keys if not KEY.fullmatch(key)]:
-        raise UserError(f"the key of an image has 64 hexadecimal digits, and '{printable(bad[0][:100])}' does not.")
-    return np.frombuffer(bytes.fromhex("".join(keys)), np.uint8).reshape(-1, KEY_BYTES)
-
-
-def _require_keys(keys: Sequence[str], known: NDArray[np.bool_], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    if not known.all():
-        first = keys[int(np.argmin(known))]
-        raise UserError(
-            f"{np.count_nonzero(~known):,} of {len(keys):,} keys belong to no image here, the first of them {first}. "
-            "The images were removed or changed, or the keys are of another data set."
-        )
-    return rows
 
 
 def _list_names(names: Sequence[str]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mma.data import cifar, digits, fashion, svhn
+import numpy as np
+
+from mma.data import cifar, fashion, svhn
 from mma.data.cache import (
     LONGEST,
     check_saved,
@@ -26,7 +29,10 @@ from mma.data.download import Original, fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder
 from mma.data.hard import is_hard, make_hard, parse_hard
 from mma.data.images import DataSet, Images
+from mma.data.subsets import first_of_each_class
 from mma.errors import UserError
+from mma.rng import rng
+from mma.shares import shares
 from mma.text import did_you_mean, printable
 
 FOLDER = "folder"
@@ -97,19 +103,13 @@ def get(
         return _digits()
     if name not in SOURCES:
         raise UserError(f"{printable(name)} is made from a folder of images:  {printable(command(name))}")
-    if directory is None and (ready := _open_if_ready(name, root)):
-        return ready
+    if directory is None and is_ready(name, root):
+        with suppress(UserError):  # a damaged one is made again, which is what its error advises
+            return open_saved(name, root)
     source = SOURCES[name]
     check_writable(place(name, root))
     where = _find_originals(name, source, root, directory)
     train, test, official = source.read(where, accept=accept_hash_mismatch)
-    notes = _notes(source, train, test, official=official)
-    save(DataSet(name, train, test, source.mirror, str(where), official, notes), root)
-    return open_saved(name, root)
-
-
-def _notes(source: Source, train: Images, test: Images, *, official: bool) -> tuple[str, ...]:
-    """Say what is not as published."""
     notes = []
     if not official:
         notes.append("made from files that are not the official ones (--accept-hash-mismatch)")
@@ -118,7 +118,8 @@ def _notes(source: Source, train: Images, test: Images, *, official: bool) -> tu
             f"not the whole data set: {len(train):,} of {source.pool:,} images in the pool, {len(test):,} of "
             f"{source.test:,} to test on; results cannot be compared with published ones"
         )
-    return tuple(notes)
+    save(DataSet(name, train, test, source.mirror, str(where), official, tuple(notes)), root)
+    return open_saved(name, root)
 
 
 def get_folder(directory: Path, options: FolderOptions, root: Path | None = None) -> DataSet:
@@ -168,26 +169,17 @@ def catalogue(root: Path | None = None) -> list[DataSetInfo]:
 
 
 def _describe(name: str, root: Path | None) -> DataSetInfo:
-    problem = ""
+    source, problem = SOURCES.get(name), ""
+    about = source.about if source else OWN_IMAGES
     if is_ready(name, root):
         try:
-            return _describe_saved(name, root)
+            meta = read_meta(name, root)
+            numbers = meta.train.shape[0], meta.test.shape[0], len(meta.classes), meta.train.shape[1:]
+            return DataSetInfo(name, about, *numbers, True, command(name, meta.options))
         except UserError as error:
             problem = str(error)
-    source = SOURCES.get(name)
-    if source is None:
-        return DataSetInfo(name, OWN_IMAGES, 0, 0, 0, (0, 0, 0), False, command(name), problem)
-    numbers = source.pool, source.test, source.classes, source.shape
-    return DataSetInfo(name, source.about, *numbers, False, command(name), problem)
-
-
-def _describe_saved(name: str, root: Path | None) -> DataSetInfo:
-    meta = read_meta(name, root)
-    about = SOURCES[name].about if name in SOURCES else OWN_IMAGES
-    pool, *shape = meta.train.shape
-    height, width, channels = shape
-    numbers = pool, meta.test.shape[0], len(meta.classes), (height, width, channels)
-    return DataSetInfo(name, about, *numbers, True, command(name, meta.options))
+    published = (source.pool, source.test, source.classes, source.shape) if source else (0, 0, 0, (0, 0, 0))
+    return DataSetInfo(name, about, *published, False, command(name), problem)
 
 
 def check_known(name: str) -> None:
@@ -199,14 +191,6 @@ def check_known(name: str) -> None:
     own = " A folder of images has a name of its own: folder:NAME."
     hint = own if name == FOLDER else did_you_mean(name, [DIGITS, *SOURCES, FOLDER])
     raise UserError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")
-
-
-def _open_if_ready(name: str, root: Path | None) -> DataSet | None:
-    """Open a data set that is there; a damaged one is made again, which is what its error advises."""
-    try:
-        return open_saved(name, root) if is_ready(name, root) else None
-    except UserError:
-        return None
 
 
 def _find_originals(name: str, source: Source, root: Path | None, given: Path | None) -> Path:
@@ -228,58 +212,47 @@ def _find_originals(name: str, source: Source, root: Path | None, given: Path | 
 
 
 def _digits() -> DataSet:
-    train, test = digits.read()
-    return DataSet(DIGITS, train, test, mirror=False, source="scikit-learn")
+    """Make scikit-learn's 8 x 8 digits: 1,297 to learn from, 500 to test on, by one fixed class-proportional split."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    labels = digits.target.astype(np.int64)
+    pixels = np.round(digits.images * 255 / 16).astype(np.uint8)[..., None]  # 17 levels, 0..16, to 0..255
+    order = rng(0, "digits", "test").permutation(len(labels))
+    test = np.sort(order[first_of_each_class(labels[order], shares(np.bincount(labels), 500))])
+    everything = Images(pixels, labels, tuple("0123456789"))
+    pool = np.setdiff1d(np.arange(len(labels)), test)
+    return DataSet(DIGITS, everything.take(pool), everything.take(test), source="scikit-learn")
 
 
 SOURCES: dict[str, Source] = {
     "fashion-mnist": Source(
-        "clothing",
-        pool=60_000,
-        test=10_000,
-        shape=(28, 28, 1),
-        classes=10,
+        *("clothing", 60_000, 10_000, (28, 28, 1), 10),
         mirror=True,
         read=fashion.read,
         downloads=fashion.DOWNLOADS,
         package_folders=fashion.PACKAGE_FOLDERS,
     ),
     "cifar10": Source(
-        "animals and vehicles",
-        pool=50_000,
-        test=10_000,
-        shape=(32, 32, 3),
-        classes=10,
+        *("animals and vehicles", 50_000, 10_000, (32, 32, 3), 10),
         mirror=True,
         read=cifar.read_cifar10,
         downloads=(cifar.CIFAR10.archive,),
     ),
     "cifar100": Source(
-        "a hundred things",
-        pool=50_000,
-        test=10_000,
-        shape=(32, 32, 3),
-        classes=100,
+        *("a hundred things", 50_000, 10_000, (32, 32, 3), 100),
         mirror=True,
         read=cifar.read_cifar100,
         downloads=(cifar.CIFAR100.archive,),
     ),
     "svhn": Source(
-        "house numbers",
-        pool=73_257,
-        test=26_032,
-        shape=(32, 32, 3),
-        classes=10,
+        *("house numbers", 73_257, 26_032, (32, 32, 3), 10),
         mirror=False,
         read=svhn.read_svhn,
         downloads=(svhn.TRAIN, svhn.TEST),
     ),
     "svhn-extra": Source(
-        "house numbers, with the extra images",
-        pool=604_388,
-        test=26_032,
-        shape=(32, 32, 3),
-        classes=10,
+        *("house numbers, with the extra images", 604_388, 26_032, (32, 32, 3), 10),
         mirror=False,
         read=svhn.read_svhn_extra,
         downloads=(svhn.TRAIN, svhn.EXTRA, svhn.TEST),

@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mma.data.cache import data_root
+from mma.data.images import as_strings
 from mma.data.photos import quiet_decoders
 from mma.errors import UserError
 from mma.extensions import VARIABLE, use_inherited
 from mma.features.backbone import Backbone, check_images
 from mma.features.inputs import ImageSource, Rows, StoredViews
-from mma.features.store import Appender, FeatureStore, as_strings
+from mma.features.store import Appender, FeatureStore
 from mma.features.table import parse_backbone, unit
 from mma.machine import cores
 from mma.text import did_you_mean, first_line, install_hint

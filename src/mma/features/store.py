@@ -150,11 +150,6 @@ class Appender:
             self.known = count + int(new.sum())
 
 
-def as_strings(keys: Keys) -> NDArray[np.bytes_]:
-    """See each key as one string of 32 bytes, which numpy can sort and search. (N,)"""
-    return np.ascontiguousarray(keys).view(f"S{KEY_BYTES}")[:, 0]
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
