@@ -1,9 +1,9 @@
-"""From a user's arrays to pixels and class numbers, and checks of a user's numbers. Without torch."""
+"""The front door for array users: scikit-learn's fit, predict and predict_proba, and query: what to label next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -55,7 +55,16 @@ class Frame:
     def pixels(self, X: np.ndarray) -> np.ndarray:
         """Return (N, H, W, C) in 0..255: bytes where the images are bytes, float32 otherwise."""
         check_shape(X, self.given)
-        scaled = self._as_bytes(X) if self.bytes else self._scaled(X)
+        if not self.bytes:
+            span = np.where(self.high > self.low, self.high - self.low, 1.0)
+            scaled = ((np.clip(X, self.low, self.high) - self.low) * (255.0 / span)).astype(np.float32)
+        elif X.dtype.kind in "iub" and X.min() >= 0 and X.max() <= 255:
+            scaled = X.astype(np.uint8, copy=False)
+        else:
+            raise UserError(
+                f"fit saw images of type uint8, but these are {X.dtype} from {X.min():.4g} to {X.max():.4g}. Convert "
+                "them to the bytes 0..255, or fit with this type."
+            )
         return np.require(scaled.reshape(len(X), *self.shape), requirements=["C", "W"])
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
@@ -63,20 +72,6 @@ class Frame:
         spread = np.where(self.std > 0, self.std, 1.0) * np.sqrt(len(self.std))
         rows: np.ndarray = np.ascontiguousarray((X - self.mean) / spread, np.float32)
         return rows
-
-    def _scaled(self, X: np.ndarray) -> np.ndarray:
-        span = np.where(self.high > self.low, self.high - self.low, 1.0)
-        scaled: np.ndarray = ((np.clip(X, self.low, self.high) - self.low) * (255.0 / span)).astype(np.float32)
-        return scaled
-
-    def _as_bytes(self, X: np.ndarray) -> np.ndarray:
-        whole = X.dtype.kind in "iub"
-        if not whole or X.min() < 0 or X.max() > 255:
-            raise UserError(
-                f"fit saw images of type uint8, but these are {X.dtype} from {X.min():.4g} to {X.max():.4g}. Convert "
-                "them to the bytes 0..255, or fit with this type."
-            )
-        return X.astype(np.uint8, copy=False)
 
 
 def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
@@ -170,15 +165,11 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
     return number
 
 
-# The front door for array users: scikit-learn's fit, predict and predict_proba, and query: what to label next.
-
 LONGEST = 0.999  # decay per step of the teacher's average and BN's statistics, for long runs
 REPORTS = 10  # times that a fit looks at its losses
 GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
 
 ROWS = FeatureViews()  # how much of a plain row its views leave out
-
-
 NETWORK_LR, HEAD_LR = 0.002, 0.05
 
 
@@ -269,7 +260,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, codes = encode_labels(y)
         self._frame = frame_of(X, self.image_shape)
         self.image_shape_ = self._frame.shape
-        self._check_views()
+        self._check_distortions()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._config(labels=int((codes != UNKNOWN).sum()))
         views = self._views(X, self._shift())
@@ -304,12 +295,20 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         query = Query.parse(strategy)
-        self._check_embeddings(query)
+        # Without embeddings, .aug alone goes by the logits.
+        looks = query.needs_features or query.needs_labeled or (query.needs_probs and not query.aug)
+        if looks and not isinstance(self.net_, Network):
+            raise UserError(without_embeddings(self.net_, str(query)))
         samples = self._samples(X_pool)
-        views = self._views(samples, self._shift())
-        with self._threads(views), self._computing():
-            found = candidates(self.net_, views, np.arange(len(samples)), query, self._seed, round=0)
-        return query.select(found, at_least("n", n, 0), rng(self._seed, "select"), self._labeled_samples(query))
+        views, labeled = self._views(samples, self._shift()), Labeled()
+        with self._computing(views):
+            scored = candidates(self.net_, views, np.arange(len(samples)), query, self._seed, round=0)
+        if query.needs_labeled:  # the labeled samples of `fit` as the network sees them now
+            given, codes = self._given
+            views = self._views(given, self._shift())
+            with self._computing(views):
+                labeled = Labeled(embeddings(self.net_, views, np.arange(len(given))), codes)
+        return query.select(scored, at_least("n", n, 0), rng(self._seed, "select"), labeled)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "transduction_")
@@ -331,7 +330,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _views(self, X: np.ndarray, shift: int) -> Pixels | RowViews:
         """Bring samples into the form that training and evaluation read."""
-        device = device_of(self.device)
+        device = Host(device=str(self.device)).check()
         if self._on_rows():
             check_shape(X, self._frame.given)
             rows = torch.from_numpy(self._frame.vectors(X)).to(device)
@@ -344,33 +343,18 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Whether a head looks at the rows themselves."""
         return self._frame.plain_rows and self.net in (None, "head")
 
-    def _threads(self, views: Pixels | RowViews) -> AbstractContextManager[None]:
-        """Work with as many threads as a run would."""
-        return training_threads(self.net_, views.plain(np.zeros(1, np.int64)), self._optim())
-
-    def _computing(self) -> AbstractContextManager[object]:
-        """Compute in the precision of the training."""
-        return computing(self._optim(), device_of(self.device))
+    @contextmanager
+    def _computing(self, views: Pixels | RowViews) -> Iterator[None]:
+        """Compute in the precision of the training, with as many threads as a run would."""
+        optim = self._optim()
+        threads = training_threads(self.net_, views.plain(np.zeros(1, np.int64)), optim)
+        with threads, computing(optim, views.device):
+            yield
 
     def _probabilities(self, views: Pixels | RowViews, count: int) -> np.ndarray:
         """Return the class probabilities of all samples of the views. (N, classes)"""
-        with self._threads(views), self._computing():
+        with self._computing(views):
             return probabilities(self.net_, views, np.arange(count))
-
-    def _labeled_samples(self, query: Query) -> Labeled:
-        """Return the labeled samples of `fit` as the network sees them now, if the query wants to know them."""
-        if not query.needs_labeled:
-            return Labeled()
-        samples, codes = self._given
-        views = self._views(samples, self._shift())
-        with self._threads(views), self._computing():
-            return Labeled(embeddings(self.net_, views, np.arange(len(samples))), codes)
-
-    def _check_embeddings(self, query: Query) -> None:
-        """Say what the query misses in a user's network. Without embeddings, .aug alone goes by the logits."""
-        looks = query.needs_features or query.needs_labeled or (query.needs_probs and not query.aug)
-        if looks and not isinstance(self.net_, Network):
-            raise UserError(without_embeddings(self.net_, str(query)))
 
     def _shift(self) -> int:
         """Return how far a view may move."""
@@ -382,7 +366,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError(f"shift={shift} moves images of side {side} out of sight. Use at most {side - 1}.")
         return shift
 
-    def _check_views(self) -> None:
+    def _check_distortions(self) -> None:
         """Refuse distortions of what is no picture."""
         name = self.algorithm.name if isinstance(self.algorithm, Algorithm) else str(self.algorithm)
         pixels = self._frame.plain_rows and not self._on_rows()
@@ -410,7 +394,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _optim(self) -> Optim:
         """Return the settings of the optimizer."""
         settings = {
-            "lr": self._lr(),
+            "lr": self._lr(),  # a head on rows takes larger steps than a network
             "ema_decay": decay(at_least("steps", self.steps, 1) / 10),
             "batch": at_least("batch", self.batch, 2),  # batch normalisation needs two
             "precision": self.precision,
@@ -421,7 +405,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError(f"{explain(error)}.") from None
 
     def _lr(self) -> float:
-        """Return the step size; a head on rows takes larger steps than a network."""
+        """Return the step size."""
         default = HEAD_LR if self._on_rows() else NETWORK_LR
         return default if self.lr is None else positive("lr", self.lr)
 
@@ -488,8 +472,3 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def decay(horizon: float) -> float:
     """Return the decay per step of an average over about `horizon` steps."""
     return min(max(1.0 - 1.0 / horizon, 0.0), LONGEST)
-
-
-def device_of(name: str) -> torch.device:
-    """Return the device called `name`, if it is there."""
-    return Host(device=str(name)).check()

@@ -149,9 +149,9 @@ def from_json(text: str | dict[str, Any]) -> Config:
 
 def config_of(run: Run) -> Config:
     """Read the config of a run; one that is damaged is named by its file."""
-    found = run.config()  # outside of the try: a process lost meanwhile is no damage of the file
+    text = run.config()  # outside of the try: a process lost meanwhile is no damage of the file
     try:
-        return from_json(found)
+        return from_json(text)
     except UserError as error:
         raise UserError(f"{run.folder}/config.json: {error}") from None
 
@@ -189,23 +189,25 @@ def parse_value(text: str) -> Any:
 
 def put(data: dict[str, Any], path: str, value: Any) -> None:
     """Set one value in a nested dict. A group takes a name: `algorithm=vat` means VAT with its own defaults."""
-    known = {*paths(data), *CHOICES}
-    if path not in known:
-        raise UserError(unknown_setting(path, known, data["preset"]))
+    every = {*paths(data), *CHOICES}
+    if path not in every:
+        group, _, leaf = path.rpartition(".")
+        same_leaf = [name for name in sorted(every) if name.rsplit(".", 1)[-1] == path]
+        owners = [f"{group}={name}" for name, kind in CHOICES.get(group, {}).items() if leaf in kind.model_fields]
+        hint = f" It belongs to {' or '.join(owners)}: set that first." if owners else did_you_mean(path, every)
+        hint = f" Did you mean '{same_leaf[0]}'?" if same_leaf else hint
+        raise UserError(f"no setting '{path}'.{hint}   mma show {data['preset']}  lists them all.")
     *parents, leaf = path.split(".")
     for parent in parents:
         data = data[parent]
-    data[leaf] = entry(path, value, data[leaf]) if path in CHOICES else value
-
-
-def entry(group: str, value: Any, now: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of the entry that a group is set to; the one it is already keeps its settings."""
-    table = CHOICES[group]
+    if path not in CHOICES:
+        data[leaf] = value
+        return
+    table = CHOICES[path]
     if not isinstance(value, str) or value not in table:
-        raise UserError(f"{group}: {no_entry(value, table)}.")
-    if value == now["name"]:
-        return now
-    return {"name": value, **table[value]().model_dump(mode="json")}
+        raise UserError(f"{path}: {no_entry(value, table)}.")
+    if value != data[leaf]["name"]:  # the one it is already keeps its settings
+        data[leaf] = {"name": value, **table[value]().model_dump(mode="json")}
 
 
 def paths(data: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -215,17 +217,3 @@ def paths(data: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from paths(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
-
-
-def unknown_setting(path: str, known: set[str], preset: str) -> str:
-    """Say that a setting does not exist, and which one was probably meant."""
-    leaf = [name for name in sorted(known) if name.rsplit(".", 1)[-1] == path]
-    hint = f" Did you mean '{leaf[0]}'?" if leaf else owners(path) or did_you_mean(path, known)
-    return f"no setting '{path}'.{hint}   mma show {preset}  lists them all."
-
-
-def owners(path: str) -> str:
-    """Name the entries of a group that have a setting which the chosen entry has not."""
-    group, _, leaf = path.rpartition(".")
-    found = [name for name, kind in CHOICES.get(group, {}).items() if leaf in kind.model_fields]
-    return f" It belongs to {' or '.join(f'{group}={name}' for name in found)}: set that first." if found else ""

@@ -23,20 +23,22 @@ def use(name: str) -> ModuleType:
     """Import a user's module, by its name or the path of its file, here and in every worker process started later."""
     place = str(Path(name).resolve()) if name.endswith(".py") else name
     module = _import_file(Path(place)) if name.endswith(".py") else _import_module(name)
-    known = os.environ.get(VARIABLE, "").split(os.pathsep)
-    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, known), place]))
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*_in_use(), place]))
     return module
+
+
+def _in_use() -> list[str]:
+    return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
 def command() -> str:
     """Return how to call mma with the same modules: `mma`, or `mma --use MODULE ...`."""
-    names = filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))
-    return " ".join(["mma", *(f"--use {quote(name)}" for name in names)])
+    return " ".join(["mma", *(f"--use {quote(name)}" for name in _in_use())])
 
 
 def use_inherited() -> None:
     """Import what the process that started this one uses."""
-    for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+    for name in _in_use():
         use(name)
 
 

@@ -89,19 +89,15 @@ def read_lines(path: Path) -> list[Row]:
     """Return the whole rows of a file of JSON lines; none where there is no file."""
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")
-    return [parse_line(path, number, line) for number, line in enumerate(lines[:-1], 1)]
-
-
-def parse_line(path: Path, number: int, line: bytes) -> Row:
-    """Parse one row, or say which line is damaged."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:  # also undecodable bytes, and brackets nested too deeply
-        raise UserError(f"{path}: line {number} is damaged ({error}). Restore the file from a copy.") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{path}: line {number} is not a row of names and values. Restore the file from a copy.")
-    return row
+    rows = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            rows.append(json.loads(line))
+        except (ValueError, RecursionError) as error:  # also undecodable bytes, and brackets nested too deeply
+            raise UserError(f"{path}: line {number} is damaged ({error}). Restore the file from a copy.") from error
+        if not isinstance(rows[-1], dict):
+            raise UserError(f"{path}: line {number} is not a row of names and values. Restore the file from a copy.")
+    return rows
 
 
 def cut_lines(path: Path, count: int | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -190,28 +189,21 @@ class Growth(Settings):
         return self.rounds()[-1].end
 
     def rounds(self) -> tuple[Round, ...]:
-        """Every round in order."""
+        """Every round in order. A single round takes as many steps as growing to the same budget."""
         sizes = self.policy.sizes(self)
+        lengths = [self.first, *[self.every] * (len(sizes) - 2), self.final]
+        if len(sizes) == 1:
+            lengths = [self.first + self.every * max(len(Count().sizes(self)) - 2, 0) + self.final]
         rounds: list[Round] = []
-        begin = 0
-        for index, (labels, length) in enumerate(zip(sizes, self._lengths(sizes), strict=True)):
-            rounds.append(self._round(index, labels, begin, length, last=index == len(sizes) - 1, before=rounds))
+        begin = origin = 0
+        for index, (labels, length) in enumerate(zip(sizes, lengths, strict=True)):
+            due = self.refresh_every > 0 and index % self.refresh_every == 0
+            refresh = index > 0 and (due or (index == len(sizes) - 1 and self.refresh_final))
+            origin = begin if refresh else origin
+            ramp_from = begin if self.ramp_again else origin
+            rounds.append(Round(index, labels, begin, begin + length, refresh, origin, ramp_from))
             begin += length
         return tuple(rounds)
-
-    def _lengths(self, sizes: Sequence[int]) -> list[int]:
-        """Return the steps of each round. A single round takes as many steps as growing to the same budget."""
-        if len(sizes) > 1:
-            return [self.first, *[self.every] * (len(sizes) - 2), self.final]
-        growing = len(Count().sizes(self))
-        return [self.first + self.every * max(growing - 2, 0) + self.final]
-
-    def _round(self, index: int, labels: int, begin: int, length: int, *, last: bool, before: list[Round]) -> Round:
-        every = self.refresh_every > 0 and index % self.refresh_every == 0
-        refresh = index > 0 and (every or (last and self.refresh_final))
-        origin = begin if refresh or not before else before[-1].origin
-        ramp_from = begin if self.ramp_again else origin
-        return Round(index, labels, begin, begin + length, refresh, origin, ramp_from)
 
     def kept_steps(self) -> frozenset[int]:
         """Steps whose state other budgets may start from: the ends of the labeling intervals next to each budget."""

@@ -111,7 +111,11 @@ class Run:
         path, kind = self.path(log), LOGS.get(log, TIMINGS)
         rows = read_lines(path)
         for number, row in enumerate(rows, 1):
-            check_row(path, number, row, kind)
+            for name, column in kind.items():
+                if not isinstance(row.get(name), column) or isinstance(row.get(name), bool):
+                    raise UserError(
+                        f"{path}: line {number} has no {name} of type {column.__name__}. Restore the file from a copy."
+                    )
         return rows
 
     def append(self, log: str, rows: Sequence[Row] | Callable[[], Sequence[Row]]) -> None:
@@ -253,15 +257,6 @@ def check_vacant(folder: Path) -> None:
         raise UserError(f"{folder} is a file, and a run is a folder. Choose another --out.")
     if folder.exists() and any(path.name not in left_by_a_kill for path in folder.iterdir()):
         raise UserError(f"{folder} is not empty and not a run. Choose another --out.")
-
-
-def check_row(path: Path, number: int, row: Row, columns: Mapping[str, type]) -> None:
-    """Refuse a row that lacks something or holds another type."""
-    for name, kind in columns.items():
-        if not isinstance(row.get(name), kind) or isinstance(row.get(name), bool):
-            raise UserError(
-                f"{path}: line {number} has no {name} of type {kind.__name__}. Restore the file from a copy."
-            )
 
 
 class Watch:

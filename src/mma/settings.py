@@ -47,16 +47,12 @@ def no_entry(name: object, table: Mapping[str, object]) -> str:
 
 def explain(error: ValidationError) -> str:
     """Name each wrong setting, what it holds and what it should hold."""
-    return "; ".join(explain_item(item) for item in error.errors())
-
-
-def explain_item(item: Any) -> str:
-    """Write one wrong setting."""
-    where = ".".join(str(part) for part in item["loc"])
-    message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == CHOICE:
-        return f"{where}.{message}" if where else message
-    given = (
-        f" (it is {json.dumps(item['input'], default=str)})" if where and not isinstance(item["input"], dict) else ""
-    )
-    return f"{where}: {message}{given}" if where else message
+    sentences = []
+    for item in error.errors():
+        where, value = ".".join(str(part) for part in item["loc"]), item["input"]
+        message = item["msg"].removeprefix("Value error, ")
+        given = "" if isinstance(value, dict) else f" (it is {json.dumps(value, default=str)})"
+        if where:
+            message = f"{where}.{message}" if item["type"] == CHOICE else f"{where}: {message}{given}"
+        sentences.append(message)
+    return "; ".join(sentences)

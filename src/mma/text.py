@@ -16,14 +16,9 @@ from shlex import quote
 
 def printable(name: str) -> str:
     r"""Write control, direction-changing and undecodable characters as escapes: the escape key shows as \x1b."""
-    return "".join(_escaped(character) for character in name)
-
-
-def _escaped(character: str) -> str:
     # C*: control, format (text direction), surrogate (undecodable byte), private, unassigned. Zl, Zp: line separators.
-    if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp"):
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+    unsafe = {c for c in set(name) if unicodedata.category(c)[0] == "C" or unicodedata.category(c) in ("Zl", "Zp")}
+    return "".join(c.encode("unicode_escape").decode("ascii") if c in unsafe else c for c in name)
 
 
 def quote_path(path: Path | str) -> str:

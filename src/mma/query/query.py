@@ -44,11 +44,8 @@ class Query:
 
     def __post_init__(self) -> None:
         if self.strategy is not None:
-            if self.strategy not in STRATEGIES or (self.uncertainty, self.aug, self.diversity) != (
-                None,
-                False,
-                "direct",
-            ):
+            plain = (self.uncertainty, self.aug, self.diversity) == (None, False, "direct")
+            if self.strategy not in STRATEGIES or not plain:
                 raise UserError(_unknown(self.strategy))
             return
         known = self.uncertainty is None or self.uncertainty in UNCERTAINTY
