@@ -1,4 +1,7 @@
-"""Stored states: safetensors, whole or absent, tied to the config and the data they belong to."""
+"""Stored states: safetensors, whole or absent, tied to the config and the data they belong to.
+
+Trunk and tail: runs that differ only in budget share their growing part, and the stored state where they part.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,6 @@ DATA_CHANGED = (
     "mma data info NAME  shows the command, and NAME is data.name in config.json. Or start a new run:  "
     "mma train PRESET --out NEW"
 )
-
 
 GUESSES = "sha256 of guesses:"  # how the digest of guesses begins
 
@@ -220,9 +222,6 @@ def diverged(run: Run, step: int) -> str:
         f"a loss or weight is not finite by step {step}; the run stopped and {last}. Try a smaller --set optim.lr, a "
         f"smaller --set algorithm.weight or a longer --set algorithm.ramp, in a new run."
     )
-
-
-# Trunk and tail: runs that differ only in budget share their growing part, and the stored state where they part.
 
 
 def shared_end(a: Config, b: Config) -> int:

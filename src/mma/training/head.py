@@ -1,4 +1,4 @@
-"""Training without a folder: one round on labels that are there. The same steps as a run's."""
+"""Training without a folder: one round on labels that are there, by the same steps as a run's; and how sure a head may be."""
 
 from __future__ import annotations
 
@@ -119,9 +119,6 @@ def on_its_own(net: nn.Module) -> nn.Module:
     for parameter in net.parameters():
         parameter.data = parameter.data.clone()
     return net
-
-
-# How sure a head may be: a temperature by cross-validation on its labels, of the whole training.
 
 
 def one_round(config: Config, labels: int, length: int) -> Config:

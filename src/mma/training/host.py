@@ -60,22 +60,20 @@ class Host:
         torch.set_num_threads(self.threads or cores())
         keep_memory()
         if device.type == "cuda":
-            device = own_gpu(device, local) if local is not None else device
+            if local is not None:  # one of several processes on this machine
+                count = torch.cuda.device_count()
+                if device.index is not None:
+                    raise UserError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
+                if local >= count:
+                    raise UserError(
+                        f"this is process {local + 1} here, but torch sees {count} GPUs. Use --nproc-per-node {count}."
+                    )
+                torch.cuda.set_device(local)
+                device = torch.device("cuda", local)
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         return device
-
-
-def own_gpu(device: torch.device, local: int) -> torch.device:
-    """Return the GPU of one of several processes on this machine."""
-    if device.index is not None:
-        raise UserError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
-    if local >= torch.cuda.device_count():
-        there = torch.cuda.device_count()
-        raise UserError(f"this is process {local + 1} here, but torch sees {there} GPUs. Use --nproc-per-node {there}.")
-    torch.cuda.set_device(local)
-    return torch.device("cuda", local)
 
 
 def cores() -> int:
@@ -176,8 +174,6 @@ def command(run: Run, processes: int) -> str:
     """Return how to train a run with that many processes."""
     return f"{'mma' if processes == 1 else f'torchrun --nproc-per-node {processes} -m mma'} train {run.folder}"
 
-
-# Memory that a step frees is kept for the next one, instead of going back to the system and being cleared again.
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # names of the C library's settings in <malloc.h>
 LARGEST = 32 << 20  # bytes; the C library accepts no more, and larger blocks go back to the system as before

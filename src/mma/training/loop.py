@@ -68,17 +68,17 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
         refresh(job.state, job.config, round.index)
     if round.refresh or round.index == 0:
         index, labels = np.array(list(answers)), torch.tensor(list(answers.values()))
-        found = start_from_labels(job.state, job.config, job.views.plain(index), labels)
-        if found is not None:
-            used = [job.views.names[part] for part in found.get("parts", ())]  # a network of one's own has other news
-            row = {"round": round.index, "step": job.state.step, **({"used": used} if used else {}), **found}
+        about = start_from_labels(job.state, job.config, job.views.plain(index), labels)
+        if about is not None:
+            used = [job.views.names[part] for part in about.get("parts", ())]  # a network of one's own has other news
+            row = {"round": round.index, "step": job.state.step, **({"used": used} if used else {}), **about}
             if isinstance(job.state.student, HeadNet):
                 pool, length = job.pool_at(round.index), round.end - round.begin
-                config = fix_start(job.config, found)
+                config = fix_start(job.config, about)
                 row["temperature"] = calibrate(job.state.student, config, job.views, answers, pool, length)
             job.run.append("starts", [row])
             if used and len(job.views.names) > 1:
-                job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {found['why']}")
+                job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {about['why']}")
 
 
 def fit(job: Job, round: Round, until: int | None) -> None:
@@ -100,8 +100,6 @@ def fit(job: Job, round: Round, until: int | None) -> None:
     if state.step > round.begin:
         job.store()  # before the next query, so that the query can be replayed
 
-
-# What is written down at an evaluation, and what it warns of.
 
 COLLAPSE = 0.9  # share of all guesses in one class that no real data set of several classes has
 

@@ -75,10 +75,10 @@ def candidates(net: nn.Module, views: Views, index: np.ndarray, query: Query, se
 def embeddings(net: nn.Module, views: Views, index: np.ndarray) -> np.ndarray | None:
     """Return the embeddings (N, D) of plain images (at least one). Processes share the work; the first has the result."""
     mine = group().portion(batches(views, index))
-    found = Rows(sum(len(part) for part in mine))
+    rows = Rows(sum(len(part) for part in mine))
     for part in mine:
-        found.add(net.features(views.plain(part)))  # type: ignore[operator]
-    return group().gather(found.array)
+        rows.add(net.features(views.plain(part)))  # type: ignore[operator]
+    return group().gather(rows.array)
 
 
 class Rows:

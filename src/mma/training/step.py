@@ -1,4 +1,7 @@
-"""Training steps: loss, backward, update, decay, average. Every room that trains goes through `steps`."""
+"""Training steps: loss, backward, update by Adam or Muon, decay, average. Everything that trains goes through `steps`.
+
+Networks may compute in bfloat16. Weights, their average, the optimizer, statistics and losses are float32 in any case.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +37,16 @@ def steps(
     """Make one training step after another until step `end`, or until `stop` says so; each hands out its losses."""
     last, path = config.growth.steps, group().path
     while state.step < end and not stop():
-        step, age = state.step, state.step - round.origin
+        step, age, ramp = state.step, state.step - round.origin, state.step - round.ramp_from
         noise = rng(config.seed, "loss", step, *path)
-        seed_torch(int(rng(config.seed, "torch", step, *path).integers(2**63)), state.device)
+        # torch's own generators, for a user's network with dropout. `torch.manual_seed` does the same for every kind of
+        # device, and takes longer than a step of a small head.
+        seed = int(rng(config.seed, "torch", step, *path).integers(2**63))
+        torch.default_generator.manual_seed(seed)
+        if state.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
         optim = at_step(config.optim, step, age, last)
-        ramp = step - round.ramp_from
         yield training_step(state, config.algorithm, optim, stream[step], age=age, ramp=ramp, rng=noise)
-
-
-def seed_torch(seed: int, device: torch.device) -> None:
-    """Seed torch's own generators, for a user's network with dropout.
-
-    `torch.manual_seed` does the same for every kind of device, and takes longer than a step of a small head.
-    """
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed_all(seed)
 
 
 def training_step(
@@ -78,8 +75,6 @@ def training_step(
     state.add(losses)
     return losses
 
-
-# How a gradient moves the weights: by Adam, or by Muon where they are kernels of convolutions.
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's own defaults
 NEWTON_SCHULZ_STEPS = 5
@@ -151,9 +146,6 @@ def decay(state: State, amount: float) -> None:
     state.weights.vector[:kernels].mul_(kept)
 
 
-# How the learning rate rises and falls over a run.
-
-
 def at_step(optim: Optim, step: int, age: int, end: int) -> Optim:
     """Return the settings of one step: `age` steps since the weights were drawn, `end` steps in the whole run."""
     if optim.decay == "constant" and age >= optim.warmup:
@@ -161,9 +153,6 @@ def at_step(optim: Optim, step: int, age: int, end: int) -> Optim:
     falling = 1.0 - step / end if optim.decay == "linear" else 1.0
     share = min((age + 1) / (optim.warmup + 1), 1.0) * falling
     return optim.model_copy(update={"lr": optim.lr * share, "kernel_lr": optim.kernel_lr * share})
-
-
-# In which precision a run computes. Weights, their average, the optimizer, statistics and losses are float32 in both.
 
 
 def has_bfloat16(device: torch.device) -> bool:
