@@ -10,7 +10,7 @@ import torch
 
 from mma.algorithms import ALGORITHMS
 from mma.config import from_json
-from mma.nets import winograd
+from mma.nets import NETS, winograd
 from mma.run import Run, Watch
 from mma.training.ask import DECLINED, DatasetLabels
 from mma.training.checkpoint import Identity
