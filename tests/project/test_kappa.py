@@ -50,14 +50,14 @@ def test_images_with_one_answer_are_left_out():
     assert fleiss_kappa(np.vstack([TABLE, [[1, 0, 0, 0, 0]] * 7])) == fleiss_kappa(TABLE)
 
 
-def test_agreement_that_chance_alone_gives_is_undefined_and_nobody_crashes(refusal):
+def test_agreement_that_chance_alone_gives_is_undefined_and_nobody_crashes():
     ones = np.ones(5, np.int64)
     assert cohen_kappa(ones, ones).value is None
     assert cohen_kappa(ones, ones).same == 1.0
     assert cohen_kappa(ones[:0], ones[:0]).value is None
     assert fleiss_kappa(np.zeros((0, 3), np.int64)).value is None
     assert fleiss_kappa(np.array([[2, 0], [3, 0]])).value is None
-    with refusal():
+    with pytest.raises(AssertionError):
         cohen_kappa(ones, ones[:4])
 
 

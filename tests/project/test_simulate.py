@@ -14,19 +14,16 @@ from PIL import Image
 
 from mma.project import create_project, open_project
 from mma.project.simulate import (
-    Cleaned,
     LabeledPhotos,
     Plan,
     ScriptedPerson,
-    SimulatedProject,
-    TruePoint,
     check_plan,
     link_photos,
     read_labeled,
     simulate,
     split,
 )
-from mma.project.simulation_report import cleaning_lines, summarise, verdict
+from mma.project.simulation_report import Cleaned, SimulatedProject, TruePoint, cleaning_lines, summarise, verdict
 from mma.shares import Share
 from tests.project import shapes
 

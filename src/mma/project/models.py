@@ -26,7 +26,7 @@ from mma.project.labels.database import Store
 from mma.project.labels.events import now
 from mma.project.quality.accuracy import JudgedImage, Quality
 from mma.project.quality.forecast import AccuracyPoint, Gain
-from mma.project.quality.query_benefit import NOT_COMPARED, Helping
+from mma.project.quality.query_benefit import NOT_COMPARED, QueryBenefit
 from mma.project.records import ModelRow
 from mma.project.settings import Layout
 from mma.settings import explain
@@ -76,7 +76,7 @@ class ModelReport:
     curve_source: Literal["audit", "cross-validation"]
     forecasts: tuple[Forecasted, ...] = ()
     agreement: tuple[float, ...] = ()  # kappa of each live model with the one before
-    helping: Helping = NOT_COMPARED
+    helping: QueryBenefit = NOT_COMPARED
     serving: Serving = Serving("live", 0, "")
     quality: Quality | None = None  # None: too few labels to say anything
     judged: tuple[JudgedImage, ...] = ()  # images that `quality` comes from

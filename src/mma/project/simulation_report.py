@@ -1,4 +1,4 @@
-"""What simulated projects say: a table of asking against random order, and how often the audit was right. No torch."""
+"""What simulated projects came to: a table of asking against random order, and how often the audit was right. No torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,72 @@ import numpy as np
 
 from mma.experiments.report.statistics import interval
 from mma.files import write_atomically
+from mma.shares import Share
 from mma.text import printable
 
 if TYPE_CHECKING:
-    from mma.project.simulate import Plan, SimulatedProject
+    from mma.project.simulate import Plan
+
+
+@dataclass(frozen=True)
+class TruePoint:
+    """The true accuracy, in percent, of the model with so many answers, audit ones included."""
+
+    answers: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """Wrong labels that the review found, and the true accuracy in percent before and after they were corrected."""
+
+    labels: int  # trained with
+    wrong: int  # of these
+    suspects: int  # labels that the review names
+    found: int  # wrong ones among them
+    found_by_margin: int  # wrong ones among as many labels with the lowest margin
+    before: float
+    after: float  # suspects corrected
+    ceiling: float  # every wrong label corrected
+
+
+@dataclass(frozen=True)
+class SimulatedProject:
+    """What one scripted project came to."""
+
+    seed: int
+    asks: bool
+    points: tuple[TruePoint, ...]
+    audit: Share | None  # what the project itself says at the end
+    wrong: int  # answers that were wrong on purpose
+    helping: str
+    stop: str | None
+    cleaned: Cleaned | None = None  # what the review brought, where answers were wrong
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the audit's interval holds the true accuracy; None without an audit."""
+        if self.audit is None:
+            return None
+        return self.audit.low <= self.points[-1].accuracy / 100 <= self.audit.high
+
+
+def describe(one: SimulatedProject) -> str:
+    """Return in one line how a project ended."""
+    audit = "no audit"
+    if one.audit is not None:
+        low, high = 100 * one.audit.low, 100 * one.audit.high
+        verdict = "inside" if one.inside else "OUTSIDE"
+        audit = f"audit {100 * one.audit.value:.1f} % ({low:.1f}-{high:.1f}, {one.audit.of} labels): {verdict}"
+    way = "asking" if one.asks else "random order"
+    last = one.points[-1]
+    words = f"seed {one.seed}, {way}: {last.answers} labels, truly {last.accuracy:.1f} %; {audit}"
+    if (review := one.cleaned) is None:
+        return words
+    return (
+        f"{words}; {review.found} of {review.wrong} wrong labels among {review.suspects} suspects ({review.found_by_margin} by "
+        f"margin), accuracy {review.before:.1f} -> {review.after:.1f} % (all right: {review.ceiling:.1f})"
+    )
 
 
 @dataclass(frozen=True)
@@ -24,24 +86,16 @@ class ComparedAt:
 
     answers: int
     asking: float
-    random: float | None
-    difference: float | None
-    low: float | None  # 95 % interval of the difference
-    high: float | None
+    random: float | None = None
+    difference: float | None = None
+    low: float | None = None  # 95 % interval of the difference
+    high: float | None = None
 
 
 @dataclass(frozen=True)
-class CleaningSummary:
-    """What the review found in all projects together, and the true accuracy in percent before and after."""
+class CleaningSummary(Cleaned):
+    """What the review found in all projects together, mean accuracies, and the paired gain in points."""
 
-    labels: int
-    wrong: int
-    suspects: int
-    found: int
-    found_by_margin: int
-    before: float
-    after: float
-    ceiling: float  # every wrong label corrected
     gain: float
     low: float | None  # 95 % interval of the gain
     high: float | None
@@ -68,67 +122,69 @@ class SimulationSummary:
     cleaning: CleaningSummary | None = None  # None: no answer was wrong
 
 
-def summarise(found: Sequence[SimulatedProject]) -> SimulationSummary:
-    """Compare asking with random order, seed by seed."""
-    audits = [one.inside for one in found if one.inside is not None]
-    counts = sorted({point.answers for one in found if one.asks for point in one.points})
-    rows = tuple(row for count in counts if (row := compare_at(found, count)) is not None)
-    return SimulationSummary(rows, len(found), sum(audits), len(audits), summarise_cleaning(found))
+def summarise(projects: Sequence[SimulatedProject]) -> SimulationSummary:
+    """Compare asking with random order seed by seed, and add up what audits and reviews came to."""
+    audits = [one.inside for one in projects if one.inside is not None]
+    counts = sorted({point.answers for one in projects if one.asks for point in one.points})
+    rows = tuple(row for count in counts if (row := compare_at(projects, count)) is not None)
+    cleaned = [one.cleaned for one in projects if one.cleaned is not None]
+    cleaning = None
+    if cleaned:
+        cleaning = CleaningSummary(
+            sum(one.labels for one in cleaned),
+            sum(one.wrong for one in cleaned),
+            sum(one.suspects for one in cleaned),
+            sum(one.found for one in cleaned),
+            sum(one.found_by_margin for one in cleaned),
+            float(np.mean([one.before for one in cleaned])),
+            float(np.mean([one.after for one in cleaned])),
+            float(np.mean([one.ceiling for one in cleaned])),
+            *_mean_interval([one.after - one.before for one in cleaned]),
+        )
+    return SimulationSummary(rows, len(projects), sum(audits), len(audits), cleaning)
 
 
-def summarise_cleaning(found: Sequence[SimulatedProject]) -> CleaningSummary | None:
-    """Add up what the review found, and compare the accuracy before and after it, project by project."""
-    cleaned = [one.cleaned for one in found if one.cleaned is not None]
-    if not cleaned:
-        return None
-    gains = np.array([one.after - one.before for one in cleaned])
-    low, high = interval(gains) if len(gains) > 1 else (None, None)
-    return CleaningSummary(
-        labels=sum(one.labels for one in cleaned),
-        wrong=sum(one.wrong for one in cleaned),
-        suspects=sum(one.suspects for one in cleaned),
-        found=sum(one.found for one in cleaned),
-        found_by_margin=sum(one.found_by_margin for one in cleaned),
-        before=float(np.mean([one.before for one in cleaned])),
-        after=float(np.mean([one.after for one in cleaned])),
-        ceiling=float(np.mean([one.ceiling for one in cleaned])),
-        gain=float(gains.mean()),
-        low=low,
-        high=high,
-    )
-
-
-def compare_at(found: Sequence[SimulatedProject], answers: int) -> ComparedAt | None:
+def compare_at(projects: Sequence[SimulatedProject], answers: int) -> ComparedAt | None:
     """Compare after so many answers; None unless every seed has a model with as many."""
     values: dict[bool, dict[int, float]] = {True: {}, False: {}}
-    for one in found:
+    for one in projects:
         for point in one.points:
             if point.answers == answers:
                 values[one.asks][one.seed] = point.accuracy
-    if set(values[True]) != {one.seed for one in found if one.asks}:
+    asking, random = values[True], values[False]
+    if set(asking) != {one.seed for one in projects if one.asks}:
         return None
-    asking = float(np.mean(list(values[True].values())))
-    both = sorted(values[True].keys() & values[False].keys())
+    mean = float(np.mean(list(asking.values())))
+    both = sorted(asking.keys() & random.keys())
     if not both:
-        return ComparedAt(answers, asking, None, None, None, None)
-    gaps = np.array([values[True][seed] - values[False][seed] for seed in both])
-    low, high = interval(gaps) if len(gaps) > 1 else (None, None)
-    return ComparedAt(answers, asking, float(np.mean(list(values[False].values()))), float(gaps.mean()), low, high)
+        return ComparedAt(answers, mean)
+    gaps = _mean_interval([asking[seed] - random[seed] for seed in both])
+    return ComparedAt(answers, mean, float(np.mean(list(random.values()))), *gaps)
 
 
-def result_page(folder: Path, plan: Plan, found: Sequence[SimulatedProject]) -> str:
-    """Return the result as a page of text."""
-    summary = summarise(found)
-    seeds = len({one.seed for one in found})
+def _mean_interval(differences: Sequence[float]) -> tuple[float, float | None, float | None]:
+    low, high = interval(np.array(differences)) if len(differences) > 1 else (None, None)
+    return float(np.mean(differences)), low, high
+
+
+def result_page(folder: Path, plan: Plan, projects: Sequence[SimulatedProject]) -> str:
+    """Return the result as Markdown."""
+    summary = summarise(projects)
     lines = [
         f"# {printable(folder.resolve().name)}: would asking have helped?",
         "",
-        f"{seeds} seeds, {plan.budget} answers each (audit ones included), {plan.noise:.0%} of them wrong. True accuracy in "
-        "%, on 30 % of the photos, which the projects never see.",
+        f"{len({one.seed for one in projects})} seeds, {plan.budget} answers each (audit ones included), {plan.noise:.0%} of "
+        "them wrong. True accuracy in %, on 30 % of the photos, which the projects never see.",
         "",
         "| answers | asking | random order | difference (95 %) |",
         "|---|---|---|---|",
-        *map(_row, summary.rows),
+    ]
+    for row in summary.rows:
+        compared = "- | -"
+        if row.random is not None:
+            compared = f"{row.random:.1f} | {row.difference:+.1f}{_band(row.low, row.high)}"
+        lines.append(f"| {row.answers} | {row.asking:.1f} | {compared} |")
+    lines += [
         "",
         verdict(summary),
         f"The audit's interval holds the true accuracy in {summary.inside} of {summary.audited} projects.",
@@ -136,73 +192,59 @@ def result_page(folder: Path, plan: Plan, found: Sequence[SimulatedProject]) -> 
         "",
         "| seed | way | true accuracy | audit (95 %) | audit labels | inside | is asking helping? |",
         "|---|---|---|---|---|---|---|",
-        *map(_project_row, found),
     ]
+    for one in projects:
+        audit = "- | - | -"
+        if (share := one.audit) is not None:
+            audit = f"{100 * share.value:.1f} ({100 * share.low:.1f}-{100 * share.high:.1f}) | {share.of}"
+            audit += f" | {'yes' if one.inside else 'no'}"
+        way = "asking" if one.asks else "random"
+        lines.append(f"| {one.seed} | {way} | {one.points[-1].accuracy:.1f} | {audit} | {one.helping} |")
     return "\n".join(lines) + "\n"
 
 
-def cleaning_lines(found: CleaningSummary | None) -> list[str]:
-    """Say how many wrong labels were found, and what correcting them brought."""
-    if found is None:
+def _band(low: float | None, high: float | None) -> str:
+    return "" if low is None else f" ({low:+.1f} to {high:+.1f})"
+
+
+def cleaning_lines(review: CleaningSummary | None) -> list[str]:
+    """Return how many wrong labels were found, and what correcting them brought."""
+    if review is None:
         return []
-    by_margin = found.found_by_margin / max(found.suspects, 1), found.found_by_margin / max(found.wrong, 1)
-    band = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
+    by_margin = review.found_by_margin / max(review.suspects, 1), review.found_by_margin / max(review.wrong, 1)
     return [
         "",
-        f"Wrong labels: {found.wrong} of {found.labels}. The review names {found.suspects} labels, and {found.found} of them "
-        f"are wrong: precision {found.precision:.0%}, recall {found.recall:.0%}. As many by the lowest margin: "
+        f"Wrong labels: {review.wrong} of {review.labels}. The review names {review.suspects} labels, and {review.found} of "
+        f"them are wrong: precision {review.precision:.0%}, recall {review.recall:.0%}. As many by the lowest margin: "
         f"{by_margin[0]:.0%} and {by_margin[1]:.0%}.",
-        f"True accuracy: {found.before:.1f} % before, {found.after:.1f} % after these were looked at, {found.gain:+.1f} points"
-        f"{band}; {found.ceiling:.1f} % with every label right.",
+        f"True accuracy: {review.before:.1f} % before, {review.after:.1f} % after these were looked at, {review.gain:+.1f} "
+        f"points{_band(review.low, review.high)}; {review.ceiling:.1f} % with every label right.",
     ]
 
 
-def _row(row: ComparedAt) -> str:
-    if row.random is None or row.difference is None:
-        return f"| {row.answers} | {row.asking:.1f} | - | - |"
-    band = "" if row.low is None else f" ({row.low:+.1f} to {row.high:+.1f})"
-    return f"| {row.answers} | {row.asking:.1f} | {row.random:.1f} | {row.difference:+.1f}{band} |"
-
-
-def _project_row(one: SimulatedProject) -> str:
-    audit, count, inside = "-", "-", "-"
-    if one.audit is not None:
-        audit = f"{100 * one.audit.value:.1f} ({100 * one.audit.low:.1f}-{100 * one.audit.high:.1f})"
-        count, inside = str(one.audit.of), "yes" if one.inside else "no"
-    way = "asking" if one.asks else "random"
-    return f"| {one.seed} | {way} | {one.points[-1].accuracy:.1f} | {audit} | {count} | {inside} | {one.helping} |"
-
-
 def verdict(summary: SimulationSummary) -> str:
-    """Say in one sentence whether asking would have helped."""
+    """Return in one sentence whether asking would have helped."""
     compared = [row for row in summary.rows if row.random is not None]
     if not compared:
         return "There was nothing to compare with."
     last = compared[-1]
-    assert last.difference is not None
+    after = f"{last.difference:+.1f} points after {last.answers} answers."
     if last.low is not None and last.low > 0:
-        return (
-            f"Asking would have helped: {last.difference:+.1f} points after {last.answers} answers.{_saved(compared)}"
-        )
+        enough = next((row.answers for row in compared if row.asking >= (last.random or 0.0)), last.answers)
+        saved = f" It reaches with {enough} answers what random order reaches with {last.answers}."
+        return f"Asking would have helped: {after}{saved if enough < last.answers else ''}"
     if last.high is not None and last.high < 0:
-        return f"Asking would have been worse: {last.difference:+.1f} points after {last.answers} answers."
+        return f"Asking would have been worse: {after}"
     return f"No difference is shown after {last.answers} answers ({last.difference:+.1f} points)."
 
 
-def _saved(rows: Sequence[ComparedAt]) -> str:
-    """Say how many answers fewer reach what random order reaches at the end."""
-    goal = rows[-1].random
-    enough = next((row.answers for row in rows if goal is not None and row.asking >= goal), rows[-1].answers)
-    saved = rows[-1].answers - enough
-    return f" It reaches with {enough} answers what random order reaches with {rows[-1].answers}." if saved else ""
-
-
-def as_json(found: Sequence[SimulatedProject]) -> dict[str, Any]:
+def as_json(projects: Sequence[SimulatedProject]) -> dict[str, Any]:
     """Return everything as plain values."""
-    return {"summary": asdict(summarise(found)), "projects": [{**asdict(one), "inside": one.inside} for one in found]}
+    rows = [{**asdict(one), "inside": one.inside} for one in projects]
+    return {"summary": asdict(summarise(projects)), "projects": rows}
 
 
-def write_result(out: Path, folder: Path, plan: Plan, found: Sequence[SimulatedProject]) -> None:
+def write_result(out: Path, folder: Path, plan: Plan, projects: Sequence[SimulatedProject]) -> None:
     """Keep the page and the numbers beside the projects."""
-    write_atomically(out / "README.md", result_page(folder, plan, found))
-    write_atomically(out / "projects.json", json.dumps(as_json(found), indent=1) + "\n")
+    write_atomically(out / "README.md", result_page(folder, plan, projects))
+    write_atomically(out / "projects.json", json.dumps(as_json(projects), indent=1) + "\n")

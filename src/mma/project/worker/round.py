@@ -15,7 +15,7 @@ from mma.project.models import MORE, Forecasted, ModelReport, StoredAnswers
 from mma.project.project import Project
 from mma.project.quality.agreement import cohen_kappa
 from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve
-from mma.project.quality.query_benefit import NOT_COMPARED, Helping
+from mma.project.quality.query_benefit import NOT_COMPARED, QueryBenefit
 from mma.project.worker.features import Pool
 from mma.project.worker.live_model import Made, fit, read_head, unfold, write_model
 from mma.project.worker.picks import COVERAGE, ChosenPicks, Question, choose_picks
@@ -49,7 +49,7 @@ class Memory:
     source: str = ""  # what the forecasts are about: audit or cross-validation
     agreement: tuple[float, ...] = ()
     answers: dict[str, int] = field(default_factory=dict)  # image -> class id, by the last model
-    helping: Helping = NOT_COMPARED
+    helping: QueryBenefit = NOT_COMPARED
 
 
 def live_round(

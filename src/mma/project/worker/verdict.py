@@ -13,7 +13,7 @@ from mma.nets.head import fit_logistic
 from mma.project.models import Floats, Serving, columns_for
 from mma.project.quality.accuracy import FEWEST, JudgedImage, Quality, fold_numbers, judge, judged_images, share
 from mma.project.quality.forecast import AccuracyPoint
-from mma.project.quality.query_benefit import Helping, LabeledRows, compare, split_by_group
+from mma.project.quality.query_benefit import LabeledRows, QueryBenefit, compare, split_by_group
 from mma.project.worker.features import Pool
 from mma.project.worker.live_model import WholeHead
 from mma.project.worker.training_set import TrainingSet
@@ -150,7 +150,7 @@ def thin(models: list[PastModel]) -> list[PastModel]:
     return models if len(models) <= KEPT else models[:half:2] + models[half:]
 
 
-def compare_asking(pool: Pool, training: TrainingSet, seed: int, *, switch: bool = True) -> Helping:
+def compare_asking(pool: Pool, training: TrainingSet, seed: int, *, switch: bool = True) -> QueryBenefit:
     """Compare queried with random labels, by logistic regressions on features."""
     train = [image for image in training.train if image in pool.row]
     audit = list(training.audit)
