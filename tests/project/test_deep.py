@@ -111,8 +111,8 @@ def test_it_trains_on_labels_of_one_moment_and_never_on_audit_images(made):
     after = resume_task(project)
     assert after.training.train == before.training.train
     audit = {image.id for image in project.images() if image.audit}
-    pool = after.images[: len(after.images) - after.audit]
-    assert not audit & {image.id for image in pool}
+    assert not audit & {image.id for image in after.pool}
+    assert {image.id for image in after.audited} <= audit
     report = train_deep(project)
     assert report.labels + report.audit == 40
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mma.data.photos import SMALLEST, read_unscaled_photo
+from mma.errors import UserError
 from mma.features import PhotoFiles, StoredViews
 from mma.project.project import Project
 from mma.project.records import ProjectImage
@@ -78,7 +79,7 @@ class Pool:
         new = [each for each in ids if each not in self._audit and each not in self._lost]
         try:
             self._prepare_audit(new)
-        except (KeyError, ValueError):
+        except (KeyError, UserError):
             seen = [each for each in new if each in self.everything and is_readable(self.root, self.everything[each])]
             self._lost.update(set(new).difference(seen))
             self._prepare_audit(seen)
@@ -119,7 +120,7 @@ def compute_features(
     why = ""
     try:
         settings.compute(photo_files(root, images), views, say)
-    except ValueError as error:
+    except UserError as error:
         readable = [image for image in images if is_readable(root, image)]
         if len(readable) == len(images):
             raise

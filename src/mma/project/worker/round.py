@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.config import Config
+from mma.errors import UserError
 from mma.presets import preset
 from mma.project.models import MORE, Forecasted, ModelReport, StoredAnswers
 from mma.project.project import Project
@@ -183,7 +184,7 @@ def recall(project: Project) -> Memory:
                 accuracy = None if crossed is None else 100 * crossed.value
                 head = read_head(project.models.folder(number))
                 memory.past.append(PastModel(number, report.labels, report.class_ids, head, accuracy))
-        except ValueError:
+        except UserError:
             continue
     if last is not None:
         memory.forecasts, memory.source = last.forecasts, last.curve_source
