@@ -95,6 +95,15 @@ def test_our_own_mistakes_show_where_they_are_and_how_to_report_them(tmp_path, m
     assert "Python 3" in last
 
 
+def test_an_extra_is_installed_from_the_checkout_or_by_its_packages_and_from_no_index_of_ours(tmp_path, monkeypatch):
+    from mma.text import CHECKOUT, install_hint
+
+    monkeypatch.chdir(CHECKOUT)
+    assert install_hint("onnx") == "pip install '.[onnx]'"
+    monkeypatch.chdir(tmp_path)
+    assert install_hint("onnx") == "pip install 'onnx>=1.16' 'onnxruntime>=1.18'"
+
+
 def test_a_refusal_is_one_line_without_a_traceback(tmp_path, monkeypatch):
     from mma.errors import UserError
 

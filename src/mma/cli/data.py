@@ -103,7 +103,8 @@ def info(
     if as_json:
         typer.echo(json.dumps(_details(data), indent=1))
         return
-    typer.echo("\n".join([*_summary(data), _again(data), *_digests(data), *_counts(data), *remarks(data)]))
+    digests = [f"digest, every byte checked: pool {data.train.digest()}", f"{'test':>32} {data.test.digest()}"]
+    typer.echo("\n".join([*_summary(data), _again(data), *digests, *_counts(data), *remarks(data)]))
 
 
 @app.command("features")
@@ -154,10 +155,6 @@ def _again(data: DataSet) -> str:
     from mma.data.cache import command_in_words
 
     return f"make it again:  {command_in_words(data.name, data.options)}"
-
-
-def _digests(data: DataSet) -> list[str]:
-    return [f"digest, every byte checked: pool {data.train.digest()}", f"{'test':>32} {data.test.digest()}"]
 
 
 def _counts(data: DataSet) -> list[str]:

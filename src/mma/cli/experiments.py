@@ -25,7 +25,7 @@ from mma.text import duration, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mma.cost import Analysis, CostTable, Exchange, ImagesNeeded, Interval, Mix, Next
+    from mma.cost import Analysis, CostTable, Exchange, Interval, Mix, Next
     from mma.experiments.engines import EngineOptions
     from mma.experiments.estimate import RunCost, Speed
     from mma.experiments.grids import Grid, GridCell
@@ -491,17 +491,13 @@ def _show_target(console: Console, found: Exchange, answer: Analysis) -> None:
             remarks += [f"{ratio.fewer:,} to {ratio.more:,}: {ratio.finding}."] if ratio.finding else []
         if need.missed:
             remarks.append(f"{need.labels:,} labels: not reached in {need.missed:.0%} of draws.")
-        shown.add_row(f"{need.labels:,}", *_images_text(need), *rate)
+        spread_of = _interval_text(need.interval, ",.0f")
+        few = "not reached" if need.status == "not reached" else f"under {need.smallest:,}"
+        total, unlabeled = (few, "-") if need.total is None else (f"{need.total:,}", f"{need.unlabeled:,}")
+        shown.add_row(f"{need.labels:,}", total, spread_of, unlabeled, *rate)
     console.print(shown)
     for remark in remarks:
         console.print(f"  {remark}", style="dim")
-
-
-def _images_text(need: ImagesNeeded) -> tuple[str, str, str]:
-    spread = _interval_text(need.interval, ",.0f")
-    if need.total is not None:
-        return f"{need.total:,}", spread, f"{need.unlabeled:,}"
-    return "not reached" if need.status == "not reached" else f"under {need.smallest:,}", spread, "-"
 
 
 def _rate_text(value: float | None) -> str:

@@ -1,10 +1,10 @@
-"""`mma start` and `mma label`: make or go on with a labeling project, and open its page."""
+"""The commands of a labeling project: start, label, ask, tell, labels, doctor, work, status, simulate, review."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -69,20 +69,27 @@ def start(
     Images are indexed where they are, and never changed. Ctrl-C stops; every label is on disk when the page says so.
     """
     from mma.cli.terminal import talk
+    from mma.project.exchange.import_labels import check_source
+    from mma.project.project import check_images
     from mma.project.settings import project_folder
     from mma.project.worker.supervise import worker
-    from mma.web.server import check_address
+    from mma.web.server import bind, check_address, serve
 
     check_address(host, allow_remote)
     if not is_project(place_of(folder, project)):
-        check_beginning(folder, project or project_folder(folder), labels_from, host, port)
-    opened = open_or_create(folder, project, _names(classes), store=store, budget=budget, overlap=overlap)
+        # Refuse now what would end a start after the project is made.
+        check_images(folder, project or project_folder(folder))
+        if labels_from is not None:
+            check_source(folder, labels_from)
+        bind(host, port).close()
+    names = [] if classes is None else [name.strip() for name in classes.split(",")]
+    opened = open_or_create(folder, project, names, store=store, budget=budget, overlap=overlap)
     with ExitStack() as stack:
         stack.callback(opened.close)
         stack.enter_context(opened.owner(f"mma start {folder}"))
         _prepare(stack, opened, labels_from)
         stack.enter_context(worker(opened, talk))
-        _serve(opened, host, port, browser=not no_browser, allow_remote=allow_remote)
+        serve(opened, host, port, allow_remote=allow_remote, browser=not no_browser, say=talk)
 
 
 def label(
@@ -93,8 +100,9 @@ def label(
     allow_remote: Remote = False,
 ) -> None:
     """Open the page of a project without training, for example where  mma work  trains on another machine."""
+    from mma.cli.terminal import talk
     from mma.project import open_project
-    from mma.web.server import check_address
+    from mma.web.server import check_address, serve
 
     check_address(host, allow_remote)
     opened = open_project(project)
@@ -102,11 +110,7 @@ def label(
         stack.callback(opened.close)
         stack.enter_context(opened.owner(f"mma label {project}"))
         _prepare(stack, opened, None)
-        _serve(opened, host, port, browser=not no_browser, allow_remote=allow_remote)
-
-
-def _names(classes: str | None) -> list[str]:
-    return [] if classes is None else [name.strip() for name in classes.split(",")]
+        serve(opened, host, port, allow_remote=allow_remote, browser=not no_browser, say=talk)
 
 
 def place_of(folder: Path, project: Path | None) -> Path:
@@ -119,18 +123,6 @@ def place_of(folder: Path, project: Path | None) -> Path:
 def is_project(place: Path) -> bool:
     """Tell whether there is a project already."""
     return (place / "mma.toml").is_file()
-
-
-def check_beginning(folder: Path, place: Path, labels_from: str | None, host: str, port: int | None) -> None:
-    """Refuse what would end a start after the project is made: a bad folder, labels that cannot be used, a taken port."""
-    from mma.project.exchange.import_labels import check_source
-    from mma.project.project import check_images
-    from mma.web.server import bind
-
-    check_images(folder, place)
-    if labels_from is not None:
-        check_source(folder, labels_from)
-    bind(host, port).close()
 
 
 def open_or_create(
@@ -188,13 +180,6 @@ def _prepare(stack: ExitStack, project: Project, labels_from: str | None) -> Non
     talk(f"took {sum(event.kind == 'label' for event in events):,} labels from {labels_from}")
 
 
-def _serve(project: Project, host: str, port: int | None, *, browser: bool, allow_remote: bool) -> None:
-    from mma.cli.terminal import talk
-    from mma.web.server import serve
-
-    serve(project, host, port, allow_remote=allow_remote, browser=browser, say=talk)
-
-
 def describe_start(project: Project, report: IndexReport) -> list[str]:
     """Say what an index found, and what a person should know or decide."""
     lines = [f"{report.images:,} images in {report.files:,} files, {report.new:,} of them new"]
@@ -206,7 +191,12 @@ def describe_start(project: Project, report: IndexReport) -> list[str]:
     lines += _list_names("files changed after they were labeled; their labels stay with the old bytes", report.changed)
     lines += _list_names("files that were labeled and are gone; their labels are kept", report.missing)
     if not project.classes():
-        lines += _class_hints(project)
+        hints = project.hints()
+        lines += [hints.question] if hints.question else []
+        if hints.folders:
+            names = ", ".join(hints.folders[:SHOWN])
+            lines.append(f"sub-folders could be classes: {names}. To take labels from them:  --labels-from folders")
+        lines += [f"{name} could hold labels. To take them:  --labels-from {name}" for name in hints.label_files]
     return lines
 
 
@@ -216,18 +206,6 @@ def _list_names(what: str, names: list[str]) -> list[str]:
     more = [f"  and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
     return [f"{what}: {len(names):,}", *(f"  {name}" for name in names[:SHOWN]), *more]
 
-
-def _class_hints(project: Project) -> list[str]:
-    hints = project.hints()
-    lines = [hints.question] if hints.question else []
-    if hints.folders:
-        names = ", ".join(hints.folders[:SHOWN])
-        lines.append(f"sub-folders could be classes: {names}. To take labels from them:  --labels-from folders")
-    lines += [f"{name} could hold labels. To take them:  --labels-from {name}" for name in hints.label_files]
-    return lines
-
-
-# `mma ask`, `mma tell`, `mma labels` and `mma doctor`: labels by files, and looking after a project.
 
 app = typer.Typer(help="Labels of a project, in and out.", no_args_is_help=True)
 
@@ -239,6 +217,7 @@ Format = Annotated[
     ),
 ]
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who labels.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AddClasses = Annotated[bool, typer.Option("--add-classes", help="Add classes that the project does not have.")]
 
 
@@ -252,11 +231,8 @@ def ask(
     from mma.project import open_project
     from mma.project.exchange.formats import ask as write_questions
 
-    opened = open_project(project)
-    try:
+    with closing(open_project(project)) as opened:
         written = write_questions(opened, n, out, by)
-    finally:
-        opened.close()
     for path in written:
         print(printable(str(path)))
     print(f"fill in the column label, then:  mma tell {quote(str(project))} {quote(str(out))}")
@@ -287,11 +263,8 @@ def export(
     """Write the labels in force, with exact relative path and sha256. Images are never moved."""
     from mma.project import open_project
 
-    opened = open_project(project)
-    try:
+    with closing(open_project(project)) as opened:
         count = opened.export_labels(path, form, copy=copy)
-    finally:
-        opened.close()
     print(printable(f"{path}: {count:,} files"))
 
 
@@ -317,12 +290,8 @@ def merge(
     """Take in the labels that were given in a copy of a project. Nothing is taken in twice."""
     from mma.project import open_project
 
-    here, there = open_project(project), open_project(other)
-    try:
+    with closing(open_project(project)) as here, closing(open_project(other)) as there:
         report = here.merge(there)
-    finally:
-        here.close()
-        there.close()
     print(f"{len(report.events):,} events are new")
     if report.conflicts:
         print(f"{len(report.conflicts):,} images were labeled otherwise here; the labels that came in count now")
@@ -348,7 +317,7 @@ def doctor(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make the database again from labels.jsonl; the old one is kept.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare the two copies of every label, and look for changed and missing images. Exit code 1: something is wrong."""
     from mma.cli.terminal import talk
@@ -365,14 +334,8 @@ def doctor(
         raise typer.Exit(1)
 
 
-# `mma work`, `mma status`, `mma simulate`: the training behind a project, how it stands, and whether it would have helped.
-
-ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="A project, or the folder of its images.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
 def work(
-    project: ProjectFolder,
+    project: Target,
     deep: Annotated[bool, typer.Option("--deep", help="Train a network on pixels as well, to its end.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on and wait for labels until Ctrl-C.")] = False,
 ) -> None:
@@ -380,39 +343,30 @@ def work(
     from mma.cli.terminal import talk
     from mma.project import open_project
     from mma.project.project import training
+    from mma.project.quality.show import first_model_words
+    from mma.project.quality.status import status as read_status
 
-    opened = open_project(project)
-    try:
+    with closing(open_project(project)) as opened:
         if opened.counts().labeled == 0:
             place, root = printable(str(opened.folder)), quote_path(opened.root)
             raise UserError(f"{place} has no label yet. Label with  mma start {root}")
         with training(opened.layout.state, f"mma work {quote_path(project)}"):
+            from mma.project.worker.worker import work as train_live
+
             opened.index(talk)
-            train_project(opened, deep=deep, watch=watch)
-    finally:
-        opened.close()
+            if deep:
+                from mma.project.worker.deep import train_deep
 
-
-def train_project(project: Project, *, deep: bool, watch: bool) -> None:
-    """Train on pixels if wanted, then on features; say so where no model could be made."""
-    from mma.cli.terminal import talk
-    from mma.project.quality.show import first_model_words
-    from mma.project.quality.status import status as read_status
-    from mma.project.worker.worker import work as train_live
-
-    if deep:
-        from mma.project.worker.deep import train_deep
-
-        if report := train_deep(project, talk):
-            talk(f"deep model {report.number}: {report.uses}")
-    train_live(project, talk, until_done=not watch, deep=False)
-    if not project.models.rows():
-        talk(f"no model was made. {first_model_words(read_status(project))}")
+                if report := train_deep(opened, talk):
+                    talk(f"deep model {report.number}: {report.uses}")
+            train_live(opened, talk, until_done=not watch, deep=False)
+            if not opened.models.rows():
+                talk(f"no model was made. {first_model_words(read_status(opened))}")
 
 
 def status(
     project: Annotated[Path, typer.Argument(metavar="PROJECT", help="A project, the folder of its images, or a run.")],
-    as_json: AsJson = False,
+    as_json: Json = False,
     html: Annotated[bool, typer.Option("--html", help="Write report.html and print where it is.")] = False,
     target: Annotated[
         float | None, typer.Option("--target", min=0, max=100, help="Accuracy in percent that you want.")
@@ -506,7 +460,7 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Keep the projects and the result there.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Would asking have helped? Label a folder again by a script, through the same project, and compare with random order."""
     from tempfile import TemporaryDirectory
@@ -527,24 +481,18 @@ def simulate(
     print(json.dumps(plain(found)) if as_json else result_page(folder, plan, found), end="\n" if as_json else "")
 
 
-# `mma review`: labels and images of a project that somebody should look at again.
-
-
 def review(
-    project: ProjectFolder,
+    project: Target,
     shown: Annotated[int, typer.Option("--shown", min=1, help="How many of each kind to print.")] = 10,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Print which labels may be wrong, where people disagree, and which images look like no class."""
     from mma.cli.terminal import talk
     from mma.project import open_project
     from mma.project.review import find_mistakes
 
-    opened = open_project(project)
-    try:
+    with closing(open_project(project)) as opened:
         found = find_mistakes(opened, talk)
-    finally:
-        opened.close()
     if as_json:
         print(json.dumps(asdict(found)))
         return
@@ -557,7 +505,8 @@ def describe_findings(found: Mistakes, shown: int) -> Iterator[str]:
     from mma.project.review import NEIGHBOURS
 
     kinds = {
-        describe_suspects(found): [
+        f"{len(found.suspects)} of {found.labels} labels look wrong to models that did not see them (which are right about "
+        f"{found.predicted or 0.0:.0%} of all labels)": [
             f"{each.file}: labeled {each.label} by {each.by}; model says {each.likely} {each.likely_confidence:.0%}, "
             f"{each.neighbours} of {NEIGHBOURS} neighbours agree"
             for each in found.suspects
@@ -588,12 +537,6 @@ def describe_findings(found: Mistakes, shown: int) -> Iterator[str]:
             yield from [f"  and {len(lines) - shown} more"] if len(lines) > shown else []
     if not any(kinds.values()) and not found.notes:
         yield "nothing to look at again was found."
-
-
-def describe_suspects(found: Mistakes) -> str:
-    """Say how many labels look wrong, and how far those who say so can be trusted."""
-    many = f"{len(found.suspects)} of {found.labels} labels look wrong to models that did not see them"
-    return f"{many} (which are right about {found.predicted or 0.0:.0%} of all labels)"
 
 
 def describe_kappa(kappa: Kappa) -> str:

@@ -16,7 +16,6 @@ from mma.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress as Bar
 
 FIRST, EVERY = 5.0, 30.0  # seconds to the first plain progress line, and between later ones
 REDRAW = 0.2  # seconds between two drawings of the bar
@@ -58,11 +57,19 @@ def _print_line(head: str, message: str) -> None:
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> None:
     """Print a table to stdout; the columns named in `right` are aligned there. Cells need no escaping."""
     cells = [[printable(cell) for cell in row] for row in rows]
-    if is_terminal(sys.stdout):
-        _draw_table(headings, cells, right)
+    if not is_terminal(sys.stdout):
+        print("\n".join(align([list(headings), *cells], [heading in right for heading in headings])))
         return
-    for line in align([list(headings), *cells], [heading in right for heading in headings]):
-        print(line)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(Text(heading), justify="right" if heading in right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
 
 
 def align(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
@@ -78,25 +85,17 @@ def align(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     return ["  ".join(map(pad, row, widths, right)).rstrip() for row in rows]
 
 
-def _draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(Text(heading), justify="right" if heading in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)
-
-
 class Progress:
     """A bar on a terminal; elsewhere a plain line after 5 s and then every 30 s. All on stderr."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock, self.due = clock, 0.0
-        self.bar = _new_bar() if is_terminal(sys.stderr) else None
+        self.clock, self.due, self.bar = clock, 0.0, None
+        if is_terminal(sys.stderr):
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            text = TextColumn("{task.fields[text]}", markup=False)
+            self.bar = Bar(BarColumn(bar_width=12), text, console=console())
 
     def __enter__(self) -> Self:
         self.due = self.clock() + (FIRST if self.bar is None else 0.0)
@@ -120,10 +119,3 @@ class Progress:
         if not self.bar.task_ids:
             self.bar.add_task("", total=total, text="")
         self.bar.update(self.bar.task_ids[0], completed=done, total=total, text=printable(describe()))
-
-
-def _new_bar() -> Bar:
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    return Bar(BarColumn(bar_width=12), TextColumn("{task.fields[text]}", markup=False), console=console())

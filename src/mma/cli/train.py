@@ -24,7 +24,6 @@ from mma.text import duration, install_hint, printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet
-    from mma.files import Row
     from mma.training.job import RunSetup
     from mma.training.processes import Alone
 
@@ -99,9 +98,8 @@ def train(
     if tensorboard:
         require_tensorboard()
     target = suitable_preset(target, labels_from, settings or [])
-    given = (
-        ["growth.start=1", "growth.budget=1"] if labels_from else []
-    )  # those of the other run, unless settings say more
+    # The labels of the other run, unless settings say more.
+    given = ["growth.start=1", "growth.budget=1"] if labels_from else []
     chosen = with_photos(target, data, test, [*given, *(settings or [])])
     loaded: list[RunSetup] = []  # what a new run was checked with
     with all_processes() as group:
@@ -216,39 +214,26 @@ def open_or_create(
 
 def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:
     """Say on stdout how things stand, and how to go on."""
+    from mma.training.ask import CANNOT_TELL, QUESTIONS
+
     summary = run.summary()
     if as_json:
         print(json.dumps(summary))
         return
     match summary["status"]:
         case "done":
-            text = f"done. {result(summary, count_test_images(run, data))}"
+            images = int(run.config()["data"]["validation"] or (data.test.labels >= 0).sum())  # that are tested
+            text = f"done. {summary['labels']} labels; there is no test set to measure accuracy on."
+            if summary["accuracy"] is not None:  # of the model that the run hands out
+                tested = f"step {summary['step']:,}, {images:,} test images"
+                accuracy = describe_accuracy(summary["accuracy"], images)
+                text = f"done. {accuracy} with {summary['labels']} labels ({tested})."
         case "waiting":
-            text = f"waiting for {len(run.unanswered())} labels. {how_to_answer(run)} Then go on with {again}"
+            fill_in = f"Fill in the column label of {run.folder / QUESTIONS} ({CANNOT_TELL} where you cannot tell)."
+            text = f"waiting for {len(run.unanswered())} labels. {fill_in} Then go on with {again}"
         case _:
             text = f"stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}"
     print(printable(f"{run.folder}: {text}"))
-
-
-def how_to_answer(run: Run) -> str:
-    """Say where to write the labels that a run waits for."""
-    from mma.training.ask import CANNOT_TELL, QUESTIONS
-
-    return f"Fill in the column label of {run.folder / QUESTIONS} ({CANNOT_TELL} where you cannot tell)."
-
-
-def result(summary: Row, images: int) -> str:
-    """Return the result of a finished run in a sentence: the accuracy of the model it hands out."""
-    labels = summary["labels"]
-    if summary["accuracy"] is None:
-        return f"{labels} labels; there is no test set to measure accuracy on."
-    at = f"step {summary['step']:,}, {images:,} test images"
-    return f"{describe_accuracy(summary['accuracy'], images)} with {labels} labels ({at})."
-
-
-def count_test_images(run: Run, data: DataSet) -> int:
-    """Return the number of images that accuracy is measured on."""
-    return int(run.config()["data"]["validation"] or (data.test.labels >= 0).sum())
 
 
 def exit_code(run: Run, signal: int | None) -> int:
@@ -271,8 +256,6 @@ def fork(
     step = fork_run(Run.open(source), out, budget)
     print(printable(f"{out}: starts from step {step:,} of {source}. Train it with  mma train {quote(str(out))}"))
 
-
-# What a person sees while a run trains: a bar on a terminal, plain lines elsewhere. All on stderr.
 
 WARM_UP = 1  # steps before the clock starts: the first one allocates
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

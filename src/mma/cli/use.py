@@ -1,4 +1,4 @@
-"""`mma predict` and `mma export`: use a trained model, and hand it on."""
+"""Use a trained model and hand it on (predict, export); look at presets and runs (show, flop, eval, query, runs)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from mma.config import Config
     from mma.files import Row
-    from mma.model.exporter import Exported
     from mma.model.predictions import Summary
 
 
@@ -40,13 +39,11 @@ def predict(
     check_input(images)
     loaded = load(model)
     with Progress() as bar:
-        found = predict_folder(
-            loaded,
-            images,
-            out,
-            top=top,
-            progress=lambda done, of: bar.update(done, of, lambda: f"{done:,} of {of:,} images"),
-        )
+
+        def advance(done: int, of: int) -> None:
+            bar.update(done, of, lambda: f"{done:,} of {of:,} images")
+
+        found = predict_folder(loaded, images, out, top=top, progress=advance)
     print(json.dumps(asdict(found), default=str) if as_json else printable(describe_predictions(found)))
 
 
@@ -80,19 +77,12 @@ def export(
 
     kinds = None if to is None else [kind.strip() for kind in to.split(",") if kind.strip()]
     found = write(source, out, kinds)
-    print(json.dumps(asdict(found), default=str) if as_json else printable(describe_export(found)))
-
-
-def describe_export(found: Exported) -> str:
-    """Say what was exported and how well it agrees."""
     text = f"{found.folder}: exported {', '.join(found.files)}."
-    if found.agreement is None:
-        return text
-    same = found.agreement
-    return f"{text} model.onnx agrees with the model to {same.largest:.0e} on {same.images} real images of {same.sizes} sizes."
+    if same := found.agreement:
+        on = f"{same.images} real images of {same.sizes} sizes"
+        text += f" model.onnx agrees with the model to {same.largest:.0e} on {on}."
+    print(json.dumps(asdict(found), default=str) if as_json else printable(text))
 
-
-# `mma show`, `eval`, `query`, `runs`: look at presets and runs. Nothing is changed.
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 # What `Run.summary` says of a run.
@@ -127,8 +117,6 @@ def flop(
     as_json: Json = False,
 ) -> None:
     """Count the floating-point operations of a preset or a run: one image, one step, the whole."""
-    from dataclasses import asdict
-
     from mma.experiments.estimate import flop as count
 
     found = count(config_of(name, settings or []))

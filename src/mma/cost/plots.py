@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mma.cost.advice import Mix, Prices, cheapest
+from mma.cost.advice import Prices, cheapest
 from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange, totals_needed
 from mma.cost.table import CostTable, open_table
 from mma.errors import UserError
@@ -84,14 +84,8 @@ def draw_ratios(axes: Axes, found: Sequence[Exchange], prices: Prices | None = N
         known = [r for r in each.ratios if r.totals is not None]
         shift = 1.03 ** (k - (len(found) - 1) / 2)  # side by side, so that bars do not hide each other
         x = np.array([r.fewer * shift for r in known])
-        axes.plot(
-            x,
-            [r.totals or 0.0 for r in known],
-            marker=MARKERS[k % len(MARKERS)],
-            color=color,
-            label=f"{each.target:g} %",
-            zorder=3,
-        )
+        y, marker = [r.totals or 0.0 for r in known], MARKERS[k % len(MARKERS)]
+        axes.plot(x, y, marker=marker, color=color, label=f"{each.target:g} %", zorder=3)
         for at, ratio in zip(x, known, strict=True):
             if ratio.totals_interval is not None:
                 ends = np.clip([ratio.totals_interval.low, ratio.totals_interval.high], -1e6, 1e6)
@@ -99,16 +93,14 @@ def draw_ratios(axes: Axes, found: Sequence[Exchange], prices: Prices | None = N
     axes.axhline(0, color="0.3", linewidth=0.8)
     if prices is not None and prices.image > 0:
         axes.axhline(prices.label / prices.image, color="black", linestyle="--", linewidth=1)
-        axes.annotate(
-            "a label costs this many images",
-            (1, prices.label / prices.image),
-            (-4, 4),
-            ha="right",
-            fontsize=SMALL,
-            path_effects=_halo(),
-            xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points",
-        )
+        look: dict[str, Any] = {
+            "ha": "right",
+            "fontsize": SMALL,
+            "path_effects": _halo(),
+            "textcoords": "offset points",
+        }
+        where = (1, prices.label / prices.image)
+        axes.annotate("a label costs this many images", where, (-4, 4), xycoords=axes.get_yaxis_transform(), **look)
     _frame_ratios(axes, found)
 
 
@@ -126,15 +118,8 @@ def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
     _sparse_ticks(axes, (0, 10, 100, 1000, -10, -100, 1, -1, 5, 2, 20, 50, 500, 200, 2000, 3, -2, -5, -20, -50))
     axes.minorticks_off()
     axes.axhspan(-1e6, 0, color="tab:red", alpha=0.06, zorder=0)
-    axes.text(
-        0.01,
-        0.01,
-        "below 0: more labels made it worse",
-        transform=axes.transAxes,
-        fontsize=SMALL,
-        color="tab:red",
-        path_effects=_halo(),
-    )
+    look: dict[str, Any] = {"fontsize": SMALL, "color": "tab:red", "path_effects": _halo()}
+    axes.text(0.01, 0.01, "below 0: more labels made it worse", transform=axes.transAxes, **look)
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=6, frameon=False, fontsize=SMALL, title="target accuracy"
     )
@@ -158,18 +143,17 @@ def draw_mixes(
     for k, (target, color) in enumerate(zip(targets, _colors(len(targets)), strict=True)):
         marker = MARKERS[k % len(MARKERS)]
         _line_of_accuracy(axes, table, target, smooth=smooth, color=color, marker=marker, zorder=3)
-        best = _cheapest_mix(table, target, prices, at, smooth=smooth)
+        best = None  # without prices, or where no mix measured reaches the target
+        if prices is not None and not (at and at[0] > table.labels[-1]):
+            best = next(iter(cheapest(table, target, prices, at=at, smooth=smooth, draws=1)), None)
         if prices is not None and best is not None:
             axes.plot(best.labels, best.total, "*", color=color, markersize=16, markeredgecolor="black", zorder=4)
             _line_of_cost(axes, table, prices, best.cost, at)
             stars += 1
     for target in sorted(set(default_targets(table)) - set(targets)):  # faintly, for orientation
         _line_of_accuracy(axes, table, target, smooth=smooth, color="0.75", linewidth=1, zorder=1)
-    axes.set_title(
-        "mixes that reach a target" + (" (star: cheapest, dotted: equal cost)" if stars else ""),
-        loc="left",
-        fontsize=10.5,
-    )
+    legend = " (star: cheapest, dotted: equal cost)" if stars else ""
+    axes.set_title(f"mixes that reach a target{legend}", loc="left", fontsize=10.5)
 
 
 def _frame_mixes(axes: Axes, table: CostTable, at: tuple[int, int] | None) -> None:
@@ -187,15 +171,6 @@ def _frame_mixes(axes: Axes, table: CostTable, at: tuple[int, int] | None) -> No
     axes.set_ylabel("images in total")
     if at:
         axes.plot(*at, "x", color="black", markersize=8, markeredgewidth=2, zorder=5)
-
-
-def _cheapest_mix(
-    table: CostTable, target: float, prices: Prices | None, at: tuple[int, int] | None, *, smooth: bool
-) -> Mix | None:
-    """Return the mix for the star; None without prices, or where no mix measured reaches the target."""
-    if prices is None or (at and at[0] > table.labels[-1]):
-        return None
-    return next(iter(cheapest(table, target, prices, at=at, smooth=smooth, draws=1)), None)
 
 
 def _line_of_accuracy(axes: Axes, table: CostTable, target: float, *, smooth: bool, **style: Any) -> None:

@@ -1,11 +1,16 @@
-"""Experiments on frozen features: a run takes seconds to a minute, so that whole tables are run to their end."""
+"""Every experiment there is: the paper's tables and ours, each at the scales it can be run at.
+
+On frozen features a run takes seconds to a minute, so whole tables are run to their end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from mma import paper
 from mma.config import Config, change
 from mma.data.hard import HARD
 from mma.errors import UserError
@@ -30,9 +35,7 @@ SCALE = "features"
 ROUNDS = 16  # of a run, at most: larger queries than the paper's where it takes more
 PER_CLASS = (1, 2, 5, 10, 25)  # labels per class of a low-budget table
 SEEDS = 12  # of a low-budget table: with ten, no test corrected for its 35 comparisons could show anything
-FOLDS = (
-    "net.folds=0"  # no temperature: it changes no answer, and finding it takes three times as long as a round itself
-)
+FOLDS = "net.folds=0"  # no temperature: it changes no answer, and finding it takes three times as long as a round
 
 
 def on_features(base: Config, backbone: str, budget: int) -> Config:
@@ -83,13 +86,12 @@ def low_budget(data: str, backbone: str, classes: int, total: int, settings: tup
     return Experiment(about, "photos", rows, (sizes[-1],), (*shared, *settings), seeds=SEEDS)
 
 
-# Every experiment there is: the paper's tables and ours, each at the scales it can be run at.
-
 Scale = Literal["paper", "lab"]
 PAPER_QUERIES = queries("diff2", "max")
 DIFF2 = {**MIXMATCH, **growing("random", *queries("diff2"))}
 EVERY_QUERY = growing("random", *PAPER_QUERIES, *queries(*(m for m in UNCERTAINTY if m not in ("diff2", "max"))))
 FEW = growing("random", "diff2.aug-direct", "diff2.aug-kmeans", "diff2.aug-infoD")
+LAB_ROWS = {**MIXMATCH, **FEW}
 
 # Narrow networks and short rounds that two cores finish; everything else is the paper's preset.
 LAB_NET = ("net.filters=8", "net.blocks=1", "net.bn_decay=0.99", "optim.ema_decay=0.998")
@@ -110,66 +112,33 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             "cifar10",
             {**baselines(), **growing("random", *PAPER_QUERIES)},
             (500, 1_000, 2_000, 4_000, 16_000),
-            paper="budgets-cifar10",
             only={16_000: ("MixMatch",)},
         ),
-        "lab": lambda: Experiment(
-            "CIFAR-10 with a narrow network",
-            "cifar10-lab",
-            {**MIXMATCH, **FEW},
-            (500,),
-            seeds=3,
-            paper="budgets-cifar10",
-        ),
+        "lab": lambda: Experiment("CIFAR-10 with a narrow network", "cifar10-lab", LAB_ROWS, (500,), seeds=3),
     },
     "cifar100": {
         "paper": lambda: Experiment(
-            "the paper's full CIFAR-100 table",
-            "cifar100",
-            DIFF2,
-            (4_000, 5_000, 8_000, 10_000),
-            paper="budgets-cifar100",
+            "the paper's full CIFAR-100 table", "cifar100", DIFF2, (4_000, 5_000, 8_000, 10_000)
         ),
-        "lab": lambda: Experiment(
-            "CIFAR-100 with a narrow network",
-            "cifar100",
-            {**MIXMATCH, **FEW},
-            (2_000,),
-            LAB_100,
-            seeds=3,
-            paper="budgets-cifar100",
-        ),
+        "lab": lambda: Experiment("CIFAR-100 with a narrow network", "cifar100", LAB_ROWS, (2_000,), LAB_100, seeds=3),
     },
     "cifar100-grow100": {
         "paper": lambda: Experiment(
-            "the paper's CIFAR-100 table with small queries",
-            "cifar100-grow100",
-            DIFF2,
-            (4_000, 5_000, 8_000, 10_000),
-            paper="budgets-cifar100-grow100",
+            "the paper's CIFAR-100 table with small queries", "cifar100-grow100", DIFF2, (4_000, 5_000, 8_000, 10_000)
         ),
         "lab": lambda: Experiment(
             "CIFAR-100 with a narrow network and small queries",
             "cifar100-grow100",
-            {**MIXMATCH, **FEW},
+            LAB_ROWS,
             (2_000,),
             (*LAB_100, "growth.add=100", "growth.every=256"),
             seeds=3,
-            paper="budgets-cifar100-grow100",
         ),
     },
     "svhn": {
-        "paper": lambda: Experiment(
-            "the paper's full SVHN table", "svhn", DIFF2, (500, 1_000, 2_000, 4_000), paper="budgets-svhn"
-        ),
+        "paper": lambda: Experiment("the paper's full SVHN table", "svhn", DIFF2, (500, 1_000, 2_000, 4_000)),
         "lab": lambda: Experiment(
-            "SVHN with a narrow network",
-            "svhn",
-            {**MIXMATCH, **FEW},
-            (500,),
-            (*LAB, "data.total=20000"),
-            seeds=3,
-            paper="budgets-svhn",
+            "SVHN with a narrow network", "svhn", LAB_ROWS, (500,), (*LAB, "data.total=20000"), seeds=3
         ),
     },
     "labeled-vs-unlabeled-cifar10": {
@@ -179,7 +148,6 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             split("diff2.aug-direct", supervised=False),
             (500, 1_000, 2_000, 4_000),
             totals=tuple(range(5_000, 50_001, 5_000)),
-            paper="labeled-vs-unlabeled-cifar10",
         ),
         "lab": lambda: Experiment(
             "CIFAR-10 by labeled and total images with a narrow network",
@@ -189,7 +157,6 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             LAB_STEPS,
             totals=(5_000, 20_000, 50_000),
             seeds=3,
-            paper="labeled-vs-unlabeled-cifar10",
         ),
     },
     "labeled-vs-unlabeled-cifar100": {
@@ -199,7 +166,6 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             split("diff2.aug-kmeans", supervised=True),
             (4_000, 5_000, 8_000, 10_000),
             totals=(5_000, 10_000, 20_000, 50_000),
-            paper="labeled-vs-unlabeled-cifar100",
         ),
         "lab": lambda: Experiment(
             "CIFAR-100 by labeled and total images with a narrow network",
@@ -209,7 +175,6 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             (*LAB, "growth.add=500"),
             totals=(5_000, 10_000, 20_000),
             seeds=3,
-            paper="labeled-vs-unlabeled-cifar100",
         ),
     },
     "labeled-vs-unlabeled-svhn-extra": {
@@ -219,7 +184,6 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             split("diff2.aug-kmeans", supervised=False),
             (500, 1_000, 2_000, 4_000),
             totals=(5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 604_388),
-            paper="labeled-vs-unlabeled-svhn-extra",
         ),
         "lab": lambda: Experiment(
             "SVHN+Extra by labeled and total images with a narrow network",
@@ -229,7 +193,6 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
             LAB,
             totals=(5_000, 20_000, 100_000),
             seeds=3,
-            paper="labeled-vs-unlabeled-svhn-extra",
         ),
     },
     "digits": {
@@ -301,7 +264,9 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
 def experiment(name: str, scale: str | None = None) -> tuple[Scale, Experiment]:
     """Return an experiment at a scale; without one, at the paper's if it has that, else at lab scale."""
     scales = EXPERIMENTS[name]
+    tables = {table.removeprefix("budgets-"): table for table in paper.experiments()}  # to be shown beside ours
     for known, make in scales.items():
         if scale in (None, known):
-            return known, make()
+            definition = make()
+            return known, replace(definition, paper=definition.paper or tables.get(name))
     raise UserError(f"{name} has no --scale {scale}. It can be run at: {', '.join(scales)}.")

@@ -94,18 +94,6 @@ def is_ready(task: RunTask, unfinished: set[Path]) -> bool:
     return Run(task.trunk).checkpoint_path(task.state).exists()
 
 
-def local(options: EngineOptions) -> Engine:
-    """Return an engine of processes on this machine."""
-
-    return Local(options.workers, options.training)
-
-
-def ray(options: EngineOptions) -> Engine:
-    """Return an engine of tasks on a Ray cluster."""
-
-    return OnRay(options)
-
-
 def check_engine(name: str) -> None:
     """Refuse an engine that does not exist."""
     if name not in ENGINES:
@@ -116,9 +104,6 @@ def create_engine(name: str, options: EngineOptions) -> Engine:
     """Return the engine called `name`."""
     check_engine(name)
     return ENGINES[name](options)
-
-
-ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"local": local, "ray": ray}
 
 
 # Processes on this machine, one thread each. A process that dies takes only its own run with it.
@@ -249,7 +234,13 @@ class OnRay:
     def __init__(self, options: EngineOptions) -> None:
         self.ray = import_ray()
         self.options = options
-        self.connect()
+        address = options.address
+        cores = {} if address else {"num_cpus": max(options.workers, 1), "include_dashboard": False}
+        try:  # to join the cluster at the address, or to start one on this machine
+            self.ray.init(address=address or "local", log_to_driver=False, logging_level="error", **cores)
+        except (ConnectionError, RuntimeError, OSError, ValueError) as error:
+            where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
+            raise UserError(f"cannot reach {where}: {error}. {CONFLICT}") from None
         resources = {"num_cpus": options.cpus, "num_gpus": options.gpus}
         # `retry_exceptions=False`: only a death is tried again; an error of the run itself would come again.
         # Nodes import what this process was told to use.
@@ -258,16 +249,6 @@ class OnRay:
             max_retries=options.retries, retry_exceptions=False, runtime_env=used, **resources
         )(run_task)
         self.tasks: dict[Any, Path] = {}
-
-    def connect(self) -> None:
-        """Join the cluster at the address, or start one on this machine."""
-        address = self.options.address
-        cores = {} if address else {"num_cpus": max(self.options.workers, 1), "include_dashboard": False}
-        try:
-            self.ray.init(address=address or "local", log_to_driver=False, logging_level="error", **cores)
-        except (ConnectionError, RuntimeError, OSError, ValueError) as error:
-            where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
-            raise UserError(f"cannot reach {where}: {error}. {CONFLICT}") from None
 
     def has_room(self) -> bool:
         """Return True: the queue is Ray's."""
@@ -331,3 +312,9 @@ def import_ray() -> Any:
         return importlib.import_module("ray")
     except ImportError:
         raise UserError(f"--engine ray needs Ray:  {install_hint('ray')}") from None
+
+
+ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
+    "local": lambda options: Local(options.workers, options.training),
+    "ray": OnRay,
+}

@@ -1,4 +1,4 @@
-"""How long and how much disk: a few real steps of every distinct network and algorithm, on pixels of the right shape."""
+"""What runs cost: time, disk and arithmetic, from a few real steps of every kind of run on pixels of the right shape."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SMALL = 4  # images in the first, cheap step: if even that is slow, the whole ba
 SLOW = 0.15  # seconds for that step from which on it stands for all
 ENOUGH = 1.0  # seconds to measure whole steps for
 EVALUATED = 50  # images in the measured evaluation
+FEW = 4  # labeled images in a step whose arithmetic is counted
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,14 @@ def kind(config: Config) -> str:
     return f"{config.data.name} {config.net.model_dump_json()} {algorithm} {optim} {config.views.model_dump_json()}"
 
 
-def speeds(plan: GridPlan, options: TrainingOptions) -> dict[str, Speed]:
-    """Measure every distinct kind of run in the plan once."""
-    kinds = {kind(run.config): run.config for run in plan.runs}
-    device = Host(options.device, options.threads).prepare()
-    return {name: measure(config, device) for name, config in kinds.items()}
-
-
 class Trial:
     """A run on random pixels in the shape of its data set, which need not be on this machine."""
 
     def __init__(self, config: Config, device: torch.device, count: int) -> None:
-        self.config, self.images = config, random_images(data_set(config.data.name), count)
+        info = data_set(config.data.name)
+        pixels = rng(0, "estimate").integers(0, 256, (count, *info.shape), dtype=np.uint8)
+        labels = np.arange(count, dtype=np.int64) % info.classes
+        self.config, self.images = config, Images(pixels, labels, tuple(str(k) for k in range(info.classes)))
         data = DataSet(config.data.name, self.images, self.images)
         self.views = config.views.open(data, device, config.growth.steps)
         self.state = start(config, self.views.shape, len(self.images.classes), device)
@@ -110,25 +107,12 @@ def repeat(work: Callable[[], object], device: torch.device, least: int = 30) ->
     work()
     times: list[float] = []
     while not times or (sum(times) < ENOUGH and len(times) < least):
-        times.append(seconds(work, device))
+        begin = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - begin)
     return float(np.median(times))
-
-
-def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Time one call, and wait for the device."""
-    begin = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - begin
-
-
-def random_images(data: DataSetInfo, count: int) -> Images:
-    """Return noise in the shape of a data set."""
-    draw = rng(0, "estimate")
-    pixels = draw.integers(0, 256, (count, *data.shape), dtype=np.uint8)
-    labels = np.arange(count, dtype=np.int64) % data.classes
-    return Images(pixels, labels, tuple(str(k) for k in range(data.classes)))
 
 
 def cost(run: PlannedRun, speed: Speed, data: DataSetInfo) -> RunCost:
@@ -147,14 +131,11 @@ def cost(run: PlannedRun, speed: Speed, data: DataSetInfo) -> RunCost:
 
 def costs(plan: GridPlan, options: TrainingOptions) -> tuple[dict[GridCell, RunCost], dict[str, Speed]]:
     """Return what every run of the plan still costs here, and the speeds that this rests on."""
-    found = speeds(plan, options)
+    device = Host(options.device, options.threads).prepare()
+    kinds = {kind(run.config): run.config for run in plan.runs}
+    found = {name: measure(config, device) for name, config in kinds.items()}
     data = data_set(plan.grid.base["data"]["name"])
     return {run.cell: cost(run, found[kind(run.config)], data) for run in plan.runs}, found
-
-
-# How much arithmetic a run asks for, counted on a few real operations and multiplied out.
-
-FEW = 4  # labeled images in a counted step
 
 
 @dataclass(frozen=True)
@@ -178,15 +159,14 @@ def flop(config: Config) -> Flop:
     data, end = data_set(config.data.name), config.growth.steps
     trial = Trial(config, torch.device("cpu"), 2 * FEW)
     image = forward_flop(trial.state.teacher, trial.views.plain(np.zeros(1, np.int64)))
-    few, more = (step_flop(trial, batch) for batch in (FEW, 2 * FEW))
+    share = config.views.early_share  # of the steps, made with smaller images
+
+    def step_of(batch: int) -> float:
+        first, last = (count_flop(partial(trial.step, at, batch)) for at in (0, end - 1))
+        return share * first + (1 - share) * last
+
+    few, more = step_of(FEW), step_of(2 * FEW)
     step = few + (more - few) * (config.optim.batch / FEW - 1)  # updates cost the same with every batch
     queries = (len(config.growth.rounds()) - 1) * Query.parse(config.query).looks * (config.data.total or data.pool)
     evaluations = config.log.evaluations(end) * (config.data.validation or data.test)
     return Flop(image, step, step * end, float(image * evaluations), float(image * queries))
-
-
-def step_flop(trial: Trial, batch: int) -> float:
-    """Count one training step, the mean over a run whose first steps may be made with smaller images."""
-    share = trial.config.views.early_share
-    first, last = (count_flop(partial(trial.step, at, batch)) for at in (0, trial.config.growth.steps - 1))
-    return share * first + (1 - share) * last

@@ -1,4 +1,4 @@
-"""What a grid is: methods by totals, budgets and seeds. It says which runs there are and where each of them lies."""
+"""A grid: methods by totals, budgets and seeds. Its folder holds grid.json, a run folder per cell, failures and a lock."""
 
 from __future__ import annotations
 
@@ -131,8 +131,6 @@ def refuse_changes(where: Path, changes: list[str]) -> None:
             "ones. Choose another --out, or leave the settings as they were."
         )
 
-
-# A grid's folder: grid.json, one run folder per cell, why runs failed, and the lock. It only ever grows.
 
 FILE = "grid.json"
 FAILURES = "failures.json"

@@ -81,20 +81,8 @@ def lock_in(
     It is what lab presets are chosen by, so it is scored on images held out of the pool, never on the test set.
     `larger` are the settings of a larger start set, with the steps of the rounds it spares added to the first one.
     """
-    plain, tried = (*WITHOUT_REMEDY, f"data.validation={held_out}"), remedies(larger)
-    rows = [(query, name) for name in tried for query in ("random", "diff2.aug-direct")]
-    grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *tried[name])) for query, name in rows}
-    passive = {
-        f"MixMatch{name}": Method(settings=(PASSIVE, *plain, *tried[name]))
-        for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
-    }
-    about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
-    return Experiment(about, preset, {**passive, **grown}, (budget,), settings)
-
-
-def remedies(larger: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return what may help against lock-in, from how a row's name says it to its settings; nothing comes first."""
-    return {
+    plain = (*WITHOUT_REMEDY, f"data.validation={held_out}")
+    tried = {  # what may help, from how a row's name says it to its settings; nothing comes first
         "": (),
         " + ramp again": ("growth.ramp_again=true",),
         " + larger start set": larger,
@@ -104,6 +92,14 @@ def remedies(larger: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         " + shrink and perturb before the tail": ("growth.refresh_final=true", "growth.shrink=0.5"),
         " + coverage start set": ("growth.start_set=coverage",),
     }
+    rows = [(query, name) for name in tried for query in ("random", "diff2.aug-direct")]
+    grown = {f"{query}{name}": Method(settings=(f"query={query}", *plain, *tried[name])) for query, name in rows}
+    passive = {
+        f"MixMatch{name}": Method(settings=(PASSIVE, *plain, *tried[name]))
+        for name in ("", " + coverage start set")  # nothing else matters to a run that never grows
+    }
+    about = f"growing against passive at equal steps on {preset}, scored on {held_out:,} images held out of the pool"
+    return Experiment(about, preset, {**passive, **grown}, (budget,), settings)
 
 
 def spending(
@@ -166,12 +162,8 @@ def phases(steps: int, evaluate: int) -> tuple[str, ...]:
     """Return a growth of five queries over so many steps: two ninths before the first, five ninths after the last."""
     every = steps // 18
     first = 4 * every
-    return (
-        f"growth.first={first}",
-        f"growth.every={every}",
-        f"growth.final={steps - first - 4 * every}",
-        f"log.every={evaluate}",
-    )
+    final = steps - first - 4 * every
+    return f"growth.first={first}", f"growth.every={every}", f"growth.final={final}", f"log.every={evaluate}"
 
 
 def split(growth: str, supervised: bool) -> dict[str, Method]:
@@ -182,11 +174,8 @@ def split(growth: str, supervised: bool) -> dict[str, Method]:
 
 
 WITHOUT_REMEDY = (
-    "growth.start_set=uniform",
-    "growth.ramp_again=false",
-    "growth.refresh_final=false",
-    "growth.refresh_every=0",
-    "growth.shrink=0.0",
+    *("growth.start_set=uniform", "growth.ramp_again=false", "growth.refresh_final=false"),
+    *("growth.refresh_every=0", "growth.shrink=0.0"),
 )
 FLOAT32 = ("optim.precision=float32",)
 WEAK = (*FLOAT32, "views.strong_labels=0.0")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,7 +67,15 @@ class GridPlan:
     @property
     def steps_shared(self) -> int:
         """Steps of all runs when budgets share their trunk, also from nothing."""
-        return sum(run.end - shared_from(run, self.runs) for run in self.runs)
+        largest: dict[tuple[str, int | None, int], PlannedRun] = {}
+        for run in sorted(self.runs, key=lambda run: run.cell.budget):
+            largest[run.cell.family] = run
+        shared = 0
+        for run in self.runs:
+            trunk = largest[run.cell.family]
+            if run.config.growth.policy.grows and trunk.cell != run.cell:
+                shared += shared_end(trunk.config, run.config)  # the step at which it leaves the trunk
+        return self.steps_alone - shared
 
     @property
     def steps_left(self) -> int:
@@ -76,28 +83,17 @@ class GridPlan:
         return sum(run.steps for run in self.todo)
 
 
-def shared_from(run: PlannedRun, runs: Sequence[PlannedRun]) -> int:
-    """Return the step at which a run leaves the trunk of its family; 0 for trunks and runs that share nothing."""
-    if not run.config.growth.policy.grows:
-        return 0
-    family = [other for other in runs if other.cell.family == run.cell.family]
-    trunk = max(family, key=lambda other: other.cell.budget)
-    return 0 if trunk.cell == run.cell else shared_end(trunk.config, run.config)
-
-
 def plan(grid: Grid, folder: Path, cells: Sequence[GridCell] | None = None) -> GridPlan:
     """Look at the folder and list what every cell still needs; without `cells`, for the whole grid."""
     cells = grid.cells() if cells is None else cells
     runs: list[PlannedRun] = []
-    for _, family in groupby(sorted(cells, key=family_key), family_key):
-        runs += plan_family(grid, folder, list(family))
+    families: dict[tuple[str, int | None, int], list[GridCell]] = {}
+    for cell in cells:
+        families.setdefault(cell.family, []).append(cell)
+    for family in families.values():
+        runs += plan_family(grid, folder, family)
     order = {cell: number for number, cell in enumerate(cells)}
     return GridPlan(grid, folder, tuple(sorted(runs, key=lambda run: order[run.cell])))
-
-
-def family_key(cell: GridCell) -> tuple[str, int, int]:
-    """Sort cells that differ only in budget next to each other."""
-    return cell.method, cell.total or 0, cell.seed
 
 
 def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[PlannedRun]:
@@ -112,7 +108,8 @@ def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[Planned
         config = config_of(grid, cell)
         task = RunTask(folder / cell.place, dump(config), tuple(begun.values()) if shares else ())
         role: Role = "alone" if not shares or len(cells) == 1 else "trunk" if cell == missing[0] else "tail"
-        new = PlannedRun(cell, config, task, role, "new", latest_shared_state(task), config.growth.steps)
+        stored = max([0, *(step for step, _ in shared_sources(task))])  # the latest state that it could start from
+        new = PlannedRun(cell, config, task, role, "new", stored, config.growth.steps)
         runs.append(wait_for_trunk(new, unfinished if shares else []))
         unfinished += runs[-1:] if cell == missing[0] else []
     return runs
@@ -135,11 +132,6 @@ def plan_begun(cell: GridCell, config: Config, folder: Path) -> PlannedRun:
     steps, end = run.checkpoint_steps(), config.growth.steps
     done = min(steps[-1], end) if steps else 0
     return PlannedRun(cell, config, RunTask(folder, dump(config)), "alone", run.status(), done, end)
-
-
-def latest_shared_state(task: RunTask) -> int:
-    """Return the step of the latest stored state that a new run could start from; 0 = none."""
-    return max((step for step, _ in shared_sources(task)), default=0)
 
 
 def shared_sources(task: RunTask) -> list[tuple[int, Path]]:

@@ -39,7 +39,9 @@ def finish(task: RunTask, options: TrainingOptions, watch: Watch | None = None) 
     run = open_or_create(task)
     if run.status() == "done":
         return
-    wait_for_lock(run)
+    deadline = time.monotonic() + PATIENCE
+    while run.busy() and time.monotonic() < deadline:
+        time.sleep(0.2)  # a process that is being killed needs some time to let go of the run
     data = load_once(run.config()["data"]["name"])
     begun = (run.folder / "host.json").exists()
     host = Host(options.device, None if begun else options.threads)
@@ -70,13 +72,6 @@ def open_or_create(task: RunTask) -> Run:
     else:
         create_atomically(task.folder, lambda folder: Run.create(folder, task.config))
     return Run.open(task.folder)
-
-
-def wait_for_lock(run: Run) -> None:
-    """Give a process that is being killed the time to let go of the run."""
-    deadline = time.monotonic() + PATIENCE
-    while run.busy() and time.monotonic() < deadline:
-        time.sleep(0.2)
 
 
 def shared_vectors(run: Run, host: Host, data: str) -> Views | None:
