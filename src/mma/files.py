@@ -170,9 +170,9 @@ def numbered_folders(place: Path, file: str = "") -> dict[int, Path]:
 
 
 @contextmanager
-def locked(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock for this process, or raise `busy`. It ends with the process, so it is never stale."""
-    lock = FileLock(path, timeout=PATIENCE, thread_local=False)
+def locked(path: Path, busy: str, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold a lock for this process, or raise `busy` after `patience` seconds. It ends with the process: it is never stale."""
+    lock = FileLock(path, timeout=patience, thread_local=False)
     try:
         lock.acquire()
     except Timeout:

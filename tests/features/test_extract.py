@@ -22,8 +22,7 @@ from mma.features import (
     features,
     image_source,
 )
-from mma.features.extract import open_store
-from mma.features.store import Appender
+from mma.features.extract import Appender, open_store
 from tests.features.conftest import Means, Tiny, array_images
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from mma.features.lite import Lite0, build, rename
-from mma.features.pretrained import LITE0, load_state, load_weights
+from mma.features.pretrained import LITE0, Lite0, load_weights
 
 
 def copy_of(data_folder):
@@ -65,6 +64,8 @@ def test_weights_that_are_not_installed_are_a_command(refusal):
 
 
 def test_weights_of_another_shape_are_named(refusal):
-    tensors = {rename(name): tensor for name, tensor in load_weights(LITE0, "lite0").items()}
+    class Wider(Lite0):
+        width, depth = 1.1, 1.2
+
     with refusal():
-        load_state(build(1.1, 1.2), tensors, "lite0.pth")
+        Wider().load()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mma.nets import NETS
-from mma.nets.flops import count_flop, forward_flop
+from mma.nets.network import count_flop, forward_flop
 
 
 def conv(side: int, inputs: int, outputs: int, kernel: int = 3) -> int:

@@ -19,9 +19,9 @@ from mma.nets.head import (
     choose_penalty,
     choose_scale,
     cross_validate,
-    deal,
     find_temperature,
     fit_logistic,
+    stratified_folds,
 )
 from mma.rng import rng
 
@@ -153,7 +153,7 @@ def accuracy(model, x, y):
 
 
 def test_of_equal_penalties_the_weakest_is_chosen(monkeypatch):
-    monkeypatch.setattr("mma.nets.head.LeftOut.log_loss", 0.5)
+    monkeypatch.setattr("mma.nets.head.CrossValidated.log_loss", 0.5)
     assert choose_penalty(CrossValidation(*blobs(60)))[0] == PENALTIES[0]
 
 
@@ -251,7 +251,7 @@ def test_logits_are_calibrated_when_the_head_is_used_and_not_while_it_is_trained
 
 def test_folds_have_their_part_of_every_class():
     y = np.array([2, 0, 0, 1, 2, 0, 1, 2, 1])
-    fold = deal(y, 3)
+    fold = stratified_folds(y, 3)
     assert all(sorted(y[fold == number].tolist()) == [0, 1, 2] for number in range(3))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mma.features import lite, mobilenetv2
+from mma.features.pretrained import Lite0, MobileNetV2
 from mma.nets import NETS
 from mma.nets.tuned import PARTS, Tuned, resize
 from mma.rng import rng
@@ -26,8 +26,8 @@ def build(name: str = "lite0", **settings):
 @pytest.mark.parametrize(
     ("name", "backbone", "mean", "std"),
     [
-        ("lite0", lite.Lite0, 127.0, 128.0),
-        ("mobilenetv2", mobilenetv2.MobileNetV2, mobilenetv2.MEAN, mobilenetv2.STD),
+        ("lite0", Lite0, 127.0, 128.0),
+        ("mobilenetv2", MobileNetV2, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
     ],
 )
 @pytest.mark.parametrize("statistics", ["batch", "pretrained"])

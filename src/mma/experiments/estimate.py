@@ -17,7 +17,7 @@ from mma.experiments.grids import GridCell
 from mma.experiments.options import data_set
 from mma.experiments.plan import GridPlan, PlannedRun
 from mma.experiments.worker import TrainingOptions
-from mma.nets.flops import count_flop, forward_flop
+from mma.nets.network import count_flop, forward_flop
 from mma.query import Query
 from mma.rng import rng
 from mma.training.batches import Stream

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,7 +16,9 @@ from torch import Tensor, nn
 from mma.data.photos import SMALLEST
 from mma.errors import UserError
 from mma.settings import Settings
+from mma.text import install_hint
 
+IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # in units of 0..255
 Precision = Literal["float32", "bfloat16"]
 # Values of ONEDNN_MAX_CPU_ISA that make oneDNN emulate bfloat16, whatever the processor has.
 WITHOUT_BFLOAT16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
@@ -54,13 +58,12 @@ class Backbone(Settings):
 
     def digest(self) -> str:
         """Name the backbone by a hash of its weights, its settings and the version of its code."""
-        known = [self.resolve().identity(), list(self.weights()), self.version]
-        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+        identity = [self.resolve().identity(), list(self.weights()), self.version]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
     def label(self) -> str:
         """Return the text that `parse_backbone` reads as this backbone."""
-        default = type(self).model_fields["side"].default
-        return self.name if self.side == default else f"{self.name}@{self.side}"
+        return self.name if self.side == type(self).model_fields["side"].default else f"{self.name}@{self.side}"
 
 
 class NetworkBackbone(Backbone):
@@ -108,8 +111,15 @@ def native_precision() -> Precision:
     return "bfloat16" if has.get("avx512_bf16") or has.get("amx_bf16") or has.get("bf16") else "float32"
 
 
-def check_images(images: Tensor, side: int) -> None:
-    """Refuse anything but uint8 images of the size a backbone sees."""
-    if images.dtype != torch.uint8 or images.ndim != 4 or tuple(images.shape[1:]) != (side, side, 3):
-        got = f"{str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
-        raise UserError(f"this backbone takes images as uint8 of shape (B, {side}, {side}, 3), not {got}.")
+def import_extra(module: str, need: str, extra: str) -> Any:
+    """Import a package that not everybody has, or raise `need` with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise UserError(f"{need}:  {install_hint(extra)}") from None
+
+
+def file_sha256(path: Path) -> str:
+    """Hash a file without reading it whole."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,16 +1,19 @@
-"""From images to float16 vectors. Every core decodes and computes a batch of its own.
+"""Features of images: those on disk are read, the missing ones are computed once and kept.
 
-One torch thread per batch: threads that share a batch wait for each other, and spin while they wait.
+Every core decodes and computes a batch of its own with one torch thread: threads that share a batch wait for each other, and
+spin while they wait. On a Ray cluster a task computes a block. It brings its images (or the names of its photos, on a folder
+that all nodes share) and returns its vectors; one process writes them, in order, so the file is the same byte for byte.
 """
 
 from __future__ import annotations
 
-import importlib
+import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,90 +24,30 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mma.data.cache import data_root
-from mma.data.images import as_strings
+from mma.data.images import KEY_BYTES, as_strings
 from mma.data.photos import quiet_decoders
 from mma.errors import UserError
 from mma.extensions import VARIABLE, use_inherited
-from mma.features.backbone import Backbone, check_images
+from mma.features.backbone import Backbone, import_extra
 from mma.features.inputs import ImageSource, Rows, StoredViews
-from mma.features.store import Appender, FeatureStore
-from mma.features.table import parse_backbone, unit
+from mma.features.table import parse_backbone
+from mma.files import append_bytes, explain_write_errors, locked, read_json, write_atomically
 from mma.machine import cores
-from mma.text import did_you_mean, first_line, install_hint
+from mma.text import did_you_mean, first_line
 
 BATCH = 32  # images a network sees at a time
 AHEAD = 2  # batches that may wait to be written, beside those in work
-PLAIN = StoredViews()
-
-
-def compute_block(
-    source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
-) -> NDArray[np.float16]:
-    """Return the features of some images. It is what a worker computes on a cluster: the same bytes anywhere.
-
-    The bytes of an image do not depend on the images it is computed with.
-    """
-    with quiet_decoders():
-        parts = list(compute(source, backbone, rows, views, threads=threads))
-    return np.concatenate(parts) if parts else np.zeros((0, len(views), 0), np.float16)  # (N, views, D)
-
-
-def compute(
-    source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
-) -> Iterator[NDArray[np.float16]]:
-    """Yield the features of some images, a batch at a time, in order. `threads` defaults to the cores we may use."""
-    network = backbone.load()
-    workers, before = threads or cores(), torch.get_num_threads()
-
-    # The number of threads belongs to the thread that sets it, so the caller keeps its own.
-    pool = ThreadPoolExecutor(workers, "features", torch.set_num_threads, (1,))
-    waiting: deque[Future[NDArray[np.float16]]] = deque()
-    try:
-        for start in range(0, len(rows), BATCH):
-            waiting.append(pool.submit(embed, backbone, network, source, rows[start : start + BATCH], views))
-            if len(waiting) >= workers + AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(before)  # threads that start later begin with the number set last
-
-
-@torch.inference_mode()
-def embed(
-    backbone: Backbone, network: nn.Module, source: ImageSource, batch: Rows, views: StoredViews
-) -> NDArray[np.float16]:
-    """Decode one batch and return the features of all its views. (B, views, D)"""
-    # A network may round differently for a batch of another size. Filled up, every batch has the same.
-    filled = np.resize(np.arange(len(batch)), BATCH)
-    images = torch.from_numpy(source.decode(batch, backbone.side)[filled])
-    check_images(images, backbone.side)
-    made = views.make(images, source.keys[batch][filled])
-    vectors = torch.stack([check_vectors(network(view), backbone) for view in made], 1)
-    return vectors[: len(batch)].to(torch.float16).numpy()
-
-
-def check_vectors(vectors: Tensor, backbone: Backbone) -> Tensor:
-    """Refuse what is not one vector per image, or does not fit into float16."""
-    if vectors.ndim != 2 or len(vectors) != BATCH:
-        raise UserError(
-            f"the backbone {backbone.label()} returns shape {tuple(vectors.shape)} for {BATCH} images, and must return one "
-            f"vector for each: ({BATCH}, D)."
-        )
-    if not bool((vectors.abs() <= torch.finfo(torch.float16).max).all()):  # also False for NaN
-        raise UserError(
-            f"the backbone {backbone.label()} returns numbers that are not finite or beyond 65504. Its weights may be damaged."
-        )
-    return vectors
-
-
-# Features of images: those on disk, and the missing ones computed once.
-
 BLOCK = 1_024  # rows written at a time, and what a task on a cluster computes
+BLOCKS_AHEAD = 2  # blocks under way for each core of a cluster: enough to keep all busy, few enough to fit into memory
+RETRIES = 3  # of a block whose worker died
 CHUNK = 16_384  # rows read at a time when many are walked
 AVERAGED = 131_072  # images that the mean is taken over, at most
+FORMAT = 1  # of the files
+PATIENCE = 60.0  # seconds to wait for another process that writes
+PLAIN = StoredViews()
 Engine = Literal["local", "ray"]
+Keys = NDArray[np.uint8]
+Values = NDArray[np.float16]
 
 
 @dataclass(frozen=True)
@@ -123,17 +66,20 @@ class Centring:
     mean: NDArray[np.float32]  # (D,)
 
     def __call__(self, values: NDArray[np.float16] | NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return vectors of length 1. (..., D)"""
-        return unit(values.astype(np.float32) - self.mean)
+        """Return vectors of length 1; those of length 0 stay. (..., D)"""
+        centred = values.astype(np.float32) - self.mean
+        length = np.sqrt(np.einsum("...d,...d->...", centred, centred))[..., None]
+        scaled: NDArray[np.float32] = centred / np.maximum(length, np.float32(1e-12))
+        return scaled
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
     """Vectors of images, memory-mapped: row `n` of the images is row `rows[n]` of the file."""
 
-    stored: NDArray[np.float16] = field(repr=False)  # (M, views, D)
+    stored: Values = field(repr=False)  # (M, views, D)
     rows: Rows = field(repr=False)  # (N,)
-    keys: NDArray[np.uint8] = field(repr=False)  # (N, 32)
+    keys: Keys = field(repr=False)  # (N, 32)
     digest: str  # of the backbone
 
     def __len__(self) -> int:
@@ -150,7 +96,7 @@ class Features:
         return int(self.stored.shape[2])
 
     @property
-    def values(self) -> NDArray[np.float16]:
+    def values(self) -> Values:
         """All vectors in the images' order: mapped where the file has the same order, else a copy. (N, views, D)"""
         if not len(self.rows):
             return self.stored[:0]
@@ -159,7 +105,7 @@ class Features:
             return self.stored[first : first + len(self.rows)]
         return self.stored[self.rows]
 
-    def take(self, index: Rows, view: int | Rows = 0) -> NDArray[np.float16]:
+    def take(self, index: Rows, view: int | Rows = 0) -> Values:
         """Read one view of some images, the same for all or one for each. (B, D)"""
         return np.asarray(self.stored[self.rows[index], view])
 
@@ -191,88 +137,216 @@ def features(
         raise UserError(
             f"{backbone.label()} are several backbones, and features are stored of one. Ask for each of them."
         )
-    store = open_store(source, backbone, views, root)
-    stored = store.keys()
-    missing = missing_rows(source.keys, stored)
+    store, keys = open_store(source, backbone, views, root), as_strings(source.keys)
+    stored = as_strings(store.keys())
+    first = np.sort(np.unique(keys, return_index=True)[1])  # each image once, in the images' order
+    missing = first[~np.isin(keys[first], stored)].astype(np.int64)
     if len(missing):
-        blocks = _blocks(source, backbone, missing, views, engine, threads)
+        if engine not in get_args(Engine):
+            raise UserError(
+                f"there is no engine '{engine}'.{did_you_mean(engine, get_args(Engine))} Choose local or ray."
+            )
+        batches = compute(source, backbone, missing, views, threads=threads)
+        if engine == "ray":
+            blocks = [missing[start : start + BLOCK] for start in range(0, len(missing), BLOCK)]
+            batches = compute_on_ray(source, backbone, blocks, views)
+        appender, begin, done, written = Appender(store, len(stored)), time.monotonic(), 0, 0
+        waiting: list[Values] = []
         with quiet_decoders():
-            _fill(Appender(store, len(stored)), source.keys, missing, blocks, progress)
-        stored = store.keys()
-    return Features(store.values(), find_rows(source.keys, stored), source.keys, backbone.digest())
+            for batch in batches:
+                waiting.append(batch)
+                done += len(batch)
+                if done - written >= BLOCK or done == len(missing):
+                    appender.append(source.keys[missing[written:done]], np.concatenate(waiting))
+                    waiting, written = [], done
+                if progress is not None:
+                    passed = time.monotonic() - begin
+                    progress(FeatureProgress(done, len(missing), passed / done * (len(missing) - done)))
+        stored = as_strings(store.keys())
+    order = np.argsort(stored, kind="stable")
+    rows = order[np.searchsorted(stored, keys, sorter=order)].astype(np.int64)
+    assert bool((stored[rows] == keys).all())
+    return Features(store.values(), rows, source.keys, backbone.digest())
+
+
+@dataclass(frozen=True)
+class FeatureStore:
+    """The folder of one backbone's features of one kind of images and views: one row per image, appended and never changed.
+
+    `values.bin` holds float16 rows, `keys.bin` the key of each. Values are on disk before their keys, so a row that has a key
+    is whole. A kill leaves at most rows without keys, or half of one; the next writer cuts them off.
+    """
+
+    folder: Path
+    views: int  # of each image
+
+    def width(self) -> int | None:
+        """Return how many numbers a view has; None before the first row."""
+        path = self.folder / "shape.json"
+        return int(read_json(path)["width"]) if path.exists() else None
+
+    def row_bytes(self) -> dict[Path, int]:
+        """Return how many bytes a row takes in each file that is there."""
+        sizes = {"values.bin": 2 * (self.width() or 0) * self.views, "keys.bin": KEY_BYTES}
+        return {self.folder / name: size for name, size in sizes.items() if (self.folder / name).exists()}
+
+    def count(self) -> int:
+        """Count the whole rows."""
+        files = self.row_bytes() if self.width() else {}
+        return min(path.stat().st_size // size for path, size in files.items()) if len(files) == 2 else 0
+
+    def keys(self, start: int = 0) -> Keys:
+        """Read the keys of all rows from `start` on. (M, 32)"""
+        count = self.count() - start
+        if count <= 0:
+            return np.zeros((0, KEY_BYTES), np.uint8)
+        read = np.fromfile(self.folder / "keys.bin", np.uint8, count * KEY_BYTES, offset=start * KEY_BYTES)
+        return read.reshape(-1, KEY_BYTES)
+
+    def values(self) -> Values:
+        """Map the values of all rows; nothing is read before it is used. (M, views, width)"""
+        shape = self.count(), self.views, self.width() or 0
+        if not shape[0]:
+            return np.zeros(shape, np.float16)
+        return np.memmap(self.folder / "values.bin", np.float16, "r", shape=shape)
+
+    def write(self, name: str, content: dict[str, object]) -> None:
+        """Write a small file of names and values."""
+        write_atomically(self.folder / name, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the lock, after waiting for others: they hold it only while they append."""
+        busy = (
+            f"another process has been writing to {self.folder} for {PATIENCE:.0f} s. Wait for it, then run this again."
+        )
+        return locked(self.folder / "lock", busy, PATIENCE)
 
 
 def open_store(source: ImageSource, backbone: Backbone, views: StoredViews, root: Path | None = None) -> FeatureStore:
     """Return the place of these features, made if it is not there."""
     digest = backbone.digest()
-    store = FeatureStore((root or data_root()) / "features" / f"{digest[:32]}-{source.content}-{views.label()}")
-    store.create({"backbone": backbone.label(), "digest": digest, "content": source.content, "views": len(views)})
+    folder = (root or data_root()) / "features" / f"{digest[:32]}-{source.content}-{views.label()}"
+    store = FeatureStore(folder, len(views))
+    about = {"backbone": backbone.label(), "digest": digest, "content": source.content, "views": len(views)}
+    with explain_write_errors(folder, "the same command"):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "meta.json").exists():
+            with store.locked():
+                store.write("meta.json", {"format": FORMAT, **about})
+    number = read_json(folder / "meta.json").get("format")
+    if number != FORMAT:
+        raise UserError(
+            f"{folder} has format {number}, and this mma reads {FORMAT}. Delete the folder to compute again."
+        )
     return store
 
 
-def missing_rows(keys: NDArray[np.uint8], stored: NDArray[np.uint8]) -> Rows:
-    """Return the first row of each image that is not stored, in the images' order."""
-    _, first = np.unique(as_strings(keys), return_index=True)
-    first = np.sort(first)
-    return first[~np.isin(as_strings(keys[first]), as_strings(stored))].astype(np.int64)
+class Appender:
+    """Adds the rows that one caller chose when there were `known` rows. What others add meanwhile is not added again."""
+
+    def __init__(self, store: FeatureStore, known: int) -> None:
+        self.store, self.known = store, known
+        self.others: set[bytes] = set()  # keys that others added since: any of them may be of a row still to come
+
+    def append(self, keys: Keys, values: Values) -> None:
+        """Add rows; they are on disk when this returns. What a kill left unfinished is removed."""
+        store, width = self.store, values.shape[2]
+        with explain_write_errors(store.folder, "the same command"), store.locked():
+            stored_width = store.width()
+            if stored_width is None:
+                store.write("shape.json", {"width": width})
+            elif stored_width != width:
+                raise UserError(
+                    f"the backbone returns {width} numbers, and {store.folder} holds rows of {stored_width}. The code of the "
+                    "backbone has changed: raise its version."
+                )
+            count = store.count()
+            for path, size in store.row_bytes().items():
+                if path.stat().st_size > count * size:
+                    os.truncate(path, count * size)
+            self.others |= {bytes(key) for key in store.keys(self.known)}
+            new = np.array([bytes(key) not in self.others for key in keys], np.bool_)
+            append_bytes(store.folder / "values.bin", np.ascontiguousarray(values[new]).tobytes())
+            append_bytes(store.folder / "keys.bin", np.ascontiguousarray(keys[new]).tobytes())
+            self.known = count + int(new.sum())
 
 
-def find_rows(keys: NDArray[np.uint8], stored: NDArray[np.uint8]) -> Rows:
-    """Return where each image is stored; every one must be."""
-    order = np.argsort(as_strings(stored), kind="stable")
-    place = np.searchsorted(as_strings(stored), as_strings(keys), sorter=order)
-    rows = order[place].astype(np.int64)
-    assert len(keys) == 0 or bool((stored[rows] == keys).all())
-    return rows
+def compute_block(
+    source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
+) -> Values:
+    """Return the features of some images. It is what a worker computes on a cluster: the same bytes anywhere.
+
+    The bytes of an image do not depend on the images it is computed with.
+    """
+    with quiet_decoders():
+        parts = list(compute(source, backbone, rows, views, threads=threads))
+    return np.concatenate(parts) if parts else np.zeros((0, len(views), 0), np.float16)  # (N, views, D)
 
 
-def _fill(
-    appender: Appender,
-    keys: NDArray[np.uint8],
-    missing: Rows,
-    batches: Iterable[NDArray[np.float16]],
-    progress: Callable[[FeatureProgress], None] | None,
-) -> None:
-    """Write batches as they come, in whole blocks, and report."""
-    begin, done, written = time.monotonic(), 0, 0
-    waiting: list[NDArray[np.float16]] = []
-    for batch in batches:
-        waiting.append(batch)
-        done += len(batch)
-        if done - written >= BLOCK or done == len(missing):
-            appender.append(keys[missing[written:done]], np.concatenate(waiting))
-            waiting, written = [], done
-        if progress is not None:
-            passed = time.monotonic() - begin
-            progress(FeatureProgress(done, len(missing), passed / done * (len(missing) - done)))
+def compute(
+    source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
+) -> Iterator[Values]:
+    """Yield the features of some images, a batch at a time, in order. `threads` defaults to the cores we may use."""
+    network = backbone.load()
+    workers, before = threads or cores(), torch.get_num_threads()
+
+    # The number of threads belongs to the thread that sets it, so the caller keeps its own.
+    pool = ThreadPoolExecutor(workers, "features", torch.set_num_threads, (1,))
+    waiting: deque[Future[Values]] = deque()
+    try:
+        for start in range(0, len(rows), BATCH):
+            waiting.append(pool.submit(embed, backbone, network, source, rows[start : start + BATCH], views))
+            if len(waiting) >= workers + AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(before)  # threads that start later begin with the number set last
 
 
-def _blocks(
-    source: ImageSource, backbone: Backbone, missing: Rows, views: StoredViews, engine: str, threads: int | None
-) -> Iterator[NDArray[np.float16]]:
-    if engine not in get_args(Engine):
-        raise UserError(f"there is no engine '{engine}'.{did_you_mean(engine, get_args(Engine))} Choose local or ray.")
-    if engine == "ray":
-        return compute_on_ray(source, backbone, [missing[s : s + BLOCK] for s in range(0, len(missing), BLOCK)], views)
-    return compute(source, backbone, missing, views, threads=threads)
+@torch.inference_mode()
+def embed(backbone: Backbone, network: nn.Module, source: ImageSource, batch: Rows, views: StoredViews) -> Values:
+    """Decode one batch and return the features of all its views. (B, views, D)"""
+    # A network may round differently for a batch of another size. Filled up, every batch has the same.
+    filled = np.resize(np.arange(len(batch)), BATCH)
+    images = torch.from_numpy(source.decode(batch, backbone.side)[filled])
+    if images.dtype != torch.uint8 or tuple(images.shape[1:]) != (backbone.side, backbone.side, 3):
+        got = f"{str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
+        raise UserError(
+            f"this backbone takes images as uint8 of shape (B, {backbone.side}, {backbone.side}, 3), not {got}."
+        )
+    batches = views.make(images, source.keys[batch][filled])
+    vectors = torch.stack([check_vectors(network(images), backbone) for images in batches], 1)
+    return vectors[: len(batch)].to(torch.float16).numpy()
 
 
-# Blocks of features computed on a Ray cluster. Ray is imported on use.
-# A task brings its images (or the names of its photos, on a folder that all nodes share) and returns its vectors. One process
-# writes them, in order, so the file is the same byte for byte. A task that loses its worker is begun again elsewhere.
-
-RETRIES = 3
-BLOCKS_AHEAD = 2  # blocks in flight for each core: enough to keep all busy, few enough to fit into memory
+def check_vectors(vectors: Tensor, backbone: Backbone) -> Tensor:
+    """Refuse what is not one vector per image, or does not fit into float16."""
+    if vectors.ndim != 2 or len(vectors) != BATCH:
+        raise UserError(
+            f"the backbone {backbone.label()} returns shape {tuple(vectors.shape)} for {BATCH} images, and must return one "
+            f"vector for each: ({BATCH}, D)."
+        )
+    if not bool((vectors.abs() <= torch.finfo(torch.float16).max).all()):  # also False for NaN
+        raise UserError(
+            f"the backbone {backbone.label()} returns numbers that are not finite or beyond 65504. Its weights may be damaged."
+        )
+    return vectors
 
 
 def compute_on_ray(
     source: ImageSource, backbone: Backbone, blocks: Sequence[Rows], views: StoredViews
-) -> Iterator[NDArray[np.float16]]:
+) -> Iterator[Values]:
     """Yield the features of each block, in order.
 
     Uses the cluster this process has joined, or joins the one at $RAY_ADDRESS, or starts one here.
     """
-    ray = _connect()
+    ray = import_extra("ray", "--engine ray needs Ray", "ray")
+    if not ray.is_initialized():
+        address = os.environ.get("RAY_ADDRESS")
+        options = {"address": address} if address else {"address": "local", "include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level="error", **options)
     used = {"env_vars": {VARIABLE: os.environ[VARIABLE]}} if os.environ.get(VARIABLE) else None
     # `retry_exceptions=False`: only a death is tried again; an error in an image would come again.
     task = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False, runtime_env=used)(run_block)
@@ -282,24 +356,9 @@ def compute_on_ray(
         for rows in blocks:
             waiting.append(task.remote(source.take(rows), backbone.model_dump_json(), type(backbone), views))
             if len(waiting) >= limit:
-                yield _result(ray, waiting.popleft())
+                yield ray.get(waiting.popleft())
         while waiting:
-            yield _result(ray, waiting.popleft())
-    finally:
-        for reference in waiting:
-            ray.cancel(reference)
-
-
-def run_block(source: ImageSource, settings: str, kind: type[Backbone], views: StoredViews) -> NDArray[np.float16]:
-    """Compute one block on some node, with one thread."""
-    use_inherited()
-    backbone = kind.model_validate_json(settings)
-    return compute_block(source, backbone, np.arange(len(source)), views, threads=1)
-
-
-def _result(ray: Any, reference: Any) -> NDArray[np.float16]:
-    try:
-        found: NDArray[np.float16] = ray.get(reference)
+            yield ray.get(waiting.popleft())
     except ray.exceptions.RayTaskError as error:
         cause = error.as_instanceof_cause()
         raise (UserError(str(error.cause)) if isinstance(error.cause, UserError) else cause) from None
@@ -308,16 +367,13 @@ def _result(ray: Any, reference: Any) -> NDArray[np.float16]:
             f"Ray gave up on a block of features after {RETRIES} retries: {first_line(error)}. What was "
             "computed is stored; run the same command again."
         ) from error
-    return found
+    finally:
+        for reference in waiting:
+            ray.cancel(reference)
 
 
-def _connect() -> Any:
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError:
-        raise UserError(f"--engine ray needs Ray:  {install_hint('ray')}") from None
-    if not ray.is_initialized():
-        address = os.environ.get("RAY_ADDRESS")
-        options = {"address": address} if address else {"address": "local", "include_dashboard": False}
-        ray.init(log_to_driver=False, logging_level="error", **options)
-    return ray
+def run_block(source: ImageSource, settings: str, kind: type[Backbone], views: StoredViews) -> Values:
+    """Compute one block on some node, with one thread."""
+    use_inherited()
+    backbone = kind.model_validate_json(settings)
+    return compute_block(source, backbone, np.arange(len(source)), views, threads=1)

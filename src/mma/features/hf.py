@@ -5,7 +5,6 @@ Weights are read from safetensors only, and code that comes with a model is neve
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 from pathlib import Path
@@ -15,12 +14,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from mma.errors import UserError
-from mma.features.backbone import Embedder, NetworkBackbone
-from mma.features.mobilenetv2 import MEAN, STD
+from mma.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Embedder, NetworkBackbone, file_sha256, import_extra
 from mma.files import read_json
-from mma.text import first_line, install_hint
+from mma.text import first_line
 
 SIDE = 224
+TRANSFORMERS = ("transformers", "hf: backbones need the library transformers", "transformers")
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
 
 
@@ -35,20 +34,26 @@ class HuggingFace(NetworkBackbone):
     def _own_side(self) -> HuggingFace:
         folder = Path(self.place).expanduser()
         if "side" not in self.model_fields_set and folder.is_dir():
-            object.__setattr__(self, "side", _side(folder))
+            described = _preprocessor(folder)
+            size = described.get("crop_size") or described.get("size") or SIDE
+            if isinstance(size, dict):
+                size = size.get("height") or size.get("shortest_edge") or SIDE
+            object.__setattr__(self, "side", int(size))
         return self
 
     def load(self) -> nn.Module:
-        """Return the image tower of the model."""
-        folder, precision = find_model(self.place), self.resolve().precision or "float32"
-        mean, std = _normalisation(folder)
-        return Embedder(read_tower(folder), mean, std, precision)
+        """Return the image tower of the model, normalised as for ImageNet where the model says nothing."""
+        folder, mean, std = find_model(self.place), IMAGENET_MEAN, IMAGENET_STD
+        described = _preprocessor(folder)
+        if "image_mean" in described and "image_std" in described:
+            mean, std = (tuple(255.0 * value for value in described[name]) for name in ("image_mean", "image_std"))
+        return Embedder(read_tower(folder), mean, std, self.resolve().precision or "float32")
 
     def weights(self) -> tuple[str, ...]:
         """Return the sha256 of the weights and of the two files that describe them."""
         folder = find_model(self.place)
         files = [*sorted(folder.glob("*.safetensors")), folder / "config.json", folder / "preprocessor_config.json"]
-        return tuple(_sha256(path) for path in files if path.is_file())
+        return tuple(file_sha256(path) for path in files if path.is_file())
 
     def identity(self) -> dict[str, Any]:
         """Return the settings but the place: the same files elsewhere are the same backbone."""
@@ -68,26 +73,26 @@ class Tower(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the model's own summary of the image, or its first token where it has none."""  # (B, 3, H, W) -> (B, D)
-        sizes = {"interpolate_pos_encoding": True} if self.any_side() else {}
-        out = self.model(pixel_values=x, **sizes)
+        # Some models must be asked to take images of another size than they were trained on.
+        any_side = "interpolate_pos_encoding"
+        takes = any_side in inspect.signature(self.model.forward).parameters
+        out = self.model(pixel_values=x, **({any_side: True} if takes else {}))
         vector: Tensor | None = out.pooler_output if self.pooled and "pooler_output" in out else None
         return out.last_hidden_state[:, 0] if vector is None else vector.flatten(1)
-
-    def any_side(self) -> bool:
-        """Return whether the model must be asked to take images of another size than it was trained on."""
-        return "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters
 
 
 def read_tower(folder: Path) -> nn.Module:
     """Read a model; of one that knows images and texts, the part for images."""
-    transformers = _import_transformers()
+    transformers = import_extra(*TRANSFORMERS)
     try:
         model, info = transformers.AutoModel.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
         )
     except Exception as error:  # every library involved has classes of its own for what can be broken
+        files = sorted(folder.glob("*.safetensors"))
+        hashes = ", ".join(f"{path.name} (sha256 {file_sha256(path)})" for path in files)
         raise UserError(
-            f"hf:{folder} cannot be read as a model of transformers: {first_line(error)}. Its weights are {_hashes(folder)}. "
+            f"hf:{folder} cannot be read as a model of transformers: {first_line(error)}. Its weights are {hashes}. "
             "Get another copy of the folder."
         ) from error
     tower = getattr(model, "vision_model", model)
@@ -104,24 +109,17 @@ def read_tower(folder: Path) -> nn.Module:
 def find_model(place: str) -> Path:
     """Return the folder of a model: the one given, or the hub's copy, which is downloaded if it can be."""
     folder = Path(place).expanduser()
-    if folder.is_dir():
-        _check_folder(folder)
-        return folder
-    _import_transformers()
-    hub = importlib.import_module("huggingface_hub")
-    try:
-        found = Path(hub.snapshot_download(place, allow_patterns=FILES))
-    except Exception as error:  # the network fails in many ways, and so do names
-        raise UserError(
-            f"hf:{place} is neither a folder here nor could it be fetched from the hub ({first_line(error)}). With a network, "
-            f"check the name. Without one, run  hf download {place}  on a machine that has one, copy the folder here, and "
-            "write  hf:FOLDER"
-        ) from error
-    _check_folder(found)
-    return found
-
-
-def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        import_extra(*TRANSFORMERS)
+        hub = importlib.import_module("huggingface_hub")
+        try:
+            folder = Path(hub.snapshot_download(place, allow_patterns=FILES))
+        except Exception as error:  # the network fails in many ways, and so do names
+            raise UserError(
+                f"hf:{place} is neither a folder here nor could it be fetched from the hub ({first_line(error)}). With a "
+                f"network, check the name. Without one, run  hf download {place}  on a machine that has one, copy the folder "
+                "here, and write  hf:FOLDER"
+            ) from error
     if not (folder / "config.json").is_file():
         raise UserError(f"hf:{folder} has no config.json, so it is not a model of transformers.")
     if not any(folder.glob("*.safetensors")):
@@ -129,42 +127,9 @@ def _check_folder(folder: Path) -> None:
             f"hf:{folder} has no .safetensors file. Other files can run code when they are read, so they are not. Save the "
             "model as safetensors where you trust it:  model.save_pretrained(FOLDER)"
         )
-
-
-def _import_transformers() -> Any:
-    try:
-        return importlib.import_module("transformers")
-    except ImportError:
-        raise UserError(f"hf: backbones need the library transformers:  {install_hint('transformers')}") from None
+    return folder
 
 
 def _preprocessor(folder: Path) -> dict[str, Any]:
     path = folder / "preprocessor_config.json"
     return read_json(path) if path.is_file() else {}
-
-
-def _side(folder: Path) -> int:
-    """Return the side the model was trained with: that of its crops, or of its images."""
-    known = _preprocessor(folder)
-    size = known.get("crop_size") or known.get("size") or SIDE
-    if isinstance(size, dict):
-        size = size.get("height") or size.get("shortest_edge") or SIDE
-    return int(size)
-
-
-def _normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation in units of 0..255; those of ImageNet where the model says nothing."""
-    known = _preprocessor(folder)
-    if "image_mean" not in known or "image_std" not in known:
-        return MEAN, STD
-    return tuple(255.0 * value for value in known["image_mean"]), tuple(255.0 * value for value in known["image_std"])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _hashes(folder: Path) -> str:
-    """Name the files of weights by their hash, to compare them with another copy."""
-    return ", ".join(f"{path.name} (sha256 {_sha256(path)})" for path in sorted(folder.glob("*.safetensors")))

@@ -57,7 +57,8 @@ class HogNetwork(nn.Module):
 
     def histograms(self, x: Tensor) -> Tensor:
         """Sum the length of gradients by direction in each cell. Directions are unsigned: 0 to 180 degrees."""
-        down, right = _gradients(x)  # (B, 3, H, W)
+        down = F.pad(x[:, :, 2:] - x[:, :, :-2], (0, 0, 1, 1))  # (B, 3, H, W): central differences, zero at the border
+        right = F.pad(x[:, :, :, 2:] - x[:, :, :, :-2], (1, 1))
         square, strongest = (down * down + right * right).max(1, keepdim=True)  # whole numbers: ties are exact
         length = square.sqrt()
         down, right = down.gather(1, strongest), right.gather(1, strongest)
@@ -67,10 +68,3 @@ class HogNetwork(nn.Module):
         bins = (angle * (n / math.pi)).long().clamp(max=n - 1)  # rounding may reach the end of the range
         votes = torch.zeros(x.shape[0], n, *x.shape[2:], device=x.device).scatter_(1, bins, length)
         return F.avg_pool2d(votes, self.settings.cell)
-
-
-def _gradients(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return central differences, zero at the border."""  # (B, C, H, W) -> twice (B, C, H, W)
-    down = F.pad(x[:, :, 2:] - x[:, :, :-2], (0, 0, 1, 1))
-    right = F.pad(x[:, :, :, 2:] - x[:, :, :, :-2], (1, 1))
-    return down, right

@@ -1,4 +1,4 @@
-"""Images at the size a backbone sees: from arrays, or from the original photos."""
+"""Images at the size a backbone sees: from arrays or from the original photos, and the views of them that are stored."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from mma.settings import Settings
 from mma.text import printable
 
 Rows = NDArray[np.int64]
+Box = tuple[float, float, float, float]  # left, top, width, height, as shares of the image
 DECODED = 128  # pixels per side that a large JPEG is decoded with at least, also for a backbone that sees fewer
 
 
@@ -83,7 +84,7 @@ class PhotoFiles:
 
     def __init__(self, root: Path, names: Sequence[str], keys: NDArray[np.uint8], again: str | None = None) -> None:
         self.root, self.names, self.keys = root, tuple(names), keys
-        # What to do after the folder was put right.
+        # What to do after the folder was put right; see `make_again`.
         self.again = again or "make the data set again:  mma data info NAME  shows the command."
 
     def __len__(self) -> int:
@@ -94,33 +95,27 @@ class PhotoFiles:
         return np.stack([self._read(int(row), side) for row in rows])
 
     def _read(self, row: int, side: int) -> NDArray[np.uint8]:
+        name, remedy = printable(str(self.root / self.names[row])), f"Restore it, or {self.again}"
         try:
             with open_photo(self.root, self.names[row]) as (image, key):
                 photo = unscaled_photo(image, decoded_side(side))
                 height, width = photo.shape[:2]
                 small = squash_one(photo, side) if min(height, width) >= SMALLEST else None
         except Exception as error:  # decoders raise anything at all on broken bytes
-            reason = explain_bad_file(error)
-            raise UserError(f"{self._name(row)} cannot be read any more: {reason}. {self._remedy()}") from error
+            raise UserError(f"{name} cannot be read any more: {explain_bad_file(error)}. {remedy}") from error
         if not np.array_equal(key, self.keys[row]):
             was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
-            raise UserError(f"{self._name(row)} has changed: its sha256 was {was} and is {now}. {self._remedy()}")
+            raise UserError(f"{name} has changed: its sha256 was {was} and is {now}. {remedy}")
         if small is None:
             raise UserError(
-                f"{self._name(row)} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take "
-                f"it out of the folder and {self.again}"
+                f"{name} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take it out of "
+                f"the folder and {self.again}"
             )
         return small
 
     def take(self, rows: Rows) -> PhotoFiles:
         """Return the photos of `rows`; whoever decodes them needs to reach the same folder."""
         return PhotoFiles(self.root, [self.names[row] for row in rows], np.asarray(self.keys[rows]), self.again)
-
-    def _name(self, row: int) -> str:
-        return printable(str(self.root / self.names[row]))
-
-    def _remedy(self) -> str:
-        return f"Restore it, or {self.again}"
 
 
 def decoded_side(side: int) -> int:
@@ -167,11 +162,6 @@ def image_source(images: Images, again: str | None = None) -> tuple[ImageSource,
     )
 
 
-# The views of an image whose features are stored: itself, its mirror image, and a few crops.
-
-Box = tuple[float, float, float, float]  # left, top, width, height, as shares of the image
-
-
 class StoredViews(Settings):
     """How many views of each image are stored. View 0 is the image, then its mirror image, then crops."""
 
@@ -193,8 +183,7 @@ class StoredViews(Settings):
         if self.mirror:
             views.append(images.flip(2))
         for number in range(self.crops):
-            boxes = [crop_box(bytes(key).hex(), number, self.smallest) for key in keys]
-            views.append(cut(images, boxes))
+            views.append(cut(images, [crop_box(bytes(key).hex(), number, self.smallest) for key in keys]))
         return views
 
 

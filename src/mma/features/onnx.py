@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -13,37 +11,41 @@ from pydantic import Field, ValidationError, model_validator
 from torch import Tensor, nn
 
 from mma.errors import UserError
-from mma.features.backbone import Backbone
-from mma.features.mobilenetv2 import MEAN, STD
+from mma.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, file_sha256, import_extra
 from mma.settings import Settings, explain
-from mma.text import first_line, install_hint
+from mma.text import first_line
+
+MISSING = "onnx: backbones need onnx and onnxruntime"
 
 
 class Sidecar(Settings):
     """FILE.json beside FILE: what the network was trained with. `mean` and `std` are in units of 0..255."""
 
     side: int = Field(default=224, ge=8, le=1024)
-    mean: tuple[float, float, float] = MEAN
-    std: tuple[float, float, float] = STD
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
     layout: Literal["NCHW", "NHWC"] = "NCHW"
 
 
-class Onnx(Backbone):
+class Onnx(Sidecar, Backbone):
     """`onnx:FILE`. What is not set here comes from FILE.json, or is as for ImageNet."""
 
     name: Literal["onnx"] = "onnx"
     place: str  # the file
-    side: int = Field(default=224, ge=8, le=1024)
-    mean: tuple[float, float, float] = MEAN
-    std: tuple[float, float, float] = STD
-    layout: Literal["NCHW", "NHWC"] = "NCHW"
 
     @model_validator(mode="after")
     def _from_sidecar(self) -> Onnx:
-        known = read_sidecar(Path(self.place + ".json").expanduser())
-        for setting in Sidecar.model_fields:
-            if setting not in self.model_fields_set and setting in known.model_fields_set:
-                object.__setattr__(self, setting, getattr(known, setting))
+        path = Path(self.place + ".json").expanduser()
+        if not path.is_file():
+            return self
+        try:
+            sidecar = Sidecar.model_validate_json(json.dumps(json.loads(path.read_text("utf-8"))))
+        except ValidationError as error:
+            raise UserError(f"{path}: {explain(error)}") from None
+        except ValueError as error:  # of the JSON, or of its bytes
+            raise UserError(f"{path} is not JSON ({error}).") from None
+        for setting in sidecar.model_fields_set - self.model_fields_set:
+            object.__setattr__(self, setting, getattr(sidecar, setting))
         return self
 
     def load(self) -> nn.Module:
@@ -52,8 +54,7 @@ class Onnx(Backbone):
 
     def weights(self) -> tuple[str, ...]:
         """Return the sha256 of the file."""
-        with find_file(self.place).open("rb") as file:
-            return (hashlib.file_digest(file, "sha256").hexdigest(),)
+        return (file_sha256(find_file(self.place)),)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings but the place: the same file elsewhere is the same backbone."""
@@ -90,7 +91,7 @@ class OnnxNetwork(nn.Module):
 
 def open_session(path: Path, sha256: str) -> Any:
     """Return the file as a session of onnxruntime. Weights in other files are refused: no hash of ours would name them."""
-    onnx, runtime = _import("onnx"), _import("onnxruntime")
+    onnx, runtime = (import_extra(name, MISSING, "onnx") for name in ("onnx", "onnxruntime"))
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1  # each core computes a batch of its own
     try:
@@ -114,49 +115,25 @@ def check_session(session: Any, settings: Onnx) -> str:
     """Return the name of the output to use: the first that is one vector per image. Anything else is no backbone."""
     inputs, outputs = session.get_inputs(), session.get_outputs()
     image = [3, settings.side, settings.side] if settings.layout == "NCHW" else [settings.side, settings.side, 3]
-    if len(inputs) != 1 or inputs[0].type != "tensor(float)" or not _fits(inputs[0].shape, image):
-        found = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs) or "nothing"
+    remedy = ""
+    if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) != 4:
+        remedy = "A backbone has one input: float32 images. Use another file."
+    elif isinstance(count := inputs[0].shape[0], int):
+        remedy = f"It must take any number of images, not {count}: export it with a free (dynamic) first axis."
+    elif any(side != ours for side, ours in zip(inputs[0].shape[1:], image, strict=True) if isinstance(side, int)):
+        remedy = f"Set side and layout in {settings.place}.json, or use another file."  # a name or None may be anything
+    if remedy:
+        given = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs) or "nothing"
         raise UserError(
-            f"onnx:{settings.place} is no backbone for images of {image} ({settings.layout}): it takes {found}. "
-            f"{_remedy(settings, inputs)}"
+            f"onnx:{settings.place} is no backbone for images of {image} ({settings.layout}): it takes {given}. {remedy}"
         )
     vectors = [each.name for each in outputs if each.type == "tensor(float)" and len(each.shape) == 2]
     if not vectors:
-        found = ", ".join(f"{each.name} {each.type} {each.shape}" for each in outputs)
+        given = ", ".join(f"{each.name} {each.type} {each.shape}" for each in outputs)
         raise UserError(
-            f"onnx:{settings.place} is no backbone: it returns {found}, and not one vector (B, D) of floats per image."
+            f"onnx:{settings.place} is no backbone: it returns {given}, and not one vector (B, D) of floats per image."
         )
     return str(vectors[0])
-
-
-def _remedy(settings: Onnx, inputs: list[Any]) -> str:
-    """Say what to change, where something can be changed."""
-    if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) != 4:
-        return "A backbone has one input: float32 images. Use another file."
-    if isinstance(inputs[0].shape[0], int):
-        return (
-            f"It must take any number of images, not {inputs[0].shape[0]}: export it with a free (dynamic) first axis."
-        )
-    return f"Set side and layout in {settings.place}.json, or use another file."
-
-
-def _fits(shape: list[Any], image: list[int]) -> bool:
-    """Compare a declared shape with ours; a side that is a name or None may be anything."""
-    if len(shape) != 4 or isinstance(shape[0], int):  # the number of images must be free
-        return False
-    return all(wanted == side for wanted, side in zip(shape[1:], image, strict=True) if isinstance(wanted, int))
-
-
-def read_sidecar(path: Path) -> Sidecar:
-    """Read FILE.json if it is there."""
-    if not path.is_file():
-        return Sidecar()
-    try:
-        return Sidecar.model_validate_json(json.dumps(json.loads(path.read_text("utf-8"))))
-    except ValidationError as error:
-        raise UserError(f"{path}: {explain(error)}") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}).") from None
 
 
 def find_file(place: str) -> Path:
@@ -167,10 +144,3 @@ def find_file(place: str) -> Path:
             f"onnx:{place}: there is no file {path.absolute()}. Write  onnx:FILE  with the path of the file."
         )
     return path
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise UserError(f"onnx: backbones need onnx and onnxruntime:  {install_hint('onnx')}") from None

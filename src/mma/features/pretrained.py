@@ -1,17 +1,23 @@
-"""Pretrained weights that packages bring: hashed, read once, and kept as safetensors from then on.
+"""Mobile networks trained on ImageNet: EfficientNet-Lite (arXiv:1905.11946 without squeeze-and-excitation, with ReLU6) and
+MobileNetV2 (arXiv:1801.04381). Both are made of one block: expand, filter each channel, project, add.
 
-The packages ship torch files. This is the only file that reads any, after their sha256 was compared with a pinned one.
+Packages bring their weights as torch files. This is the only file that reads any, after their sha256 was compared with a
+pinned one; from then on a copy is kept as safetensors.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
@@ -20,7 +26,31 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from mma.data.cache import data_root
 from mma.errors import UserError
+from mma.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Embedder, NetworkBackbone, file_sha256
 from mma.files import explain_write_errors, write_atomically
+
+STEM, LAST = 32, 1280  # channels; no variant widens these
+# repeats, kernel, stride, expansion, channels
+Stages = tuple[tuple[int, int, int, int, int], ...]
+LITE: Stages = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+MOBILENET: Stages = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (3, 3, 2, 6, 32),
+    (4, 3, 2, 6, 64),
+    (3, 3, 1, 6, 96),
+    (3, 3, 2, 6, 160),
+    (1, 3, 1, 6, 320),
+)
+PARTS = ("expand.conv", "expand.norm", "depthwise.conv", "depthwise.norm", "project.conv", "project.norm")  # of a block
 
 
 @dataclass(frozen=True)
@@ -71,48 +101,139 @@ MOBILENETV2 = WeightsFile(
 )
 
 
+class Mobile(NetworkBackbone):
+    """What the networks share, and what EfficientNet-Lite of any size is."""
+
+    file: ClassVar[WeightsFile]
+    mean: ClassVar[tuple[float, ...]] = (127.0,) * 3  # of the pixels it was trained on, in units of 0..255
+    std: ClassVar[tuple[float, ...]] = (128.0,) * 3
+    width: ClassVar[float] = 1.0
+    depth: ClassVar[float] = 1.0
+
+    def build(self) -> MobileNetwork:
+        """Return the network; weights are not set."""
+        return MobileNetwork(LITE, self.width, self.depth, same=True, eps=1e-3)
+
+    def rename(self, name: str) -> str:
+        """Translate a tensor's name in the package's file into ours."""
+        match = re.fullmatch(r"_blocks\.(\d+)\.(_\w+)\.(\w+)", name)
+        if match is None:
+            top = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "last.conv", "_bn1": "last.norm"}
+            module, _, tensor = name.partition(".")
+            return f"{top.get(module, module)}.{tensor}"
+        numbered = ("_expand_conv", "_bn0", "_depthwise_conv", "_bn1", "_project_conv", "_bn2")
+        return f"blocks.{match[1]}.{PARTS[numbered.index(match[2])]}.{match[3]}"
+
+    def load(self) -> nn.Module:
+        """Return the network with its normalisation folded."""
+        return Embedder(self.network().fold(), self.mean, self.std, self.resolve().precision or "float32")
+
+    def network(self) -> MobileNetwork:
+        """Return the network as it was trained, with its batch normalisation: a place to fine-tune from."""
+        tensors = {self.rename(name): tensor for name, tensor in load_weights(self.file, self.name).items()}
+        network = self.build()
+        for name, wanted in network.state_dict().items():
+            if name not in tensors or tensors[name].shape != wanted.shape:
+                state = f"of shape {tuple(tensors[name].shape)}" if name in tensors else "missing"
+                raise UserError(
+                    f"the weights of {self.file.path} do not fit the network: {name} is {state}, and must have shape "
+                    f"{tuple(wanted.shape)}."
+                )
+        network.load_state_dict({name: tensors[name] for name in network.state_dict()})
+        return network
+
+    def weights(self) -> tuple[str, ...]:
+        """Return the sha256 of the package's file."""
+        return (self.file.sha256,)
+
+
+class Lite0(Mobile):
+    """EfficientNet-Lite0: 3.4 million parameters, 1280 numbers."""
+
+    name: Literal["lite0"] = "lite0"
+    side: int = Field(default=160, ge=32, le=1024)  # 224 takes twice the time for 1 or 2 points
+    file: ClassVar[WeightsFile] = LITE0
+
+
+class Lite1(Mobile):
+    """EfficientNet-Lite1: the same widths, deeper."""
+
+    name: Literal["lite1"] = "lite1"
+    side: int = Field(default=240, ge=32, le=1024)
+    file: ClassVar[WeightsFile] = LITE1
+    depth: ClassVar[float] = 1.1
+
+
+class Lite2(Mobile):
+    """EfficientNet-Lite2: wider and deeper."""
+
+    name: Literal["lite2"] = "lite2"
+    side: int = Field(default=260, ge=32, le=1024)
+    file: ClassVar[WeightsFile] = LITE2
+    width: ClassVar[float] = 1.1
+    depth: ClassVar[float] = 1.2
+
+
+class MobileNetV2(Mobile):
+    """MobileNetV2: 2.2 million parameters, 1280 numbers."""
+
+    name: Literal["mobilenetv2"] = "mobilenetv2"
+    side: int = Field(default=160, ge=32, le=1024)
+    file: ClassVar[WeightsFile] = MOBILENETV2
+    mean: ClassVar[tuple[float, ...]] = IMAGENET_MEAN
+    std: ClassVar[tuple[float, ...]] = IMAGENET_STD
+
+    def build(self) -> MobileNetwork:
+        """Return the network; weights are not set."""
+        return MobileNetwork(MOBILENET, self.width, self.depth, same=False, eps=1e-5)
+
+    def rename(self, name: str) -> str:
+        """Translate a tensor's name: features.0 is the stem, 1..17 the blocks, 18 the last convolution."""
+        match = re.fullmatch(r"features\.(\d+)\.(.+)\.(\w+)", name)
+        if match is None:
+            return name
+        place, inside, tensor = int(match[1]), match[2].removeprefix("conv."), match[3]
+        if place in (0, 18):
+            return f"{'stem' if place == 0 else 'last'}.{'conv' if inside == '0' else 'norm'}.{tensor}"
+        # Parts are numbered; the first block does not expand and has one less.
+        numbered = ("0.0", "0.1", "1.0", "1.1", "2", "3") if place > 1 else ("", "", "0.0", "0.1", "1", "2")
+        return f"blocks.{place - 1}.{PARTS[numbered.index(inside)]}.{tensor}"
+
+
 def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
     """Return the tensors of a backbone's weights, from our copy or, the first time, from the package."""
     copy = data_root() / "weights" / f"{file.sha256}.safetensors"
     if copy.is_file():
         return _read_copy(copy, file)
-    original = file.find()
-    if original is None:
+    path = file.find()
+    if path is None:
         raise UserError(
             f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.install}"
         )
-    tensors = _read_original(original, file)
+    sha256 = file_sha256(path)
+    if sha256 != file.sha256:
+        raise UserError(
+            f"{path} is damaged or not the file we know: its sha256 is {sha256}, and it must be {file.sha256}. Install it "
+            f"again:  {file.install} --force-reinstall"
+        )
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
     with explain_write_errors(copy.parent, "the same command"):
         copy.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(copy, format_safetensors(tensors))
     return tensors
 
 
-def _read_original(path: Path, file: WeightsFile) -> dict[str, Tensor]:
-    with path.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    if found != file.sha256:
-        raise UserError(
-            f"{path} is damaged or not the file we know: its sha256 is {found}, and it must be {file.sha256}. Install it "
-            f"again:  {file.install} --force-reinstall"
-        )
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    return {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
-
-
 def _read_copy(path: Path, file: WeightsFile) -> dict[str, Tensor]:
     try:
         tensors = parse_safetensors(path.read_bytes())
+        content = content_digest(tensors)
+        if content == file.content:
+            return dict(tensors)
+        why = f"the sha256 of its tensors is {content}, and it must be {file.content}"
     except SafetensorError as error:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        raise _damage(path, f"{error}; the sha256 of the file is {found}") from error
-    if (found := content_digest(tensors)) != file.content:
-        raise _damage(path, f"the sha256 of its tensors is {found}, and it must be {file.content}")
-    return dict(tensors)
-
-
-def _damage(path: Path, why: str) -> UserError:
-    return UserError(f"the weights in {path} are damaged ({why}). Delete the file; it is made again from its package.")
+        why = f"{error}; the sha256 of the file is {file_sha256(path)}"
+    raise UserError(f"the weights in {path} are damaged ({why}). Delete the file; it is made again from its package.")
 
 
 def content_digest(tensors: dict[str, Tensor]) -> str:
@@ -123,9 +244,6 @@ def content_digest(tensors: dict[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
-
-
-# The block that mobile networks are made of: expand, filter each channel, project, add.
 
 
 class ConvNorm(nn.Module):
@@ -154,7 +272,8 @@ class ConvNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of ceil(side / stride)."""  # (B, inputs, H, W) -> (B, outputs, H', W')
         if self.same:
-            padding = _same(x.shape[3], self.conv) + _same(x.shape[2], self.conv)
+            kernel, stride = self.conv.kernel_size[0], self.conv.stride[0]
+            padding = same_padding(x.shape[3], kernel, stride) + same_padding(x.shape[2], kernel, stride)
             x = F.pad(x, padding) if any(padding) else x
         x = self.norm(self.conv(x))
         return F.relu6(x, inplace=True) if self.active else x
@@ -187,9 +306,18 @@ class Inverted(nn.Module):
 class MobileNetwork(nn.Module):
     """A stem, inverted residual blocks, a 1x1 convolution and the mean over its maps."""
 
-    def __init__(self, stem: ConvNorm, blocks: list[Inverted], last: ConvNorm) -> None:
+    def __init__(self, stages: Stages, width: float, depth: float, *, same: bool, eps: float) -> None:
         super().__init__()
-        self.stem, self.blocks, self.last = stem, nn.ModuleList(blocks), last
+        blocks, inputs = [], STEM
+        for number, (repeats, kernel, stride, expand, channels) in enumerate(stages):
+            outputs = _scale(channels, width)
+            fixed = number in (0, len(stages) - 1)  # the first and the last stage are not deepened
+            for repeat in range(repeats if fixed else math.ceil(depth * repeats)):
+                step = stride if repeat == 0 else 1
+                blocks.append(Inverted(inputs, outputs, kernel, step, expand, same=same, eps=eps))
+                inputs = outputs
+        self.stem, self.blocks = ConvNorm(3, STEM, 3, 2, same=same, eps=eps), nn.ModuleList(blocks)
+        self.last = ConvNorm(inputs, LAST, 1, same=same, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return one vector per image."""  # (B, 3, H, W) -> (B, D)
@@ -208,21 +336,14 @@ class MobileNetwork(nn.Module):
         return self
 
 
-def load_state(network: MobileNetwork, tensors: dict[str, Tensor], file: str) -> MobileNetwork:
-    """Fill a network with tensors named as its own; anything missing or of another shape is an error."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    for name, shape in wanted.items():
-        if name not in tensors or tuple(tensors[name].shape) != shape:
-            found = f"of shape {tuple(tensors[name].shape)}" if name in tensors else "missing"
-            raise UserError(
-                f"the weights of {file} do not fit the network: {name} is {found}, and must have shape {shape}."
-            )
-    network.load_state_dict({name: tensors[name] for name in wanted})
-    return network
+def _scale(channels: int, width: float) -> int:
+    """Scale a number of channels to a multiple of 8, never down by more than a tenth."""
+    wanted = channels * width
+    rounded = max(8, int(wanted + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * wanted else rounded + 8
 
 
-def _same(side: int, conv: nn.Conv2d) -> tuple[int, int]:
+def same_padding(side: int, kernel: int, stride: int) -> tuple[int, int]:
     """Return the padding (before, after) that leaves ceil(side / stride) outputs."""
-    kernel, stride = conv.kernel_size[0], conv.stride[0]
     total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
     return total // 2, total - total // 2

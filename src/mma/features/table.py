@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import SerializeAsAny, ValidationError
 
 from mma.errors import UserError
 from mma.features.backbone import Backbone
 from mma.features.hf import HuggingFace
 from mma.features.hog import Hog
-from mma.features.lite import Lite0, Lite1, Lite2
-from mma.features.mobilenetv2 import MobileNetV2
 from mma.features.onnx import Onnx
+from mma.features.pretrained import Lite0, Lite1, Lite2, MobileNetV2
 from mma.settings import explain, no_entry
 
 
@@ -45,13 +42,6 @@ class Joined(Backbone):
     def label(self) -> str:
         """Return the labels of the parts with + between them."""
         return "+".join(part.label() for part in self.members)
-
-
-def unit(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale vectors to length 1; those of length 0 stay."""
-    length = np.sqrt(np.einsum("...d,...d->...", values, values))[..., None]
-    scaled: NDArray[np.float32] = values / np.maximum(length, np.float32(1e-12))
-    return scaled
 
 
 DEFAULT = "lite0"

@@ -21,6 +21,15 @@ from torch import Tensor, nn
 from mma.nets.layers import Dense
 from mma.nets.network import GroupedNetwork, Net, Shape
 
+FOLDS = 5  # of the cross-validation, at most
+FEWEST = 20  # labels of classes with two or more, below which nothing is compared
+ENOUGH = 120  # and below which penalty, scale and temperature are not looked for: it would be noise (results/heads)
+TESTED = 1_000  # labels that are predicted in a comparison: of more labels some folds say enough
+PENALTIES = (1e-5, 1e-4, 1e-3)  # L2 weights, per label; the first one while there are few labels
+WIDEST = 1.5  # log of the largest temperature; its negative is that of the smallest
+PRIOR = 20.0  # holds a temperature at 1: that many times log(temperature)^2 / 2, against the sum over the labels
+GOLDEN = (5**0.5 - 1) / 2
+
 
 class Head(Net):
     """A dense layer on features, started from a logistic regression on the labels."""
@@ -51,17 +60,16 @@ class Head(Net):
         """Choose what tells left-out labels apart best, and start from a logistic regression with that."""
         assert isinstance(module, HeadNet)
         labels = CrossValidation(x.cpu().numpy(), y.cpu().numpy())
-        found = everything(module.parts, {}, "nothing was compared: net.choose=false")
+        use = use_all_parts(module.parts, {}, "nothing was compared: net.choose=false")
         with thread_pools().limit(limits=1):  # one thread: the same numbers on every machine
             penalty, penalties = (self.penalty, {}) if self.penalty else choose_penalty(labels)
             if self.choose:
-                found = choose_parts(labels, module.parts, penalty)
-            scale = self.scale or choose_scale(labels, found.where, penalty)
+                use = choose_parts(labels, module.parts, penalty)
+            scale = self.scale or choose_scale(labels, use.where, penalty)
         chosen, gate = {"penalty": penalty, "scale": scale}, torch.zeros_like(module.gate)
-        gate[found.where] = 1.0
+        gate[use.where] = 1.0
         self.model_copy(update=chosen).start_with(module, x, y, gate)
-        said = {"parts": found.parts, "accuracies": found.accuracies, "why": found.why}
-        return {**said, **chosen, "penalties": penalties}
+        return {"parts": use.parts, "accuracies": use.accuracies, "why": use.why, **chosen, "penalties": penalties}
 
     @torch.no_grad()
     def start_with(self, module: HeadNet, x: Tensor, y: Tensor, gate: Tensor) -> None:
@@ -71,10 +79,9 @@ class Head(Net):
             return
         features = (x.cpu() * gate.cpu()).numpy()
         with thread_pools().limit(limits=1):
-            found = fit_logistic(features, y.cpu().numpy(), len(module.head.bias), self.penalty or PENALTIES[0])
-        weight, bias = (torch.from_numpy(each) * (self.scale or 1.0) for each in found)
-        module.head.weight.copy_(weight)
-        module.head.bias.copy_(bias)
+            fitted = fit_logistic(features, y.cpu().numpy(), len(module.head.bias), self.penalty or PENALTIES[0])
+        for parameter, values in zip((module.head.weight, module.head.bias), fitted, strict=True):
+            parameter.copy_(torch.from_numpy(values) * (self.scale or 1.0))
 
 
 class Calibrated(Dense):
@@ -109,21 +116,6 @@ class HeadNet(GroupedNetwork):
         x = x * self.gate
         return x if self.hidden is None else F.relu(self.hidden(x))
 
-    def joined(self, x: Tensor, groups: int) -> Tensor:
-        """Return the logits of several batches at once: nothing here mixes the images of a batch."""
-        logits: Tensor = self(x)
-        return logits
-
-
-FOLDS = 5  # of the cross-validation, at most
-FEWEST = 20  # labels of classes with two or more, below which nothing is compared
-ENOUGH = 120  # and below which penalty, scale and temperature are not looked for: it would be noise (results/heads)
-TESTED = 1_000  # labels that are predicted in a comparison: of more labels some folds say enough
-PENALTIES = (1e-5, 1e-4, 1e-3)  # L2 weights, per label; the first one while there are few labels
-WIDEST = 1.5  # log of the largest temperature; its negative is that of the smallest
-PRIOR = 20.0  # how strongly a temperature is held at 1: that many times log(temperature)^2 / 2, against the sum over the labels
-GOLDEN = (5**0.5 - 1) / 2
-
 
 @cache
 def thread_pools() -> ThreadpoolController:
@@ -134,7 +126,7 @@ def thread_pools() -> ThreadpoolController:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenParts:
     """What the labels say about the features, and what that rests on."""
 
     where: slice  # the numbers to use
@@ -144,8 +136,8 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Labels, and what models say about them that were fitted without them."""
+class CrossValidated:
+    """Labels, and the logits of models that were fitted without them."""
 
     logits: np.ndarray  # (N, classes)
     labels: np.ndarray  # (N,)
@@ -172,7 +164,7 @@ class CrossValidation:
 
     x: np.ndarray
     y: np.ndarray
-    known: dict[tuple[int, int, float], LeftOut] = field(default_factory=dict)
+    fitted: dict[tuple[int, int, float], CrossValidated] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         several = with_two_labels(self.y)
@@ -182,13 +174,13 @@ class CrossValidation:
         """The number of labels; none if they cannot be compared by, because they are all of one class."""
         return len(self.y) if len(np.unique(self.y)) > 1 else 0
 
-    def left_out(self, part: slice, penalty: float) -> LeftOut:
+    def left_out(self, part: slice, penalty: float) -> CrossValidated:
         """Return what a part of the features says about labels that were left out."""
         first, last, _ = part.indices(self.x.shape[1])
         key = first, last, penalty
-        if key not in self.known:
-            self.known[key] = cross_validate(self.x[:, part], self.y, penalty)
-        return self.known[key]
+        if key not in self.fitted:
+            self.fitted[key] = cross_validate(self.x[:, part], self.y, penalty)
+        return self.fitted[key]
 
 
 def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
@@ -221,28 +213,28 @@ def choose_penalty(labels: CrossValidation) -> tuple[float, dict[str, float]]:
     """
     if len(labels) < ENOUGH:
         return PENALTIES[0], {}
-    found = {penalty: labels.left_out(slice(None), penalty).log_loss for penalty in PENALTIES}
-    best = min(PENALTIES, key=lambda penalty: (found[penalty], penalty))
-    return best, {f"{penalty:g}": log_loss for penalty, log_loss in found.items()}
+    losses = {penalty: labels.left_out(slice(None), penalty).log_loss for penalty in PENALTIES}
+    best = min(PENALTIES, key=lambda penalty: (losses[penalty], penalty))
+    return best, {f"{penalty:g}": loss for penalty, loss in losses.items()}
 
 
-def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) -> Chosen:
+def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) -> ChosenParts:
     """Compare each part of the features, and all together.
 
     All parts are used while there are fewer than FEWEST labels, and unless one part alone is better.
     """
     if len(labels) < FEWEST:
-        return everything(parts, {}, f"fewer than {FEWEST} labels to compare by")
+        return use_all_parts(parts, {}, f"fewer than {FEWEST} labels to compare by")
     ends = np.cumsum(parts).tolist() if len(parts) > 1 else []
     slices = {str(number): slice(end - parts[number], end) for number, end in enumerate(ends)}
     slices["all" if slices else "0"] = slice(None)
     percent = {name: labels.left_out(part, penalty).accuracy for name, part in slices.items()}
     best = max(slices, key=lambda name: (percent[name], name == "all"))
     if len(parts) == 1:
-        return everything(parts, percent, "the only one")
+        return use_all_parts(parts, percent, "the only one")
     if best == "all":
-        return everything(parts, percent, "none of them alone is better on the labels, cross-validated")
-    return Chosen(slices[best], [int(best)], percent, "alone it is better on the labels, cross-validated")
+        return use_all_parts(parts, percent, "none of them alone is better on the labels, cross-validated")
+    return ChosenParts(slices[best], [int(best)], percent, "alone it is better on the labels, cross-validated")
 
 
 def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
@@ -255,9 +247,9 @@ def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
     return round(1.0 / labels.left_out(part, penalty).temperature, 4)
 
 
-def everything(parts: Sequence[int], accuracies: dict[str, float], why: str) -> Chosen:
+def use_all_parts(parts: Sequence[int], accuracies: dict[str, float], why: str) -> ChosenParts:
     """Choose all parts."""
-    return Chosen(slice(None), list(range(len(parts))), accuracies, why)
+    return ChosenParts(slice(None), list(range(len(parts))), accuracies, why)
 
 
 def with_two_labels(y: np.ndarray) -> np.ndarray:
@@ -266,10 +258,10 @@ def with_two_labels(y: np.ndarray) -> np.ndarray:
     return np.isin(y, present[counts >= 2])
 
 
-def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> LeftOut:
+def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> CrossValidated:
     """Predict labels by models fitted on the others; the folds depend on the labels alone."""
     classes = int(y.max()) + 1
-    fold = deal(y, min(FOLDS, int(np.unique(y, return_counts=True)[1].min())))
+    fold = stratified_folds(y, min(FOLDS, int(np.unique(y, return_counts=True)[1].min())))
     tested, logits = np.zeros(len(y), bool), np.empty((len(y), classes), np.float32)
     for number in np.unique(fold):
         test = fold == number
@@ -277,10 +269,10 @@ def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> LeftOut:
         logits[test], tested[test] = x[test] @ weight.T + bias, True
         if tested.sum() >= TESTED:
             break
-    return LeftOut(logits[tested], y[tested])
+    return CrossValidated(logits[tested], y[tested])
 
 
-def deal(y: np.ndarray, folds: int) -> np.ndarray:
+def stratified_folds(y: np.ndarray, folds: int) -> np.ndarray:
     """Return the fold of each label: as many of each class in every fold, as far as they go. (N,)"""
     fold = np.empty(len(y), np.int64)
     fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % folds  # neighbours in this order have the same class
@@ -307,5 +299,5 @@ def log_likelihoods(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the logarithm of the probability that logits give to each label. (N,)"""
     wide = logits.astype(np.float64)
     wide -= wide.max(1, keepdims=True)
-    found: np.ndarray = wide[np.arange(len(y)), y] - np.log(np.exp(wide).sum(1))
-    return found
+    likelihoods: np.ndarray = wide[np.arange(len(y)), y] - np.log(np.exp(wide).sum(1))
+    return likelihoods

@@ -35,7 +35,18 @@ def initialise(net: nn.Module, rng: np.random.Generator) -> None:
                 # Differs: ours keeps the deviation and cuts nothing off, which is simpler and only changes the tails.
                 _draw(module, math.sqrt(2 / (module.in_features + module.out_features)), rng)
             else:
-                _reset(name, module, rng)
+                owned, buffers = list(module.parameters(recurse=False)), list(module.buffers(recurse=False))
+                reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+                if reset is None and owned:
+                    raise UserError(
+                        f"cannot initialise {name or 'the network'}: {type(module).__name__} owns parameters but has no "
+                        "reset_parameters(). Give it one that draws them, so that a run can be repeated from its seed."
+                    )
+                if reset is not None and (owned or buffers):  # containers own nothing
+                    devices = sorted({parameter.get_device() for parameter in owned if parameter.is_cuda})
+                    with torch.random.fork_rng(devices=devices):
+                        torch.manual_seed(int(rng.integers(2**63)))
+                        reset()
 
 
 def is_frozen(module: nn.Module) -> bool:
@@ -51,22 +62,6 @@ def _draw(layer: _ConvNd | nn.Linear, deviation: float, rng: np.random.Generator
         layer.weight.copy_(torch.from_numpy(values))
     if layer.bias is not None and layer.bias.requires_grad:
         layer.bias.zero_()
-
-
-def _reset(name: str, module: nn.Module, rng: np.random.Generator) -> None:
-    """Let a module of another kind draw its own values, reproducibly; containers own nothing and are passed over."""
-    owned, buffers = list(module.parameters(recurse=False)), list(module.buffers(recurse=False))
-    reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-    if reset is None and owned:
-        raise UserError(
-            f"cannot initialise {name or 'the network'}: {type(module).__name__} owns parameters but has no "
-            "reset_parameters(). Give it one that draws them, so that a run can be repeated from its seed."
-        )
-    if reset is not None and (owned or buffers):
-        devices = sorted({p.get_device() for p in owned if p.is_cuda})
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int(rng.integers(2**63)))
-            reset()
 
 
 class GroupedBatchNorm2d(nn.BatchNorm2d):

@@ -1,13 +1,16 @@
-"""What every network offers: its settings, embeddings, a dense head, and logits made of the two."""
+"""What every network offers: its settings, embeddings, a dense head, logits made of the two; and its arithmetic, counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from mma.nets import winograd
 from mma.nets.layers import in_groups, initialise
 from mma.settings import Settings
 
@@ -101,3 +104,24 @@ class GroupedNetwork(nn.Module):
         with in_groups(self, groups):
             logits: Tensor = self(x)
         return logits
+
+
+def count_flop(work: Callable[[], object]) -> int:
+    """Return the floating-point operations of convolutions and matrix products in `work`, its backward passes included.
+
+    A multiplication and the addition after it are two. What else a step does (normalising, activating, augmenting) is
+    bound by memory, not by arithmetic, and is left out, as is usual. Convolutions are counted as if direct, so that the
+    figure is the same on every machine.
+    """
+    with winograd.switched_off(), FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+def forward_flop(net: nn.Module, example: Tensor) -> int:
+    """Return the operations of one forward of one input, such as the example."""
+    training = net.training
+    with torch.no_grad():
+        total = count_flop(lambda: net.eval()(example[:1]))
+    net.train(training)
+    return total

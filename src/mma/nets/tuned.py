@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mma.errors import UserError
-from mma.features import lite, mobilenetv2
-from mma.features.pretrained import ConvNorm, Inverted, MobileNetwork
+from mma.features.pretrained import ConvNorm, Inverted, Lite0, Lite1, Lite2, Mobile, MobileNetV2
 from mma.nets.head import fit_logistic
 from mma.nets.layers import Dense, GroupedBatchNorm2d, initialise, mean_over_maps
 from mma.nets.network import GroupedNetwork, Net, Shape
 
 SMALL = 3  # the side of a kernel whose gradient is fast
+PARTS = 9  # the stem, seven stages, and the last convolution
+CHUNK = 64  # images per forward before the head starts
 
 
 class DepthwiseConv2d(nn.Conv2d):
@@ -96,16 +97,10 @@ def _backward(
     return to_x, to_weight
 
 
-PARTS = 9  # the stem, seven stages, and the last convolution
-CHUNK = 64  # images per forward before the head starts
-
-
 class Tuned(Net):
     """What fine-tuned networks share. Their lower parts learn more slowly than the upper ones, or not at all."""
 
-    backbone: ClassVar[lite.Lite | mobilenetv2.MobileNetV2]
-    mean: ClassVar[tuple[float, ...]] = (127.0,) * 3  # of the pixels it was trained on, in units of 0..255
-    std: ClassVar[tuple[float, ...]] = (128.0,) * 3
+    backbone: ClassVar[Mobile]
     side: int = Field(default=128, ge=32, le=512)  # pixels the network sees; images are scaled to it
     stride: Literal[16, 32] = 32  # pixels per position of the last maps; at 16 the first layer keeps every pixel
     frozen: int = Field(default=0, ge=0, le=PARTS)  # parts that stay as they came: stem, seven stages, last layer
@@ -131,8 +126,13 @@ class Tuned(Net):
         """Start the head from a logistic regression on what the pretrained network makes of the labeled images."""
         assert isinstance(module, TunedNet)
         if self.start == "logistic":
-            features, labels = embed(module, x), y.cpu().numpy()
-            centre = features.mean(0)
+            modes = [(part, part.training) for part in module.modules()]
+            module.eval()
+            with torch.no_grad():
+                features = torch.cat([module.features(part) for part in torch.split(x, CHUNK)]).cpu().numpy()
+            for part, mode in modes:  # every module keeps its own mode
+                part.training = mode
+            labels, centre = y.cpu().numpy(), features.mean(0)
             scale = max(float(np.linalg.norm(features - centre, axis=1).mean()), 1e-6)
             weight, bias = fit_logistic((features - centre) / scale, labels, module.head.out_features, self.penalty)
             weight /= scale
@@ -158,30 +158,28 @@ class TunedLite0(Tuned):
     """EfficientNet-Lite0, fine-tuned."""
 
     name: Literal["lite0"] = "lite0"
-    backbone = lite.Lite0()
+    backbone = Lite0()
 
 
 class TunedLite1(Tuned):
     """EfficientNet-Lite1, fine-tuned."""
 
     name: Literal["lite1"] = "lite1"
-    backbone = lite.Lite1()
+    backbone = Lite1()
 
 
 class TunedLite2(Tuned):
     """EfficientNet-Lite2, fine-tuned."""
 
     name: Literal["lite2"] = "lite2"
-    backbone = lite.Lite2()
+    backbone = Lite2()
 
 
 class TunedMobileNetV2(Tuned):
     """MobileNetV2, fine-tuned."""
 
     name: Literal["mobilenetv2"] = "mobilenetv2"
-    backbone = mobilenetv2.MobileNetV2()
-    mean = mobilenetv2.MEAN
-    std = mobilenetv2.STD
+    backbone = MobileNetV2()
 
 
 class TunedNet(GroupedNetwork):
@@ -198,12 +196,18 @@ class TunedNet(GroupedNetwork):
         network = settings.backbone.network()
         if settings.stride == 16:
             network.stem.conv.stride = (1, 1)
-        self.parts = nn.ModuleList(split(network))
+        parts: list[list[nn.Module]] = [[network.stem]]
+        for block in network.blocks:
+            assert isinstance(block, Inverted)
+            if not block.residual:  # a stage begins with a block that changes shapes
+                parts.append([])
+            parts[-1].append(block)
+        self.parts = nn.ModuleList(nn.Sequential(*layers) for layers in [*parts, [network.last]])
         assert len(self.parts) == PARTS
         for number, part in enumerate(self.parts):
             prepare(part, settings, frozen=number < settings.frozen)
         self.head = Dense(network.last.conv.out_channels, classes)
-        self.normalise = Normalise(settings.mean, settings.std)
+        self.normalise = Normalise(settings.backbone.mean, settings.backbone.std)
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings of images as they are."""  # (B, 1280)
@@ -227,18 +231,6 @@ class Normalise(nn.Module):
         return x * self.scale + self.offset
 
 
-def split(network: MobileNetwork) -> list[nn.Sequential]:
-    """Cut a network into stem, stages and last convolution. A stage begins with a block that changes shapes."""
-    stages: list[list[nn.Module]] = []
-    for block in network.blocks:
-        assert isinstance(block, Inverted)
-        if not block.residual:
-            stages.append([])
-        stages[-1].append(block)
-    parts: list[list[nn.Module]] = [[network.stem], *stages, [network.last]]
-    return [nn.Sequential(*layers) for layers in parts]
-
-
 def prepare(part: nn.Module, settings: Tuned, *, frozen: bool) -> None:
     """Make one part ready to train, or freeze it. Normalisation by fixed statistics is multiplied into the convolution."""
     part.requires_grad_(not frozen)
@@ -251,24 +243,11 @@ def prepare(part: nn.Module, settings: Tuned, *, frozen: bool) -> None:
             assert isinstance(norm, nn.BatchNorm2d)
             layer.norm = GroupedBatchNorm2d(norm.num_features, eps=norm.eps, momentum=1 - settings.bn_decay)
             layer.norm.load_state_dict(norm.state_dict())
-        if layer.conv.groups > 1:
-            layer.conv = depthwise(layer.conv)
+        if (conv := layer.conv).groups > 1:  # the same convolution with faster gradients
+            channels, sides = conv.out_channels, (conv.kernel_size[0], conv.stride[0], conv.padding[0])
+            layer.conv = DepthwiseConv2d(channels, channels, *sides, groups=channels, bias=conv.bias is not None)
+            layer.conv.weight, layer.conv.bias = conv.weight, conv.bias
     part.train()
-
-
-def depthwise(conv: nn.Conv2d) -> DepthwiseConv2d:
-    """Return the same convolution with faster gradients."""
-    made = DepthwiseConv2d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size[0],
-        conv.stride[0],
-        conv.padding[0],
-        groups=conv.groups,
-        bias=conv.bias is not None,
-    )
-    made.weight, made.bias = conv.weight, conv.bias
-    return made
 
 
 def resize(images: Tensor, side: int) -> Tensor:
@@ -278,14 +257,3 @@ def resize(images: Tensor, side: int) -> Tensor:
     return F.interpolate(
         images, (side, side), mode="bilinear", align_corners=False, antialias=min(images.shape[2:]) > side
     )
-
-
-@torch.no_grad()
-def embed(net: TunedNet, x: Tensor) -> np.ndarray:
-    """Return the features of images in evaluation mode; every module keeps its own mode."""  # (N, 1280)
-    modes = [(module, module.training) for module in net.modules()]
-    net.eval()
-    found = torch.cat([net.features(part) for part in torch.split(x, CHUNK)]).cpu().numpy()
-    for module, mode in modes:
-        module.training = mode
-    return found

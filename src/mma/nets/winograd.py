@@ -85,7 +85,10 @@ class _Winograd(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Convolve."""  # (B, C, S, S), (out, C, 3, 3), (out,) -> (B, out, S, S)
         _, gather = _matrices(x.shape[2], x.dtype)
-        inputs, kernels = _inputs(x), _kernels(weight)  # (tiles, 36, tiles * B, C), (36, C, out)
+        out, channels = weight.shape[:2]
+        taps = weight.permute(2, 3, 1, 0).reshape(TAPS**2, -1)  # (9, C * out)
+        kernels = (_kernel_matrix(weight) @ taps).view(-1, channels, out)  # (36, C, out)
+        inputs = _inputs(x)  # (tiles, 36, tiles * B, C)
         ctx.large = x.numel() > KEPT
         ctx.save_for_backward(x if ctx.large else inputs, kernels)
         return _maps_last(_transformed(gather, _products(inputs, kernels)), len(x), bias)
@@ -106,7 +109,8 @@ class _Winograd(torch.autograd.Function):
             dkernels = torch.zeros_like(kernels)
             for known, wanted in zip(inputs, given, strict=True):
                 dkernels.baddbmm_(known.transpose(1, 2), wanted)
-            dweight = _kernels_back(dkernels)
+            taps = _kernel_matrix(dkernels).T @ dkernels.view(POINTS**2, -1)  # (9, C * out)
+            dweight = taps.view(TAPS, TAPS, *dkernels.shape[1:]).permute(3, 2, 0, 1)
         return dx, dweight, dbias
 
 
@@ -140,12 +144,12 @@ def _maps_first(x: Tensor) -> Tensor:
 
 def _maps_last(maps: Tensor, batch: int, bias: Tensor | None = None) -> Tensor:
     """Undo `_maps_first` and add the bias; the memory is channels-last."""  # (S, S, B * C) -> (B, C, S, S)
-    found = maps.view(*maps.shape[:2], batch, -1)  # (S, S, B, C)
-    images = torch.empty_like(found.permute(2, 3, 0, 1), memory_format=torch.channels_last)
+    apart = maps.view(*maps.shape[:2], batch, -1)  # (S, S, B, C)
+    images = torch.empty_like(apart.permute(2, 3, 0, 1), memory_format=torch.channels_last)
     if bias is None:
-        images.permute(2, 3, 0, 1).copy_(found)
+        images.permute(2, 3, 0, 1).copy_(apart)
     else:
-        torch.add(found, bias, out=images.permute(2, 3, 0, 1))
+        torch.add(apart, bias, out=images.permute(2, 3, 0, 1))
     return images
 
 
@@ -179,15 +183,3 @@ def _kernel_matrix(like: Tensor) -> Tensor:
     """Return what turns nine taps into 36 points."""  # (36, 9)
     g = torch.tensor(KERNEL, dtype=like.dtype)
     return torch.kron(g, g)
-
-
-def _kernels(weight: Tensor) -> Tensor:
-    """Transform kernels."""  # (out, C, 3, 3) -> (36, C, out)
-    out, channels = weight.shape[:2]
-    return (_kernel_matrix(weight) @ weight.permute(2, 3, 1, 0).reshape(TAPS**2, -1)).view(-1, channels, out)
-
-
-def _kernels_back(gradient: Tensor) -> Tensor:
-    """Bring the gradient of transformed kernels back to the kernels."""  # (36, C, out) -> (out, C, 3, 3)
-    taps = _kernel_matrix(gradient).T @ gradient.view(POINTS**2, -1)  # (9, C * out)
-    return taps.view(TAPS, TAPS, *gradient.shape[1:]).permute(3, 2, 0, 1)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from mma.features.pretrained import same_padding
 from mma.nets import winograd
 from mma.nets.layers import Dense, GroupedBatchNorm2d, mean_over_maps
 from mma.nets.network import GroupedNetwork, Net, Shape
@@ -46,8 +47,8 @@ class SameConv2d(nn.Conv2d):
         """Convolve, with a padding that follows from the size of `x`."""  # (B, C, H, W) -> (B, out, H', W')
         if self.stride == (1, 1) and winograd.worthwhile(x, self.weight):
             return winograd.convolve(x, self.weight, self.added())
-        top, bottom = _same(x.shape[-2], self.kernel_size[0], self.stride[0])
-        left, right = _same(x.shape[-1], self.kernel_size[1], self.stride[1])
+        top, bottom = same_padding(x.shape[-2], self.kernel_size[0], self.stride[0])
+        left, right = same_padding(x.shape[-1], self.kernel_size[1], self.stride[1])
         if (top, left) == (bottom, right):  # the convolution pads by itself: no copy of the image
             return F.conv2d(x, self.weight, self.added(), self.stride, (top, left))
         return F.conv2d(F.pad(x, (left, right, top, bottom)), self.weight, self.added(), self.stride)
@@ -67,13 +68,6 @@ class NormalisedConv2d(SameConv2d):
         """Return the bias, as a constant in training."""
         # Original: computes the gradient, whose rounding Adam turns into steps. Differs: the bias stays what it was.
         return self.bias.detach() if self.training and self.bias is not None else self.bias
-
-
-def _same(side: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Return the padding (before, after) that leaves ceil(side / stride) outputs."""
-    outputs = -(-side // stride)
-    total = max((outputs - 1) * stride + kernel - side, 0)
-    return total // 2, total - total // 2
 
 
 class Block(nn.Module):
@@ -117,8 +111,15 @@ class WideResNet(GroupedNetwork):
         parts: OrderedDict[str, nn.Module] = OrderedDict(stem=NormalisedConv2d(channels, STEM_FILTERS, 3))
         inputs = STEM_FILTERS
         for s in range(stages(max(height, width))):
-            parts[f"stage{s}"] = _stage(s, inputs, settings)
-            inputs = settings.filters << s
+            blocks: OrderedDict[str, nn.Module] = OrderedDict()
+            for r in range(settings.blocks):  # the first block widens and, but in stage 0, halves the sides
+                first, stride = s == r == 0, 2 if s > 0 and r == 0 else 1
+                outputs = settings.filters << s
+                blocks[f"block{r}"] = Block(
+                    inputs, outputs, stride=stride, bn_decay=settings.bn_decay, activate_first=first
+                )
+                inputs = outputs
+            parts[f"stage{s}"] = nn.Sequential(blocks)
         parts["final_bn"] = GroupedBatchNorm2d(inputs, eps=BN_EPS, momentum=1 - settings.bn_decay)
         parts["leaky"] = nn.LeakyReLU(LEAK, inplace=True)
         self.trunk = nn.Sequential(parts)
@@ -134,11 +135,3 @@ class WideResNet(GroupedNetwork):
 def stages(side: int) -> int:
     """Return log2(side) - 2, rounded down, at least one: the last stage works on maps of about 8 x 8."""
     return max(side.bit_length() - 3, 1)
-
-
-def _stage(s: int, inputs: int, settings: Wrn) -> nn.Sequential:
-    """Return stage `s`, whose first block widens and, but in stage 0, halves the sides."""
-    outputs, decay = settings.filters << s, settings.bn_decay
-    first = Block(inputs, outputs, stride=2 if s > 0 else 1, bn_decay=decay, activate_first=s == 0)
-    others = [Block(outputs, outputs, stride=1, bn_decay=decay) for _ in range(settings.blocks - 1)]
-    return nn.Sequential(OrderedDict((f"block{r}", block) for r, block in enumerate([first, *others])))

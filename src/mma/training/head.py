@@ -16,7 +16,7 @@ from mma.config import Config
 from mma.errors import UserError
 from mma.growth import Growth, Passive
 from mma.nets import Head, HeadNet
-from mma.nets.head import ENOUGH, deal, find_temperature, with_two_labels
+from mma.nets.head import ENOUGH, find_temperature, stratified_folds, with_two_labels
 from mma.presets import preset
 from mma.training.batches import Stream
 from mma.training.host import training_threads
@@ -147,7 +147,7 @@ def calibrate(
     several, folds = with_two_labels(y), config.net.folds
     temperature = 1.0
     if folds > 1 and several.sum() >= ENOUGH and len(np.unique(y[several])) > 1:
-        fold = deal(y, folds)
+        fold = stratified_folds(y, folds)
         logits = np.zeros((len(y), len(net.head.bias)), np.float32)
         for number in range(folds):
             kept, left = fold != number, index[fold == number]

@@ -21,7 +21,7 @@ from mma import machine
 from mma.config import Optim
 from mma.errors import UserError
 from mma.features.backbone import Precision
-from mma.nets.flops import forward_flop
+from mma.nets.network import forward_flop
 from mma.run import Run
 from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
 from mma.training.step import has_bfloat16, resolve

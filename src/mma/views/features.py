@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -21,23 +21,18 @@ from pydantic import Field
 from torch import Tensor
 
 from mma.data import DataSet, Images
-from mma.features import (
-    FeatureProgress,
-    Features,
-    ImageSource,
-    StoredViews,
-    features,
-    image_source,
-    parse_backbone,
-)
+from mma.features import FeatureProgress, Features, ImageSource, StoredViews, features, image_source, parse_backbone
 from mma.features.inputs import make_again
 from mma.machine import cores
 from mma.rng import rng
-from mma.views.views import Say, ViewSettings, keep_quiet
+from mma.views.views import DerivedViews, Say, ViewSettings, keep_quiet
 
 SAMPLE = 1_024  # images whose principal directions are kept
 BLOCK = 1_024  # images made ready at a time
 FAINTEST = 1e-6  # share of the largest variance below which a direction is rounding
+READY = 2_000_000_000  # bytes of vectors that are kept in memory
+SCORED = 8_192  # vectors per forward when nothing is trained
+PATIENCE = 4.0  # seconds between two reports
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +104,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-PATIENCE = 4.0  # seconds between two reports
-READY = 2_000_000_000  # bytes of vectors that are kept in memory
-SCORED = 8_192  # vectors per forward when nothing is trained
-
-
 class FeatureViews(ViewSettings):
     """Features of a frozen backbone; a weak view is one of the stored views with some numbers left out."""
 
@@ -142,32 +132,26 @@ class FeatureViews(ViewSettings):
         return VectorViews(parts, projections, device, self, say)
 
     def compute(self, source: ImageSource, views: StoredViews, say: Say) -> tuple[Features, ...]:
-        """Return the features of each joined backbone."""
+        """Return the features of each joined backbone, and say every few seconds how far it is."""
+        last = time.monotonic()
+
+        def report(part: str, now: FeatureProgress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= PATIENCE and now.done < now.total:
+                last = time.monotonic()
+                left = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
+                say(f"features by {part}: {now.done:,} of {now.total:,} images{left}")
+
         parts = parse_backbone(self.backbone).parts
-        return tuple(features(source, part, views, progress=Report(part.label(), say)) for part in parts)
+        return tuple(features(source, part, views, progress=partial(report, part.label())) for part in parts)
 
     def digest(self) -> str | None:
         """Name the backbone by its weights and settings."""
         return parse_backbone(self.backbone).digest()
 
 
-class Report:
-    """Says every few seconds how far a backbone is."""
-
-    def __init__(self, backbone: str, say: Say) -> None:
-        self.backbone, self.say, self.last = backbone, say, time.monotonic()
-
-    def __call__(self, now: FeatureProgress) -> None:
-        """Say it, if it is time."""
-        if time.monotonic() - self.last < PATIENCE or now.done == now.total:
-            return
-        self.last = time.monotonic()
-        left = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
-        self.say(f"features by {self.backbone}: {now.done:,} of {now.total:,} images{left}")
-
-
 @dataclass(frozen=True)
-class VectorViews:
+class VectorViews(DerivedViews):
     """Stored vectors of one or several backbones, each centred on the pool's mean, scaled to length one and projected.
 
     So none of the joined parts drowns the others. They are kept in memory, ready, up to READY bytes.
@@ -211,18 +195,11 @@ class VectorViews:
     def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return one stored view of each image, with some numbers left out."""  # (B, D)
         view = rng.integers(0, self.parts[0].views, len(index))
-        kept = draw_kept((len(index), sum(self.shape)), self.settings.dropout, rng)
-        chosen = self._as_input(index, view)
-        return chosen.mul_(torch.from_numpy(kept).to(self.device))
-
-    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """Return a weak view of each image with more numbers left out."""  # (B, D)
-        return self.distort(self.weak(index, rng), rng)
+        return leave_out(self._as_input(index, view), self.settings.dropout, rng)
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Leave more numbers out."""
-        kept = draw_kept(tuple(inputs.shape), self.settings.strong_dropout, rng)
-        return inputs * torch.from_numpy(kept).to(inputs)
+        return leave_out(inputs, self.settings.strong_dropout, rng)
 
     def for_images(self, images: Images) -> VectorViews:
         """Return views of other images with the same projections: of the images themselves, as a test set needs them."""
@@ -234,9 +211,8 @@ class VectorViews:
     def of_source(self, source: ImageSource) -> VectorViews:
         """Return views of other images that need not be a data set."""
         plain = self.settings.model_copy(update={"mirror": False, "crops": 0})
-        return VectorViews(
-            plain.compute(source, StoredViews(), self.say), self.projections, self.device, plain, self.say
-        )
+        parts = plain.compute(source, StoredViews(), self.say)
+        return VectorViews(parts, self.projections, self.device, plain, self.say)
 
     def unproject(self, weight: Tensor) -> Tensor:
         """Turn the weights of a dense layer on these views into those on all numbers of the backbones.
@@ -247,17 +223,16 @@ class VectorViews:
         pieces = zip(torch.split(weight, list(self.shape), 1), self.projections, strict=True)
         return torch.cat([piece if part.basis is None else piece @ part.basis.T for piece, part in pieces], 1)
 
-    def at_step(self, step: int) -> VectorViews:
-        """Return the same views: they do not change."""
-        return self
-
     def _as_input(self, index: np.ndarray, view: np.ndarray) -> Tensor:
         if self.ready is not None:
             return self.ready[torch.from_numpy(index), torch.from_numpy(view)].float()
-        pieces = [
-            projection(part.take(index, view)) for part, projection in zip(self.parts, self.projections, strict=True)
-        ]
-        return torch.cat(pieces, 1).to(self.device).float()
+        pairs = zip(self.parts, self.projections, strict=True)
+        return torch.cat([projection(part.take(index, view)) for part, projection in pairs], 1).to(self.device).float()
+
+
+def leave_out(inputs: Tensor, dropout: float, rng: np.random.Generator) -> Tensor:
+    """Return inputs with a share of their numbers left out, and the others made larger."""  # (B, D)
+    return inputs * torch.from_numpy(draw_kept(tuple(inputs.shape), dropout, rng)).to(inputs)
 
 
 def draw_kept(shape: tuple[int, ...], dropout: float, rng: np.random.Generator) -> np.ndarray:
@@ -271,7 +246,7 @@ def draw_kept(shape: tuple[int, ...], dropout: float, rng: np.random.Generator) 
 
 
 @dataclass(frozen=True)
-class RowViews:
+class RowViews(DerivedViews):
     """Rows of numbers that are ready for a head: each about as long as one, like feature vectors."""
 
     rows: Tensor  # (N, D) float32
@@ -296,21 +271,12 @@ class RowViews:
 
     def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return each row with some numbers left out."""  # (B, D)
-        kept = draw_kept((len(index), self.rows.shape[1]), self.dropout, rng)
-        return self.plain(index) * torch.from_numpy(kept).to(self.device)
-
-    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """Return each row with more numbers left out."""  # (B, D)
-        return self.distort(self.weak(index, rng), rng)
+        return leave_out(self.plain(index), self.dropout, rng)
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Leave more numbers out."""
-        return inputs * torch.from_numpy(draw_kept(tuple(inputs.shape), self.strong_dropout, rng)).to(inputs)
+        return leave_out(inputs, self.strong_dropout, rng)
 
     def for_images(self, images: object) -> RowViews:
         """Rows are no images."""
         raise TypeError("rows have no views of images")
-
-    def at_step(self, step: int) -> RowViews:
-        """Return the same views: they do not change."""
-        return self

@@ -18,11 +18,13 @@ from torch import Tensor
 
 from mma.data import DataSet, Images
 from mma.errors import UserError
-from mma.views.views import Say, ViewSettings, keep_quiet
+from mma.views.views import DerivedViews, Say, ViewSettings, keep_quiet
 
 OPS = 2  # distortions per image
 SQUARE = 0.5  # the largest side of the grey square, as a share of the image's
 ROTATE, SHEAR, MOVE = math.radians(30), 0.3, 0.3  # the largest angle, slope, and move as a share of the side
+SCORED = 500  # images per forward when nothing is trained: inference needs no room for gradients
+SCORED_PIXELS = SCORED * 32 * 32  # of all of them: larger images come in smaller batches
 
 
 def distort(images: Tensor, generator: np.random.Generator) -> Tensor:
@@ -155,10 +157,6 @@ WARPS: list[Callable[[np.ndarray], np.ndarray]] = [
 COLOURS: list[Callable[[Tensor, Tensor], Tensor]] = [darken, fade, discolour, blur, stretch, posterize, solarize]
 
 
-SCORED = 500  # images per forward when nothing is trained: inference needs no room for gradients
-SCORED_PIXELS = SCORED * 32 * 32  # of all of them: larger images come in smaller batches
-
-
 class PixelViews(ViewSettings):
     """Images as they are, shifted and mirrored."""
 
@@ -190,7 +188,7 @@ class PixelViews(ViewSettings):
 
 
 @dataclass(frozen=True)
-class Pixels:
+class Pixels(DerivedViews):
     """Images on the device that trains, or on the host when they do not fit. Inputs are (C, H, W) floats in [-1, 1]."""
 
     array: Tensor  # (N, H, W, C) uint8
@@ -200,16 +198,12 @@ class Pixels:
     side: int | None = None  # to which images are averaged down; None = not at all
     small_side: int | None = None  # the side in the first steps
     small_until: float = 0.0  # the step at which images take their own size
+    names: Sequence[str] = ()  # an image has no parts
 
     @property
     def shape(self) -> Sequence[int]:
         """Height, width and channels."""
         return tuple(self.array.shape[1:])
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Nothing: an image has no parts."""
-        return ()
 
     @property
     def chunk(self) -> int:
@@ -233,10 +227,6 @@ class Pixels:
         home = self.array.device
         where = [torch.from_numpy(a).to(home, non_blocking=True) for a in (index, rows, columns)]
         return self._as_input(self.array[where[0][:, None, None], where[1][:, :, None], where[2][:, None, :]])
-
-    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """Return a distorted weak view of each image."""  # (B, C, H, W)
-        return self.distort(self.weak(index, rng), rng)
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Warp, recolour and cover a part of each image."""
@@ -265,20 +255,15 @@ def pixel_views(images: Images, device: torch.device, settings: PixelViews, step
             f"views.shift={settings.shift} moves images of side {side} out of sight. Use  --set views.shift={side - 1}  "
             "at most."
         )
-    until = settings.small_share * steps
-    small = settings.small_side
-    return Pixels(
-        on_device(images, device), device, settings.shift, settings.mirror, small_side=small, small_until=until
-    )
+    array, until = on_device(images, device), settings.small_share * steps
+    return Pixels(array, device, settings.shift, settings.mirror, small_side=settings.small_side, small_until=until)
 
 
 def on_device(images: Images, device: torch.device) -> Tensor:
     """Bring images to the device, if they take at most half of the free memory there."""
     array = torch.from_numpy(images.pixels)
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return array.to(device) if array.numel() < free // 2 else array
-    return array
+    fits = device.type == "cuda" and array.numel() < torch.cuda.mem_get_info(device)[0] // 2
+    return array.to(device) if fits else array
 
 
 def smaller(images: Tensor, side: int | None) -> Tensor:

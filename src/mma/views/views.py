@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -55,6 +55,18 @@ class Views(Protocol):
 
     def at_step(self, step: int) -> Views:
         """Return the views that training sees at `step`."""
+
+
+class DerivedViews:
+    """What follows from the other views, unless a kind of views has its own way."""
+
+    def strong(self: Views, index: np.ndarray, rng: np.random.Generator) -> Tensor:
+        """Return a distorted weak view of each image."""
+        return self.distort(self.weak(index, rng), rng)
+
+    def at_step(self, step: int) -> Self:
+        """Return the same views: they do not change."""
+        return self
 
 
 class ViewSettings(Settings):
