@@ -30,26 +30,10 @@ from mma.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Embedder, Network
 from mma.files import explain_write_errors, write_atomically
 
 STEM, LAST = 32, 1280  # channels; no variant widens these
-# repeats, kernel, stride, expansion, channels
-Stages = tuple[tuple[int, int, int, int, int], ...]
-LITE: Stages = (
-    (1, 3, 1, 1, 16),
-    (2, 3, 2, 6, 24),
-    (2, 5, 2, 6, 40),
-    (3, 3, 2, 6, 80),
-    (3, 5, 1, 6, 112),
-    (4, 5, 2, 6, 192),
-    (1, 3, 1, 6, 320),
-)
-MOBILENET: Stages = (
-    (1, 3, 1, 1, 16),
-    (2, 3, 2, 6, 24),
-    (3, 3, 2, 6, 32),
-    (4, 3, 2, 6, 64),
-    (3, 3, 1, 6, 96),
-    (3, 3, 2, 6, 160),
-    (1, 3, 1, 6, 320),
-)
+Stages = tuple[tuple[int, ...], ...]
+# Of each stage: repeats, kernel, stride, channels. The first stage does not expand, the others sixfold.
+LITE: Stages = ((1, 2, 2, 3, 3, 4, 1), (3, 3, 5, 3, 5, 5, 3), (1, 2, 2, 2, 1, 2, 1), (16, 24, 40, 80, 112, 192, 320))
+MOBILENET: Stages = ((1, 2, 3, 4, 3, 3, 1), (3,) * 7, (1, 2, 2, 2, 1, 2, 1), (16, 24, 32, 64, 96, 160, 320))
 PARTS = ("expand.conv", "expand.norm", "depthwise.conv", "depthwise.norm", "project.conv", "project.norm")  # of a block
 
 
@@ -309,11 +293,14 @@ class MobileNetwork(nn.Module):
     def __init__(self, stages: Stages, width: float, depth: float, *, same: bool, eps: float) -> None:
         super().__init__()
         blocks, inputs = [], STEM
-        for number, (repeats, kernel, stride, expand, channels) in enumerate(stages):
-            outputs = _scale(channels, width)
-            fixed = number in (0, len(stages) - 1)  # the first and the last stage are not deepened
+        for number, (repeats, kernel, stride, channels) in enumerate(zip(*stages, strict=True)):
+            # Channels become a multiple of 8, never less than nine tenths of what is wanted.
+            wanted = channels * width
+            outputs = max(8, int(wanted + 4) // 8 * 8)
+            outputs += 8 if outputs < 0.9 * wanted else 0
+            fixed = number in (0, 6)  # the first and the last stage are not deepened
             for repeat in range(repeats if fixed else math.ceil(depth * repeats)):
-                step = stride if repeat == 0 else 1
+                step, expand = stride if repeat == 0 else 1, 1 if number == 0 else 6
                 blocks.append(Inverted(inputs, outputs, kernel, step, expand, same=same, eps=eps))
                 inputs = outputs
         self.stem, self.blocks = ConvNorm(3, STEM, 3, 2, same=same, eps=eps), nn.ModuleList(blocks)
@@ -334,13 +321,6 @@ class MobileNetwork(nn.Module):
             if isinstance(module, ConvNorm):
                 module.fold()
         return self
-
-
-def _scale(channels: int, width: float) -> int:
-    """Scale a number of channels to a multiple of 8, never down by more than a tenth."""
-    wanted = channels * width
-    rounded = max(8, int(wanted + 4) // 8 * 8)
-    return rounded if rounded >= 0.9 * wanted else rounded + 8
 
 
 def same_padding(side: int, kernel: int, stride: int) -> tuple[int, int]:

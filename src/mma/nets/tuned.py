@@ -202,7 +202,8 @@ class TunedNet(GroupedNetwork):
             if not block.residual:  # a stage begins with a block that changes shapes
                 parts.append([])
             parts[-1].append(block)
-        self.parts = nn.ModuleList(nn.Sequential(*layers) for layers in [*parts, [network.last]])
+        parts.append([network.last])
+        self.parts = nn.ModuleList(nn.Sequential(*layers) for layers in parts)
         assert len(self.parts) == PARTS
         for number, part in enumerate(self.parts):
             prepare(part, settings, frozen=number < settings.frozen)

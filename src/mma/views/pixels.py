@@ -105,29 +105,15 @@ def entry(row: int, column: int, largest: float) -> Callable[[np.ndarray], np.nd
     return transform
 
 
-def blend(images: Tensor, other: Tensor, strength: Tensor) -> Tensor:
-    """Go 5 to 95 % of the way from the image to another one."""
-    return torch.lerp(images, other, 0.05 + 0.9 * strength)
+def towards(other: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the change of colours that goes 5 to 95 % of the way from an image to another one."""
+    return lambda images, strength: torch.lerp(images, other(images), 0.05 + 0.9 * strength)
 
 
-def darken(images: Tensor, strength: Tensor) -> Tensor:
-    """Towards black."""
-    return blend(images, torch.full_like(images, -1.0), strength)
-
-
-def fade(images: Tensor, strength: Tensor) -> Tensor:
-    """Towards the image's mean grey: less contrast."""
-    return blend(images, images.mean((1, 2, 3), keepdim=True).expand_as(images), strength)
-
-
-def discolour(images: Tensor, strength: Tensor) -> Tensor:
-    """Towards black and white."""
-    return blend(images, images.mean(1, keepdim=True).expand_as(images), strength)
-
-
-def blur(images: Tensor, strength: Tensor) -> Tensor:
-    """Towards the mean of each pixel's neighbours."""
-    return blend(images, F.avg_pool2d(images, 3, 1, 1, count_include_pad=False), strength)
+darken = towards(lambda images: torch.full_like(images, -1.0))
+fade = towards(lambda images: images.mean((1, 2, 3), keepdim=True).expand_as(images))  # its mean grey: less contrast
+discolour = towards(lambda images: images.mean(1, keepdim=True).expand_as(images))  # black and white
+blur = towards(lambda images: F.avg_pool2d(images, 3, 1, 1, count_include_pad=False))
 
 
 def stretch(images: Tensor, strength: Tensor) -> Tensor:
