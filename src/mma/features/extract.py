@@ -134,18 +134,16 @@ def features(
     """
     backbone = (parse_backbone(backbone) if isinstance(backbone, str) else backbone).resolve()
     if len(backbone.parts) > 1:
-        raise UserError(
-            f"{backbone.label()} are several backbones, and features are stored of one. Ask for each of them."
-        )
+        several = backbone.label()
+        raise UserError(f"{several} are several backbones, and features are stored of one. Ask for each of them.")
     store, keys = open_store(source, backbone, views, root), as_strings(source.keys)
     stored = as_strings(store.keys())
     first = np.sort(np.unique(keys, return_index=True)[1])  # each image once, in the images' order
     missing = first[~np.isin(keys[first], stored)].astype(np.int64)
     if len(missing):
         if engine not in get_args(Engine):
-            raise UserError(
-                f"there is no engine '{engine}'.{did_you_mean(engine, get_args(Engine))} Choose local or ray."
-            )
+            hint = did_you_mean(engine, get_args(Engine))
+            raise UserError(f"there is no engine '{engine}'.{hint} Choose local or ray.")
         batches = compute(source, backbone, missing, views, threads=threads)
         if engine == "ray":
             blocks = [missing[start : start + BLOCK] for start in range(0, len(missing), BLOCK)]
@@ -287,9 +285,7 @@ def compute(
     source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
 ) -> Iterator[Values]:
     """Yield the features of some images, a batch at a time, in order. `threads` defaults to the cores we may use."""
-    network = backbone.load()
-    workers, before = threads or cores(), torch.get_num_threads()
-
+    network, workers, before = backbone.load(), threads or cores(), torch.get_num_threads()
     # The number of threads belongs to the thread that sets it, so the caller keeps its own.
     pool = ThreadPoolExecutor(workers, "features", torch.set_num_threads, (1,))
     waiting: deque[Future[Values]] = deque()
@@ -312,10 +308,8 @@ def embed(backbone: Backbone, network: nn.Module, source: ImageSource, batch: Ro
     filled = np.resize(np.arange(len(batch)), BATCH)
     images = torch.from_numpy(source.decode(batch, backbone.side)[filled])
     if images.dtype != torch.uint8 or tuple(images.shape[1:]) != (backbone.side, backbone.side, 3):
-        got = f"{str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
-        raise UserError(
-            f"this backbone takes images as uint8 of shape (B, {backbone.side}, {backbone.side}, 3), not {got}."
-        )
+        got, side = f"{str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}", backbone.side
+        raise UserError(f"this backbone takes images as uint8 of shape (B, {side}, {side}, 3), not {got}.")
     batches = views.make(images, source.keys[batch][filled])
     vectors = torch.stack([check_vectors(network(images), backbone) for images in batches], 1)
     return vectors[: len(batch)].to(torch.float16).numpy()
@@ -375,5 +369,4 @@ def compute_on_ray(
 def run_block(source: ImageSource, settings: str, kind: type[Backbone], views: StoredViews) -> Values:
     """Compute one block on some node, with one thread."""
     use_inherited()
-    backbone = kind.model_validate_json(settings)
-    return compute_block(source, backbone, np.arange(len(source)), views, threads=1)
+    return compute_block(source, kind.model_validate_json(settings), np.arange(len(source)), views, threads=1)

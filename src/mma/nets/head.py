@@ -60,7 +60,7 @@ class Head(Net):
         """Choose what tells left-out labels apart best, and start from a logistic regression with that."""
         assert isinstance(module, HeadNet)
         labels = CrossValidation(x.cpu().numpy(), y.cpu().numpy())
-        use = use_all_parts(module.parts, {}, "nothing was compared: net.choose=false")
+        use = ChosenParts(list(range(len(module.parts))), {}, "nothing was compared: net.choose=false")
         with thread_pools().limit(limits=1):  # one thread: the same numbers on every machine
             penalty, penalties = (self.penalty, {}) if self.penalty else choose_penalty(labels)
             if self.choose:
@@ -127,12 +127,12 @@ def thread_pools() -> ThreadpoolController:
 
 @dataclass(frozen=True)
 class ChosenParts:
-    """What the labels say about the features, and what that rests on."""
+    """Which parts of the features to use, and what that rests on."""
 
-    where: slice  # the numbers to use
     parts: list[int]
     accuracies: dict[str, float]  # cross-validated, in percent: of each part by its number, and of all
     why: str
+    where: slice = slice(None)  # the numbers to use
 
 
 @dataclass(frozen=True)
@@ -223,18 +223,19 @@ def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) 
 
     All parts are used while there are fewer than FEWEST labels, and unless one part alone is better.
     """
+    every = list(range(len(parts)))
     if len(labels) < FEWEST:
-        return use_all_parts(parts, {}, f"fewer than {FEWEST} labels to compare by")
+        return ChosenParts(every, {}, f"fewer than {FEWEST} labels to compare by")
     ends = np.cumsum(parts).tolist() if len(parts) > 1 else []
     slices = {str(number): slice(end - parts[number], end) for number, end in enumerate(ends)}
     slices["all" if slices else "0"] = slice(None)
     percent = {name: labels.left_out(part, penalty).accuracy for name, part in slices.items()}
     best = max(slices, key=lambda name: (percent[name], name == "all"))
     if len(parts) == 1:
-        return use_all_parts(parts, percent, "the only one")
+        return ChosenParts(every, percent, "the only one")
     if best == "all":
-        return use_all_parts(parts, percent, "none of them alone is better on the labels, cross-validated")
-    return ChosenParts(slices[best], [int(best)], percent, "alone it is better on the labels, cross-validated")
+        return ChosenParts(every, percent, "none of them alone is better on the labels, cross-validated")
+    return ChosenParts([int(best)], percent, "alone it is better on the labels, cross-validated", slices[best])
 
 
 def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
@@ -245,11 +246,6 @@ def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
     if len(labels) < ENOUGH:
         return 1.0
     return round(1.0 / labels.left_out(part, penalty).temperature, 4)
-
-
-def use_all_parts(parts: Sequence[int], accuracies: dict[str, float], why: str) -> ChosenParts:
-    """Choose all parts."""
-    return ChosenParts(slice(None), list(range(len(parts))), accuracies, why)
 
 
 def with_two_labels(y: np.ndarray) -> np.ndarray:

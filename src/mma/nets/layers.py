@@ -18,10 +18,8 @@ from mma.errors import UserError
 def initialise(net: nn.Module, rng: np.random.Generator) -> None:
     """Draw every trained parameter of `net` anew from `rng`, in place, and set running statistics back to their start.
 
-    A module whose parameters are all frozen stays as it came, its running statistics too.
-
-    Convolutions and dense layers follow the paper's code. Any other module that owns parameters or running statistics
-    is asked to `reset_parameters()`, with torch's own generator seeded from `rng` and put back afterwards.
+    Convolutions and dense layers follow the paper's code. Any other module that owns parameters or running statistics is asked
+    to `reset_parameters()`, with torch's own generator seeded from `rng`. A module whose parameters are all frozen stays.
     """
     with torch.no_grad():
         for name, module in net.named_modules():

@@ -75,10 +75,7 @@ def without_embeddings(net: nn.Module, query: str) -> str:
 
 
 class GroupedNetwork(nn.Module):
-    """A network whose normalisation can keep batches apart that pass through it as one tensor.
-
-    It must hold no other batch normalisation than `GroupedBatchNorm2d`, and nothing else that mixes images.
-    """
+    """A network that can keep batches apart that pass through it as one tensor: only `GroupedBatchNorm2d` mixes images."""
 
     mirrored = False  # evaluate by an image and its mirror image: the mean of both embeddings
 
@@ -97,10 +94,7 @@ class GroupedNetwork(nn.Module):
         return logits
 
     def joined(self, x: Tensor, groups: int) -> Tensor:
-        """Return the logits of `groups` equal batches that lie one after another in `x`.
-
-        They are those of as many forwards one after another, of which the first alone moves running statistics.
-        """
+        """Return the logits of `groups` equal batches in `x`, as of one forward each; the first alone moves statistics."""
         with in_groups(self, groups):
             logits: Tensor = self(x)
         return logits

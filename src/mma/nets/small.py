@@ -84,8 +84,7 @@ class Fast(Net):
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Return the network; it pools three times, so images need a side of 8 or more."""
-        side = min(shape[:2])
-        if side < 8:
+        if (side := min(shape[:2])) < 8:
             raise UserError(
                 f"the network fast pools three times, so images of side {side} are too small. Use  --set net=small"
             )
@@ -114,10 +113,8 @@ class FastNet(GroupedNetwork):
         """Return the embeddings of images as they are."""  # (B, 8 x filters)
         # The stem pools before it normalises: a quarter of the work, and the same where the normalisation's weight is positive.
         x = F.leaky_relu(self.stem_bn(F.max_pool2d(self.stem(x), 2)), LEAK, inplace=True)
-        first, *others = self.stages
-        x = first(x)
-        for stage in others:
-            x = stage(F.max_pool2d(x, 2))
+        for number, stage in enumerate(self.stages):
+            x = stage(F.max_pool2d(x, 2) if number else x)
         return mean_over_maps(x)
 
 

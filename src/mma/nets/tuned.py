@@ -39,9 +39,8 @@ class DepthwiseConv2d(nn.Conv2d):
         dtype, padding = torch.get_autocast_dtype("cpu") if half else x.dtype, int(self.padding[0])
         padded = F.pad(x, (padding,) * 4) if padding else x
         bias = None if self.bias is None else self.bias.to(dtype)
-        out: Tensor = _Depthwise.apply(  # type: ignore[no-untyped-call]
-            padded.to(dtype), self.weight.to(dtype), bias, self.stride[0]
-        )
+        inputs = padded.to(dtype), self.weight.to(dtype), bias, self.stride[0]
+        out: Tensor = _Depthwise.apply(*inputs)  # type: ignore[no-untyped-call]
         return out
 
 
@@ -76,24 +75,23 @@ def kernel_gradient(gradient: Tensor, x: Tensor, weight: Tensor, stride: int) ->
     side, (height, width) = weight.shape[-1], gradient.shape[2:]
     if side <= SMALL:
         return _backward(gradient, x, weight, stride, (False, True))[1]
-    found, piece = torch.empty_like(weight), weight[:, :, :SMALL, :SMALL].contiguous()
+    whole, piece = torch.empty_like(weight), weight[:, :, :SMALL, :SMALL].contiguous()
     rows, columns = (height - 1) * stride + SMALL, (width - 1) * stride + SMALL
     places = [*range(0, side - SMALL, SMALL - 1), side - SMALL]
     for top in places:
         for left in places:
             part = x[:, :, top : top + rows, left : left + columns].contiguous(memory_format=torch.channels_last)
             here = _backward(gradient, part, piece, stride, (False, True))[1]
-            found[:, :, top : top + SMALL, left : left + SMALL] = here
-    return found
+            whole[:, :, top : top + SMALL, left : left + SMALL] = here
+    return whole
 
 
 def _backward(
     gradient: Tensor, x: Tensor, weight: Tensor, stride: int, wanted: tuple[bool, bool]
 ) -> tuple[Tensor, Tensor]:
     """Return the library's gradients of the input and of the kernel, those that are wanted."""
-    to_x, to_weight, _ = torch.ops.aten.convolution_backward(
-        gradient, x, weight, None, [stride] * 2, [0, 0], [1, 1], False, [0, 0], len(weight), [*wanted, False]
-    )
+    layout = [stride] * 2, [0, 0], [1, 1], False, [0, 0], len(weight)
+    to_x, to_weight, _ = torch.ops.aten.convolution_backward(gradient, x, weight, None, *layout, [*wanted, False])
     return to_x, to_weight
 
 
@@ -255,6 +253,5 @@ def resize(images: Tensor, side: int) -> Tensor:
     """Scale images to a square."""  # (B, C, H, W) -> (B, C, side, side)
     if images.shape[2:] == (side, side):
         return images
-    return F.interpolate(
-        images, (side, side), mode="bilinear", align_corners=False, antialias=min(images.shape[2:]) > side
-    )
+    shrinks = min(images.shape[2:]) > side
+    return F.interpolate(images, (side, side), mode="bilinear", align_corners=False, antialias=shrinks)
