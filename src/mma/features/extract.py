@@ -43,6 +43,7 @@ RETRIES = 3  # of a block whose worker died
 CHUNK = 16_384  # rows read at a time when many are walked
 AVERAGED = 131_072  # images that the mean is taken over, at most
 FORMAT = 1  # of the files
+WIDEST = 100_000_000  # numbers of a vector: more is a damaged file
 PATIENCE = 60.0  # seconds to wait for another process that writes
 PLAIN = StoredViews()
 Engine = Literal["local", "ray"]
@@ -181,7 +182,12 @@ class FeatureStore:
     def width(self) -> int | None:
         """Return how many numbers a view has; None before the first row."""
         path = self.folder / "shape.json"
-        return int(read_json(path)["width"]) if path.exists() else None
+        if not path.exists():
+            return None
+        width = read_json(path).get("width")
+        if type(width) is not int or not 0 < width <= WIDEST:
+            raise UserError(f"{path} is damaged. Delete the folder to compute again.")
+        return width
 
     def row_bytes(self) -> dict[Path, int]:
         """Return how many bytes a row takes in each file that is there."""
