@@ -30,7 +30,7 @@ from mma.errors import UserError
 from mma.extensions import VARIABLE, use_inherited
 from mma.features.backbone import Backbone, import_extra
 from mma.features.inputs import ImageSource, Rows, StoredViews
-from mma.features.table import parse_backbone
+from mma.features.table import parse_backbone, unit
 from mma.files import append_bytes, explain_write_errors, locked, read_json, write_atomically
 from mma.machine import cores
 from mma.text import did_you_mean, first_line
@@ -68,10 +68,7 @@ class Centring:
 
     def __call__(self, values: NDArray[np.float16] | NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors of length 1; those of length 0 stay. (..., D)"""
-        centred = values.astype(np.float32) - self.mean
-        length = np.sqrt(np.einsum("...d,...d->...", centred, centred))[..., None]
-        scaled: NDArray[np.float32] = centred / np.maximum(length, np.float32(1e-12))
-        return scaled
+        return unit(values.astype(np.float32) - self.mean)
 
 
 @dataclass(frozen=True, eq=False)

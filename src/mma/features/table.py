@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import SerializeAsAny, ValidationError
 
 from mma.errors import UserError
@@ -42,6 +44,13 @@ class Joined(Backbone):
     def label(self) -> str:
         """Return the labels of the parts with + between them."""
         return "+".join(part.label() for part in self.members)
+
+
+def unit(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale vectors to length 1; those of length 0 stay."""
+    length = np.sqrt(np.einsum("...d,...d->...", values, values))[..., None]
+    scaled: NDArray[np.float32] = values / np.maximum(length, np.float32(1e-12))
+    return scaled
 
 
 DEFAULT = "lite0"

@@ -132,7 +132,7 @@ class ChosenParts:
     parts: list[int]
     accuracies: dict[str, float]  # cross-validated, in percent: of each part by its number, and of all
     why: str
-    where: slice = slice(None)  # the numbers to use
+    where: slice = field(default_factory=lambda: slice(None))  # the numbers to use
 
 
 @dataclass(frozen=True)
