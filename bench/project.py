@@ -25,7 +25,7 @@ from bench.duel import ROOT, environment
 from mma.machine import cores
 from mma.project import Answer, Pick, Project, create_project
 from mma.project.labels import tables as db
-from mma.project.labels.current import add_counts
+from mma.project.labels.events import add_counts
 from mma.project.photos import is_audit_group, rank
 from mma.rng import rng
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mma.data.tables import escape, restore
-from mma.project import TakeIn, create_project
+from mma.errors import UserError
+from mma.project import Answer, TakeIn, create_project
 from mma.project.exchange.formats import LABEL_FORMATS, class_folder, format_of
 
 FILES = {"csv": "out.csv", "hf-csv": "metadata.csv", "hf-jsonl": "metadata.jsonl", "label-studio": "tasks.json"}
@@ -56,6 +59,60 @@ def test_r11_export_import_export_is_byte_identical(labeled, tmp_path, name):
     assert contents(first) == contents(second)
     assert len(contents(first)) > 0
     twin.close()
+
+
+ALPHABET = [
+    "=",
+    "+",
+    "-",
+    "@",
+    "'",
+    '"',
+    ",",
+    ";",
+    " ",
+    "a",
+    "b",
+    "é",
+    "\u200c",
+    "\u200d",
+    "\t",
+    "\r",
+    "\n",
+    "\0",
+    "\x1b",
+    "?",
+]
+
+
+def test_r11_holds_for_every_name_that_the_store_accepts(project, label, tmp_path):
+    draw, classes, people = random.Random(0), [], []
+    while len(classes) < 12 or len(people) < 12:
+        name = "".join(draw.choices(ALPHABET, k=draw.randint(1, 4)))
+        try:
+            classes.append(project.add_class(name, "ann").id)
+            people.append(name if Answer(id=uuid4(), kind="undo", by=name).by else "")
+        except ValueError:
+            continue
+    for number, image in enumerate(project.images()):
+        label(project, image.id, classes[number % len(classes)], by=people[number % len(people)])
+    twin = empty_twin(project, tmp_path)
+    for format in ("csv", "hf-jsonl", "label-studio"):
+        first, second = (tmp_path / side / FILES[format] for side in "12")
+        project.export_labels(first, format)
+        twin.import_labels(first, format, TakeIn(add_classes=True, replace=True))
+        twin.export_labels(second, format)
+        assert first.read_bytes() == second.read_bytes()
+    twin.close()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\x1b", "a\nb", "\u202eb", "?"])
+def test_names_that_databases_and_tables_treat_differently_are_refused(project, name):
+    with pytest.raises(UserError):
+        project.add_class(name, "ann")
+    if name != "?":
+        with pytest.raises(ValueError, match="control character"):
+            Answer(id=uuid4(), kind="undo", by=name)
 
 
 @pytest.mark.parametrize("name", list(LABEL_FORMATS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -15,9 +16,8 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import text
 
+from mma.errors import UserError
 from mma.project import Answer, create_project, open_project
-from mma.project.labels import copies as migrations_module
-from mma.project.labels import tables as db
 from mma.project.labels.copies import read_log
 from mma.project.labels.events import replay
 
@@ -358,17 +358,11 @@ def test_r10_a_newer_folder_and_a_newer_database_are_refused_with_a_sentence(pro
         open_project(project.folder)
 
 
-def test_r10_a_migration_is_preceded_by_a_backup_and_keeps_every_label(project, label, monkeypatch):
-    label(project, pool(project)[0])
-    monkeypatch.setattr(db, "FORMAT", 2)
-    added = text("INSERT INTO meta (key, value) VALUES ('new', 'here')")
-    monkeypatch.setitem(migrations_module.MIGRATIONS, 1, lambda connection: connection.execute(added))
-    again = open_project(project.folder)
-    assert len(again.labels()) == 1
-    with again.store.reading() as connection:
-        assert dict(connection.execute(text("SELECT key, value FROM meta")).all())["format"] == "2"
-    again.close()
-    assert [path.stem for path in project.layout.backups.iterdir()] == ["format-1"]
+def test_r10_an_older_database_is_refused_with_the_way_out(project):
+    with project.store.writing() as connection:
+        connection.execute(text("UPDATE meta SET value = '0' WHERE key = 'format'"))
+    with pytest.raises(UserError, match=r"has format 0.*mma doctor .* --rebuild"):
+        open_project(project.folder)
 
 
 def test_a_clock_set_back_changes_nothing_but_the_written_times(project, label, monkeypatch):
@@ -427,3 +421,30 @@ def test_a_restarted_server_is_connected_to_again(photos, postgres_url, label):
 def test_importing_a_project_does_not_load_torch():
     code = "import sys, mma.project.project, mma.project.labels.repair, mma.project.exchange.formats; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parent).returncode == 0
+
+
+def test_r1_an_answer_is_synced_to_both_copies_before_it_is_acknowledged(photos, label, monkeypatch):
+    project = create_project(photos, classes=["cat"])
+    project.index()
+    synced = []
+    monkeypatch.setattr("mma.files.os.fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    label(project, pool(project)[0])
+    assert str(project.layout.log.resolve()) in synced
+    with project.store.reading() as connection:
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2  # SQLite syncs its file itself
+    project.close()
+
+
+def test_a_grid_of_images_whose_ids_begin_alike_is_one_event_per_image(project):
+    images = sorted(pool(project))
+    alike = next([one, other] for one, other in itertools.pairwise(images) if one[0] == other[0])
+    events = project.answer(Answer(id=uuid4(), images=alike, kind="label", class_id=0, by="ann", source="grid"))
+    assert len({event.id for event in events}) == 2
+    assert len(project.labels()) == 2
+
+
+def test_a_correction_keeps_why_the_image_was_asked_about_last(project, label):
+    image = next(item.image for item in project.next("ann", 20) if item.provenance != "audit")
+    assert label(project, image, 0).provenance == "start"
+    assert label(project, image, 1, source="grid").provenance == "grid"
+    assert label(project, image, 0, by="bob").provenance == "grid"

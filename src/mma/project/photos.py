@@ -26,11 +26,12 @@ from mma.children import end_after
 from mma.data.folder import list_files
 from mma.data.images import BadFile
 from mma.data.photos import FORMATS, SMALLEST, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
+from mma.errors import UserError
 from mma.files import append_lines, cut_lines, read_lines
 from mma.machine import cores
 from mma.project.labels import tables as db
-from mma.project.labels.current import add_counts, chunks, refresh
 from mma.project.labels.database import Store, insert_rows
+from mma.project.labels.events import add_counts, chunks, refresh
 from mma.project.progress import write_progress
 from mma.text import printable
 
@@ -65,13 +66,13 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
     """Bring files and images up to date with the folder. Files of the same size and mtime are not opened again."""
     if not root.is_dir():
         place = printable(str(root))
-        raise ValueError(f"the images are no longer in {place}. If they were moved:  mma start FOLDER --project DIR")
+        raise UserError(f"the images are no longer in {place}. If they were moved:  mma start FOLDER --project DIR")
     names, bad, passed_by = list_images(root)
     with store.reading() as connection:
         known = {row.path: row for row in connection.execute(select(db.files))}
         images = {row.id: row.present for row in connection.execute(select(db.images.c.id, db.images.c.present))}
     if known and not names:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(root))} is empty, and there were {len(known):,} files. Is its disk connected? Nothing was changed."
         )
     before, indexer = set(images), _Indexer(store, settings, known, images)
@@ -331,7 +332,7 @@ def _look_at(reader: _Reader, name: str, picture: NDArray[np.float32]) -> FileFa
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             small, (width, height) = small_photo(image, SIDE)
             if min(width, height) < SMALLEST:
-                raise ValueError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
+                raise UserError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
             small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
             picture[:] = np.asarray(small)
         return FileFacts(name, hashlib.sha256(data).hexdigest(), width, height)

@@ -25,13 +25,14 @@ from mma.project.grid import Group, lease_group
 from mma.project.labels import events as class_rules
 from mma.project.labels import tables as db
 from mma.project.labels.copies import Mirror, SecondCopy, last_seq, prepare, read_format
-from mma.project.labels.current import chunks, count
 from mma.project.labels.database import Store, check_url, open_database, postgres_store
 from mma.project.labels.events import (
     COLUMNS,
     LEASE,
     Draft,
     check_name,
+    chunks,
+    count,
     events_after,
     now,
     read_counts,
@@ -414,7 +415,7 @@ def open_store(layout: Layout, settings: ProjectSettings, *, check: bool = True)
         return opened
     try:
         _check_store(opened, layout)
-    except ValueError:
+    except UserError:
         opened.close()
         raise
     return opened
@@ -427,7 +428,7 @@ def _check_store(opened: Store, layout: Layout) -> None:
         with opened.reading() as connection:
             if count(connection, "seq") >= logged:
                 return
-    raise ValueError(
+    raise UserError(
         f"the database of {printable(str(layout.folder))} lacks labels that labels.jsonl holds: it is gone or an older copy. "
         f"Make it again:  mma doctor {quote_path(layout.folder)} --rebuild"
     )
@@ -440,7 +441,7 @@ def relink(place: Path | str, images: Path | str) -> Project:
         return project
     try:
         _check_moved(project, images)
-    except ValueError:
+    except UserError:
         project.close()
         raise
     return change_settings(project, images=relative_images(project.folder, images))
@@ -459,16 +460,16 @@ def _check_moved(project: Project, images: Path) -> None:
     place, root = printable(str(images)), printable(str(project.root))
     if not images.is_dir():
         folder = quote_path(project.folder)
-        raise ValueError(f"there is no folder {place}. If its images were moved:  mma start FOLDER --project {folder}")
+        raise UserError(f"there is no folder {place}. If its images were moved:  mma start FOLDER --project {folder}")
     if project.root.is_dir():
-        raise ValueError(
+        raise UserError(
             f"{printable(str(project.folder))} is the project of {root}, and those images are still there. "
             f"Choose another place for a new project with --project DIR."
         )
     known = project.images()[:SAMPLE]
     inside = images.resolve()
     if known and not any(each.id == file_key(inside, each.name) for each in known):
-        raise ValueError(
+        raise UserError(
             f"{place} holds none of the images that were in {root}. Give the folder they were moved to, with the same "
             "folders inside."
         )
@@ -487,25 +488,25 @@ def check_images(images: Path, folder: Path) -> int:
     """Count the files that may be images. Refuse a folder without any, and a project inside the images."""
     place = printable(str(images))
     if images.is_file():
-        raise ValueError(f"{place} is a file. Give the folder it lies in:  mma start {quote_path(images.parent)}")
+        raise UserError(f"{place} is a file. Give the folder it lies in:  mma start {quote_path(images.parent)}")
     if not images.is_dir():
-        raise ValueError(f"there is no folder {place}. Give a folder of images:  mma start FOLDER")
+        raise UserError(f"there is no folder {place}. Give a folder of images:  mma start FOLDER")
     if not os.access(images, os.R_OK | os.X_OK):
-        raise ValueError(f"the folder {place} may not be read. Allow it:  chmod u+rx {quote_path(images)}")
+        raise UserError(f"the folder {place} may not be read. Allow it:  chmod u+rx {quote_path(images)}")
     if Path(os.path.abspath(folder)).is_relative_to(images.resolve()) or folder.resolve().is_relative_to(
         images.resolve()
     ):
-        raise ValueError(
+        raise UserError(
             f"the project {printable(str(folder))} would lie inside the images, which are never changed. Choose another "
             "place with --project DIR."
         )
     if (folder / "mma.toml").exists():
-        raise ValueError(
+        raise UserError(
             f"{printable(str(folder))} is a project already. Go on with it:  mma start {quote_path(images)}"
         )
     names, _, _ = list_images(images)
     if not names:
-        raise ValueError(f"{place} holds no images. Give a folder that does:  mma start FOLDER")
+        raise UserError(f"{place} holds no images. Give a folder that does:  mma start FOLDER")
     return len(names)
 
 

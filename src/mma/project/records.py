@@ -40,7 +40,12 @@ def check_text(text: str) -> str:
 
 
 Key = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-Person = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(check_characters)]
+MAX_NAME = 100  # characters of a person's or a class's name
+Person = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_NAME, strip_whitespace=True),  # tables are read without it, too
+    AfterValidator(check_characters),
+]
 Text = Annotated[str, AfterValidator(check_text)]
 
 

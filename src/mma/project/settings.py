@@ -120,11 +120,11 @@ def read_settings(layout: Layout) -> ProjectSettings:
     try:
         values = tomllib.loads(layout.settings.read_text("utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{printable(str(layout.folder))} is no project. Make one with  mma start FOLDER") from None
+        raise UserError(f"{printable(str(layout.folder))} is no project. Make one with  mma start FOLDER") from None
     except OSError as error:
-        raise ValueError(f"{place} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise ValueError(f"{place} is damaged ({printable(str(error))}). Restore it from a copy.") from error
+        raise UserError(f"{place} cannot be read: {error.strerror}.") from error
+    except ValueError as error:  # no TOML, or no text
+        raise UserError(f"{place} is damaged ({printable(str(error))}). Restore it from a copy.") from error
     found = values.get("format")
     if isinstance(found, int) and found > FORMAT:
         raise UserError(
@@ -134,7 +134,7 @@ def read_settings(layout: Layout) -> ProjectSettings:
     try:
         return ProjectSettings.model_validate(values)
     except ValidationError as error:
-        raise ValueError(f"{place}: {printable(explain(error))}. Correct it, or restore it from a copy.") from error
+        raise UserError(f"{place}: {printable(explain(error))}. Correct it, or restore it from a copy.") from error
 
 
 def relative_images(folder: Path, images: Path) -> str:

@@ -20,10 +20,10 @@ from sqlalchemy import Connection, select
 from mma.data.folder import list_files
 from mma.data.photos import explain_bad_file, quiet_decoders, read_unscaled_photo
 from mma.data.tables import read_csv, read_text, render_csv
+from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, write_atomically
 from mma.project.labels import tables as db
-from mma.project.labels.current import chunks
-from mma.project.labels.events import merge_roots, read_classes
+from mma.project.labels.events import chunks, merge_roots, read_classes
 from mma.project.records import Item
 from mma.text import did_you_mean, printable, quote_path
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 FIELDS = ("file_name", "label", "sha256", "state", "by", "at")
 STATES = {"label": "", "cannot_tell": "cannot_tell", "exclude": "excluded"}
 KINDS = {state: kind for kind, state in STATES.items()}
-CANNOT_TELL = "?"  # what people write into a column of labels
 
 
 class LabelRow(NamedTuple):
@@ -145,7 +144,7 @@ MANIFEST = "labels.csv"  # exact names, hashes, people and times, and the images
 def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, *, copy: bool) -> None:
     """Make the folder whole. It must not be there yet, unless it is empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{printable(str(folder))} is there already. Choose another place, or remove it first.")
+        raise UserError(f"{printable(str(folder))} is there already. Choose another place, or remove it first.")
 
     def fill(beside: Path) -> None:
         beside.mkdir(parents=True)
@@ -176,7 +175,7 @@ def class_folder(name: str) -> str:
 def read_image_folder(folder: Path) -> tuple[list[LabelRow], list[str]]:
     """Read the list that our export holds; a folder without one is read by its class folders and the bytes in them."""
     if not folder.is_dir():
-        raise ValueError(
+        raise UserError(
             f"{printable(str(folder))} is a file, and imagefolder is a folder for each class. Change --format."
         )
     if (folder / MANIFEST).is_file():
@@ -225,16 +224,16 @@ def parse_tasks(path: Path) -> tuple[list[LabelRow], list[str]]:
     try:
         tasks = json.loads(read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{printable(path.name)} is not JSON ({printable(str(error))}). Export it again.") from error
+        raise UserError(f"{printable(path.name)} is not JSON ({printable(str(error))}). Export it again.") from error
     if not isinstance(tasks, list):
-        raise ValueError(f"{printable(path.name)} is no list of tasks. Export it from Label Studio as JSON.")
+        raise UserError(f"{printable(path.name)} is no list of tasks. Export it from Label Studio as JSON.")
     rows: list[LabelRow] = []
     problems: list[str] = []
     for number, each in enumerate(tasks, 1):
         try:
             rows += _rows(each, number)
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            detail = f" ({error})" if type(error) is ValueError else ""
+            detail = f" ({error})" if isinstance(error, UserError) else ""
             problems.append(f"task {number}: it is not a task with one choice per image{detail}")
     return rows, problems
 
@@ -252,14 +251,14 @@ def _rows(each: dict[str, Any], number: int) -> list[LabelRow]:
         label = "" if state else _choice(annotation["result"])
         found.append(LabelRow(name, label, key, state, by, at, number))
     if len({(row.label, row.state) for row in found}) > 1:
-        raise ValueError("its annotations differ")
+        raise UserError("its annotations differ")
     return found[-1:]
 
 
 def _choice(result: list[dict[str, Any]]) -> str:
     choices = [choice for part in result if part["type"] == "choices" for choice in part["value"]["choices"]]
     if len(choices) != 1 or not isinstance(choices[0], str):
-        raise ValueError(f"{len(choices)} choices")
+        raise UserError(f"{len(choices)} choices")
     return choices[0]
 
 
@@ -281,7 +280,7 @@ def format_of(path: Path, name: str | None = None) -> str:
     if name is not None:
         if name not in LABEL_FORMATS:
             listed = ", ".join(LABEL_FORMATS)
-            raise ValueError(
+            raise UserError(
                 f"there is no format '{printable(name)}'.{did_you_mean(name, LABEL_FORMATS)} There are: {listed}."
             )
         return name
@@ -290,14 +289,14 @@ def format_of(path: Path, name: str | None = None) -> str:
     found = {".csv": "csv", ".jsonl": "hf-jsonl", ".json": "label-studio", "": "imagefolder"}.get(path.suffix.lower())
     found = None if found == "imagefolder" and path.is_file() else found
     if found is None:
-        raise ValueError(f"which format is {printable(path.name)}? Say it with --format: {', '.join(LABEL_FORMATS)}.")
+        raise UserError(f"which format is {printable(path.name)}? Say it with --format: {', '.join(LABEL_FORMATS)}.")
     return "hf-csv" if path.name == "metadata.csv" else found
 
 
 def read_rows(path: Path, name: str | None = None) -> tuple[list[LabelRow], list[str]]:
     """Read a file or folder of labels; the second list says what is wrong with it."""
     if not path.exists():
-        raise ValueError(f"there is no {printable(str(path))}. Give a file or a folder of labels.")
+        raise UserError(f"there is no {printable(str(path))}. Give a file or a folder of labels.")
     return LABEL_FORMATS[format_of(path, name)].parse(path)
 
 
@@ -308,7 +307,7 @@ def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *
         write_image_folder(root, rows, path, copy=copy)
         return
     if path.is_file() and not is_export(path, form):
-        raise ValueError(
+        raise UserError(
             f"{printable(str(path))} is there already, and no export of ours in this format. Choose another place, or remove "
             "it first."
         )
@@ -321,7 +320,7 @@ def is_export(path: Path, form: LabelFormat) -> bool:
     """Tell whether a file was written by an earlier export, which always names the sha256 of each image."""
     try:
         rows, problems = form.parse(path)
-    except ValueError:
+    except UserError:
         return False
     return not problems and all(row.sha256 for row in rows)
 
@@ -353,7 +352,7 @@ def ask(project: Project, n: int, out: Path, by: str = BY) -> list[Path]:
     check_table(project, out)
     items = project.next(by, n, lease=LEASE)
     if not items:
-        raise ValueError("there is nothing left to ask about: every image is answered, or asked of somebody else.")
+        raise UserError("there is nothing left to ask about: every image is answered, or asked of somebody else.")
     classes = [each.name for each in project.classes() if each.merged_into is None]
     sheet, tasks = out.with_suffix(".html"), out.with_suffix(".label-studio.json")
     with explain_write_errors(out, "the same command"):
@@ -368,19 +367,19 @@ def check_table(project: Project, out: Path) -> None:
     """Refuse a place that is no table, or one that holds answers which the project does not have yet."""
     place = printable(str(out))
     if out.suffix.lower() != ".csv":
-        raise ValueError(
+        raise UserError(
             f"-o {place}: the table to fill in is a CSV file. Use  -o {quote_path(out.with_suffix('.csv'))}"
         )
     if not out.exists():
         return
     try:
         rows, _ = parse_labels(out)
-    except ValueError:
-        raise ValueError(f"{place} is there already, and is no table of questions. Choose another -o.") from None
+    except UserError:
+        raise UserError(f"{place} is there already, and is no table of questions. Choose another -o.") from None
     labels = project.labels()
     known = {*labels.ids, *labels.cannot_tell, *labels.excluded}
     if waiting := sum(bool(row.label or row.state) and row.sha256 not in known for row in rows):
-        raise ValueError(
+        raise UserError(
             f"{place} holds {waiting:,} answers that were not taken in yet. Take them in first:  mma tell "
             f"{quote_path(project.folder)} {quote_path(out)}   or choose another -o."
         )

@@ -12,12 +12,14 @@ from uuid import uuid4
 from sqlalchemy import Connection, select
 
 from mma.data.tables import find_name, name_problem, quoted, refuse
-from mma.project.exchange.formats import CANNOT_TELL, KINDS, LabelRow, natural, read_rows
+from mma.errors import UserError
+from mma.project.exchange.formats import KINDS, LabelRow, natural, read_rows
 from mma.project.labels import tables as db
-from mma.project.labels.current import chunks
 from mma.project.labels.events import (
+    CANNOT_TELL,
     Draft,
     check_name,
+    chunks,
     draft,
     end_leases,
     merge_roots,
@@ -27,7 +29,7 @@ from mma.project.labels.events import (
     record,
 )
 from mma.project.photos import MOST_CLASSES, Level, class_hints, folder_of, list_images
-from mma.project.records import ANSWERS, Event, Klass
+from mma.project.records import ANSWERS, MAX_NAME, Event, Klass, check_characters
 from mma.text import did_you_mean, printable, quote_path
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def take_in(connection: Connection, rows: Sequence[LabelRow], options: TakeIn, o
     return events
 
 
-class ImportProblems(ValueError):
+class ImportProblems(UserError):
     """What is wrong with a file of labels, line by line."""
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -150,8 +152,12 @@ def _file_problem(plan: _Plan, row: LabelRow) -> str:
 def _answer_problem(plan: _Plan, row: LabelRow) -> str:
     if row.state not in KINDS:
         return f"{quoted(row.state)} is no state; there are {', '.join(filter(None, KINDS))}"
-    if len(row.by) > 100 or printable(row.by) != row.by:
-        return "the name in column by has control characters or more than 100 characters"
+    if len(row.by) > MAX_NAME:
+        return f"the name in column by has more than {MAX_NAME} characters"
+    try:
+        check_characters(row.by)
+    except UserError as error:
+        return f"column by: {str(error).rstrip('.')}"
     if row.at and not _is_time(row.at):
         return f"{quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
     if row.state or _find_class_id(plan, row.label) is not None or row.label == CANNOT_TELL:
@@ -169,7 +175,7 @@ def _new_class(plan: _Plan, row: LabelRow) -> str:
     try:
         if check_name(row.label, others) != row.label:
             return f"{quoted(row.label)} cannot be the name of a class as it is written"
-    except ValueError as error:
+    except UserError as error:
         return str(error).rstrip(".")
     plan.new_classes[row.label] = row.line
     return ""
@@ -280,7 +286,7 @@ def _check_classes(path: Path, labels: Sequence[str]) -> None:
     """Refuse nearly one class per image: names of visits, say, or of people."""
     used, labeled = set(filter(None, labels)), sum(map(bool, labels))
     if labeled > FEW and len(used) > MOST_CLASSES * labeled:
-        raise ValueError(
+        raise UserError(
             f"{printable(path.name)} names {len(used):,} classes for {labeled:,} images, nearly one per image. These are "
             "hardly classes. Say what the classes are with --classes, and leave --labels-from out."
         )
@@ -291,7 +297,7 @@ def _find(root: Path, source: str) -> Path:
     inside = root / source
     path = inside if not Path(source).exists() and inside.exists() else Path(source)
     if not path.exists():
-        raise ValueError(f"there is no file {printable(source)}. --labels-from takes a file, or: {', '.join(FOLDERS)}.")
+        raise UserError(f"there is no file {printable(source)}. --labels-from takes a file, or: {', '.join(FOLDERS)}.")
     return path
 
 
@@ -310,13 +316,13 @@ def _level(root: Path, names: Sequence[str], source: str) -> Level:
     if level is None:
         hints = class_hints(root, names)
         if hints.question:
-            raise ValueError(
+            raise UserError(
                 f"{hints.question} Say it with --labels-from folders:first or --labels-from folders:last, or name the "
                 "classes with --classes."
             )
         level = "first"
     labels = [folder_of(name, level) for name in names]
     if not any(labels):
-        raise ValueError(f"{printable(str(root))} has no sub-folders with images. Leave --labels-from out.")
+        raise UserError(f"{printable(str(root))} has no sub-folders with images. Leave --labels-from out.")
     _check_classes(root, labels)
     return level

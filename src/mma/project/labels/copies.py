@@ -5,15 +5,14 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import Connection, insert, inspect, select, update
+from sqlalchemy import Connection, insert, inspect, select
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import append_bytes, cut_lines, explain_write_errors, in_turn, write_atomically
@@ -185,13 +184,13 @@ class Mirror:
                 with self.store.reading() as connection:
                     rows = read_current(connection, gone=True)
                 write_atomically(self.path, render_labels(rows))
-        except ValueError:
+        except UserError:
             self._behind = True
             raise
         self._delay = max(DELAY, SHARE * (time.monotonic() - begin))
 
     def _write_later(self) -> None:
-        with suppress(ValueError):  # a full disk, say. Labels are safe without this file; it is tried again.
+        with suppress(UserError):  # a full disk, say. Labels are safe without this file; it is tried again.
             self.write()
         with self._turn:
             self._timer = None
@@ -199,27 +198,7 @@ class Mirror:
             self.touch()
 
 
-# Copies in state/backups: of the database before it is migrated, of all events before each round.
-
-KEPT = 5  # copies of rounds
-
-
-def back_up_database(store: Store, layout: Layout, name: str) -> None:
-    """Copy the database, or for PostgreSQL the second copy of all events, to state/backups."""
-    with explain_write_errors(layout.backups, f"mma doctor {layout.folder}"):
-        if not store.sqlite:
-            if layout.log.exists():
-                write_atomically(layout.backups / f"{name}.jsonl", layout.log.read_bytes(), private=True)
-            return
-        place = layout.backups / f"{name}.db"
-        place.unlink(missing_ok=True)
-        source, target = sqlite3.connect(layout.database), sqlite3.connect(place)
-        try:
-            source.backup(target)
-        finally:
-            source.close()
-            target.close()
-        place.chmod(0o600)
+KEPT = 5  # copies of all events, one before each round, in state/backups
 
 
 def back_up_events(layout: Layout, number: int) -> None:
@@ -233,31 +212,22 @@ def back_up_events(layout: Layout, number: int) -> None:
             old.unlink(missing_ok=True)
 
 
-# Bring an older database to today's format, after a backup; refuse a newer one.
-
-# From each format to the next one: MIGRATIONS[1] makes a database of format 1 one of format 2.
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
-
-
 def prepare(store: Store, layout: Layout) -> None:
-    """Make the tables of a new database; migrate those of an older one."""
-    found = read_format(store)
-    if found == db.FORMAT:
-        return
-    if found is not None and found > db.FORMAT:
-        raise UserError(
-            f"the database of {printable(str(layout.folder))} was made by a newer mma (format {found}, this one knows "
-            f"{db.FORMAT}). Get a newer mma:  {update_hint()}"
-        )
-    if found is not None:
-        back_up_database(store, layout, f"format-{found}")
-    with store.writing() as connection:
-        if found is None:
+    """Make the tables of a new database; refuse those of another format."""
+    found, place = read_format(store), printable(str(layout.folder))
+    if found is None:
+        with store.writing() as connection:
             create_tables(connection)
-            return
-        for number in range(found, db.FORMAT):
-            MIGRATIONS[number](connection)
-        connection.execute(update(db.meta).where(db.meta.c.key == "format").values(value=str(db.FORMAT)))
+    elif found > db.FORMAT:
+        raise UserError(
+            f"the database of {place} was made by a newer mma (format {found}, this one knows {db.FORMAT}). Get a newer "
+            f"mma:  {update_hint()}"
+        )
+    elif found < db.FORMAT:
+        raise UserError(
+            f"the database of {place} has format {found}, and this mma needs {db.FORMAT}. Make it again:  "
+            f"mma doctor {quote_path(layout.folder)} --rebuild"
+        )
 
 
 def create_tables(connection: Connection) -> None:

@@ -121,7 +121,7 @@ def open_database(path: Path, url: Path, kind: str, project: str) -> Store:
     try:
         return postgres_store(url.read_text("utf-8").strip(), project)
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"{printable(str(url))} cannot be read: {error.strerror}. Give the URL again with --store."
         ) from error
 
@@ -133,9 +133,7 @@ def check_url(url: str) -> None:
     except ArgumentError:
         name = ""
     if name not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise ValueError(
-            "--store takes a URL such as postgresql://user@host/database; without it labels are in SQLite."
-        )
+        raise UserError("--store takes a URL such as postgresql://user@host/database; without it labels are in SQLite.")
 
 
 @contextmanager
@@ -151,8 +149,8 @@ def explain_database_errors(place: str) -> Iterator[None]:
             f"the database {printable(place)} cannot be used: {_reason(place, error)}. What was saved before is whole. "
             f"{way_out} or allow writing there, then run the same command again."
         ) from error
-    except DatabaseError as error:
-        if type(error) is not DatabaseError:  # its kinds, such as a broken constraint, are mistakes of ours
+    except (DatabaseError, UnicodeDecodeError) as error:  # what SQLite says of damage may be no text
+        if isinstance(error, DatabaseError) and type(error) is not DatabaseError:  # a broken constraint is our mistake
             raise
         raise TemporarilyUnavailable(
             f"the database {printable(place)} is damaged or not ours: {_first_line(error)}. Rebuild it from labels.jsonl:  "
@@ -178,5 +176,5 @@ def _reason(place: str, error: DatabaseError) -> str:
     return said
 
 
-def _first_line(error: DatabaseError) -> str:
-    return printable(str(error.orig).strip().split("\n")[0].rstrip("."))
+def _first_line(error: Exception) -> str:
+    return printable(str(getattr(error, "orig", error)).strip().split("\n")[0].rstrip("."))

@@ -1,4 +1,7 @@
-"""Write events: answers of people, undo, and changes of classes. Each function runs in the caller's transaction."""
+"""Events and what follows from them: answers, undo, classes, labels in force, counts.
+
+Events are only ever added; each function runs in the caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4, uuid5
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, update
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project.labels import tables as db
-from mma.project.labels.current import add_counts, chunks, count, refresh, standing
 from mma.project.records import (
     ANSWERS,
     CLASS_KINDS,
+    MAX_NAME,
+    SECOND_LOOKS,
     UNDOABLE,
     Answer,
     Counts,
@@ -31,8 +35,10 @@ from mma.project.records import (
 from mma.text import did_you_mean, printable
 
 COLUMNS = [db.events.c[name] for name in Event._fields]
+CHUNK = 500  # images or events per statement; SQLite has a limit of 999 in old versions
 LEASE = 600.0  # seconds an image stays with a person who does not answer
 Draft = dict[str, Any]  # an event without its seq
+T = TypeVar("T")
 
 
 def now() -> str:
@@ -60,21 +66,13 @@ def record(connection: Connection, drafts: Sequence[Draft], overlap: int) -> lis
         rows = [{**event._asdict(), "active": int(event.kind in UNDOABLE)} for event in part]
         connection.execute(insert(db.events), rows)
     add_counts(connection, Counter({"seq": len(found)}))
-    _change_classes(connection, [event for event in found if event.kind in CLASS_KINDS])
-    _deactivate(connection, [event.supersedes for event in found if event.kind == "undo" and event.supersedes])
-    refresh(connection, [event.image for event in found if event.image and event.kind != "note"], overlap)
-    return found
-
-
-def _change_classes(connection: Connection, changes: Sequence[Event]) -> None:
-    if changes:
+    if changes := [event for event in found if event.kind in CLASS_KINDS]:
         known: list[Klass] = reduce(apply_class_event, changes, read_classes(connection))
         store_classes(connection, known)
-
-
-def _deactivate(connection: Connection, ids: Sequence[str]) -> None:
-    for part in chunks(ids):
-        connection.execute(update(db.events).where(db.events.c.id.in_(part)).values(active=0))
+    for gone in chunks([event.supersedes for event in found if event.kind == "undo" and event.supersedes]):
+        connection.execute(update(db.events).where(db.events.c.id.in_(gone)).values(active=0))
+    refresh(connection, [event.image for event in found if event.image and event.kind != "note"], overlap)
+    return found
 
 
 def events_of_batch(connection: Connection, batch: str) -> list[Event]:
@@ -232,7 +230,7 @@ def new_id(batch: UUID | str, *parts: str) -> str:
 
 # Classes are made by events: added, renamed, merged, given a key. Ids stay; the table follows from the events.
 
-MAX_NAME = 100  # characters
+CANNOT_TELL = "?"  # what people write into a column of labels
 
 
 def read_classes(connection: Connection) -> list[Klass]:
@@ -315,6 +313,8 @@ def check_name(name: str, classes: Iterable[Klass], *, besides: int | None = Non
     if len(name) > MAX_NAME:
         raise UserError(f"the name of a class has at most {MAX_NAME} characters, and this one has {len(name)}.")
     check_characters(name)
+    if name == CANNOT_TELL:
+        raise UserError(f"{CANNOT_TELL} cannot be a class: in tables of labels it says that one cannot tell.")
     for each in classes:
         if each.id != besides and each.merged_into is None and each.name.casefold() == name.casefold():
             raise UserError(f"there is a class '{each.name}' already. Choose another name, or use that class.")
@@ -353,6 +353,132 @@ def class_by_name(classes: Iterable[Klass], name: str) -> Klass:
     if name not in usable:
         raise UserError(f"there is no class '{printable(name)}'.{did_you_mean(name, usable)}")
     return usable[name]
+
+
+# What follows from events: the label of each image, whether it is to be asked about, and the counts. Never a scan.
+
+
+class Standing(NamedTuple):
+    """What the events of one image amount to."""
+
+    answer: Any  # the newest answer in force, a row of events, or None
+    provenance: str | None  # why the image was asked about, before anybody looked at its label again
+    people: int  # how many answered
+    deferred: int
+
+
+def standing(rows: Iterable[Any]) -> Standing:
+    """Sum up the active events of one image, oldest first: the newest answer counts."""
+    answer, provenance, people, deferred = None, None, set(), 0
+    for row in rows:
+        if row.kind in ANSWERS:
+            answer = row
+            provenance = row.provenance if row.provenance not in SECOND_LOOKS else provenance or row.provenance
+            people.add(row.by)
+        elif row.kind == "later":
+            deferred = row.seq
+    return Standing(answer, provenance, len(people), deferred)
+
+
+def refresh(connection: Connection, images: Sequence[str], overlap: int) -> None:
+    """Bring everything derived of these images up to date, in the caller's transaction."""
+    change: Counter[str] = Counter()
+    for part in chunks(sorted(set(images))):
+        known = {row.id: row for row in connection.execute(select(db.images).where(db.images.c.id.in_(part)))}
+        before = {row.image: row for row in connection.execute(select(db.current).where(db.current.c.image.in_(part)))}
+        now = {image: standing(rows) for image, rows in _active_events(connection, part).items()}
+        _store_current(connection, part, before, now, change)
+        _store_open(connection, known, now, overlap, change)
+    add_counts(connection, change)
+
+
+def _active_events(connection: Connection, images: Sequence[str]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {image: [] for image in images}
+    c = db.events.c
+    columns = (c.seq, c.kind, c.image, c.class_id, c.by, c.provenance)
+    for row in connection.execute(select(*columns).where(c.image.in_(images), c.active == 1).order_by(c.seq)):
+        found[row.image].append(row)
+    return found
+
+
+def _store_current(
+    connection: Connection,
+    images: Sequence[str],
+    before: dict[str, Any],
+    now: dict[str, Standing],
+    change: Counter[str],
+) -> None:
+    moved = []
+    for image in images:
+        old, new = before.get(image), now[image]
+        stored = None if old is None else (int(old.seq), old.provenance)
+        if stored != (None if new.answer is None else (int(new.answer.seq), new.provenance)):
+            moved.append(image)
+    for image in moved:
+        for row, sign in ((before.get(image), -1), (now[image].answer, 1)):
+            for name in () if row is None else count_names(row.kind, row.class_id):
+                change[name] += sign
+    if gone := [image for image in moved if image in before]:
+        connection.execute(delete(db.current).where(db.current.c.image.in_(gone)))
+    found = [now[image] for image in moved if now[image].answer is not None]
+    if found:
+        names = ("image", "kind", "class_id", "by", "seq")
+        rows = [
+            {**{name: getattr(each.answer, name) for name in names}, "provenance": each.provenance} for each in found
+        ]
+        connection.execute(insert(db.current), rows)
+
+
+def count_names(kind: str, class_id: int | None) -> list[str]:
+    """Return the counters that an answer in force adds one to."""
+    return ["labeled", f"class:{class_id}"] if kind == "label" else ["excluded" if kind == "exclude" else kind]
+
+
+def _store_open(
+    connection: Connection, known: dict[str, Any], now: dict[str, Standing], overlap: int, change: Counter[str]
+) -> None:
+    rows = []
+    for image, row in known.items():
+        found = now[image]
+        settled = found.answer is not None and (found.answer.kind == "exclude" or found.people >= overlap)
+        after = (int(row.present and not settled), found.people, found.deferred)
+        if after != (row.open, row.answers, row.deferred):
+            change["open"] += after[0] - row.open
+            rows.append({"image": image, "open": after[0], "answers": after[1], "deferred": after[2]})
+    if rows:
+        names = ("open", "answers", "deferred")
+        statement = update(db.images).where(db.images.c.id == bindparam("image"))
+        connection.execute(statement.values({name: bindparam(name) for name in names}), rows)
+
+
+ADD = text(  # the same words in SQLite and PostgreSQL
+    "INSERT INTO counts (name, value) VALUES (:name, :value) "
+    "ON CONFLICT (name) DO UPDATE SET value = counts.value + excluded.value"
+)
+
+
+def add_counts(connection: Connection, change: Counter[str]) -> None:
+    """Add to the counters; those that are not there yet begin at 0."""
+    if rows := [{"name": name, "value": value} for name, value in sorted(change.items()) if value]:
+        connection.execute(ADD, rows)
+
+
+def count(connection: Connection, name: str) -> int:
+    """Return one counter."""
+    return read_counters(connection, name)[0]
+
+
+def read_counters(connection: Connection, *names: str) -> list[int]:
+    """Return counters; one that is not there is 0."""
+    found = connection.execute(select(db.counts).where(db.counts.c.name.in_(names)))
+    values = {row.name: int(row.value) for row in found}
+    return [values.get(name, 0) for name in names]
+
+
+def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Yield the items a few at a time."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 # Labels as they were after a given event: read from the table of current labels, or replayed from the events.

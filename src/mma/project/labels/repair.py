@@ -17,19 +17,22 @@ from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
 from mma.project.labels import tables as db
 from mma.project.labels.copies import LogLine, create_tables, line_of, read_format, read_log
-from mma.project.labels.current import add_counts, chunks, count_names, refresh
 from mma.project.labels.database import Store, open_database, sqlite_store
 from mma.project.labels.events import (
     COLUMNS,
     Draft,
+    add_counts,
     apply_class_event,
+    chunks,
     class_draft,
     closes_circle,
+    count_names,
     events_after,
     in_circle,
     merge_roots,
     read_classes,
     record,
+    refresh,
     replay,
     store_classes,
 )
@@ -62,7 +65,7 @@ def doctor(folder: Path | str, *, rebuild: bool = False, say: Say = silent) -> l
         findings += [Finding(line) for line in report]
     try:
         store = open_store(layout, settings, check=False)
-    except ValueError as error:
+    except UserError as error:
         return [*findings, Finding(str(error), problem=True)]
     try:
         return [*findings, *_examine(layout, Project(layout, settings, store), rebuild=rebuild, say=say)]
@@ -78,7 +81,7 @@ def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> li
         with project.store.reading() as connection:
             columns = [db.events.c[name] for name in Event._fields]
             events = [Event(*row) for row in connection.execute(select(*columns).order_by(db.events.c.seq))]
-    except ValueError as error:
+    except UserError as error:
         return [*findings, Finding(str(error), problem=True)]
     findings += _compare(lines, events, layout)
     findings += _check_derived(project, layout)
@@ -89,13 +92,13 @@ def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> li
 
 def _check_integrity(store: Store, command: str) -> None:
     if read_format(store) is None:
-        raise ValueError(f"the database is empty: it has no tables. Make it again:  {command}")
+        raise UserError(f"the database is empty: it has no tables. Make it again:  {command}")
     if not store.sqlite:
         return
     with store.reading() as connection:
         found = connection.execute(text("PRAGMA integrity_check(3)")).scalars().all()
     if found != ["ok"]:
-        raise ValueError(f"the database is damaged: {'; '.join(found)}. Make it again:  {command}")
+        raise UserError(f"the database is damaged: {'; '.join(found)}. Make it again:  {command}")
 
 
 def _log_findings(lines: Sequence[LogLine]) -> list[Finding]:
@@ -331,7 +334,7 @@ class MergeReport:
 def check_copy(ours: ProjectSettings, theirs: ProjectSettings) -> None:
     """Refuse a project that was made on its own: its events tell of other images and classes."""
     if ours.id != theirs.id:
-        raise ValueError(
+        raise UserError(
             "the other project is no copy of this one, but was made on its own. Take its labels in by a file:  "
             "mma labels export OTHER labels.csv   and then  mma labels import PROJECT labels.csv"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, SmallInteger, String, Table, Text
 
-FORMAT = 1  # of the tables; see migrations.py
+FORMAT = 1  # of the tables; those of another format are made again from labels.jsonl
 
 metadata = MetaData()
 

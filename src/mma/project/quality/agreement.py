@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import or_, select
 
 from mma.project.labels import tables as db
-from mma.project.labels.current import chunks
-from mma.project.labels.events import merge_roots
+from mma.project.labels.events import chunks, merge_roots
 from mma.project.project import Project
 from mma.project.quality.accuracy import share
 from mma.project.records import SECOND_LOOKS
