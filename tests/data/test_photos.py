@@ -271,3 +271,12 @@ def test_large_images_are_decoded_one_at_a_time(tmp_path, monkeypatch):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(look, [(20, 20)] * 8))
     assert most > 1
+
+
+def test_a_progressive_jpeg_waits_for_its_turn_and_a_plain_one_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(photos, "LARGE", 500)
+    monkeypatch.setattr(photos.tempfile, "gettempdir", lambda: str(tmp_path))
+    for name, progressive in (("plain.jpg", False), ("progressive.jpg", True)):
+        Image.new("RGB", (30, 30)).save(tmp_path / name, progressive=progressive)
+        with photos.open_photo(tmp_path.resolve(), name):
+            assert any(tmp_path.glob("*.lock")) == progressive

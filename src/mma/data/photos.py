@@ -133,10 +133,8 @@ def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int
 
     Both are upright. A JPEG's colours are not decoded, and of a large one no more than `enough` pixels on each side need.
     """
-    _check_pixels(image)
-    width, height = image.size
-    turn = image.getexif().get(ORIENTATION, 1)
-    image.draft("L", (enough, enough))
+    (width, height), turn = image.size, image.getexif().get(ORIENTATION, 1)
+    reduce_photo(image, enough, "L")
     with alone(image):
         if turn != 1:
             ImageOps.exif_transpose(image, in_place=True)
@@ -169,13 +167,14 @@ def alone(image: Image.Image) -> Iterator[None]:
         yield
 
 
-def reduce_photo(image: Image.Image, enough: int) -> tuple[int, int]:
+def reduce_photo(image: Image.Image, enough: int, mode: str | None = None) -> tuple[int, int]:
     """Let a large JPEG be decoded at down to an eighth of its size, much faster, and return the size it will have.
 
     An image with too many pixels is refused. Nothing is decoded yet.
     """
-    _check_pixels(image)
-    image.draft(None, (enough, enough))
+    if image.width * image.height > MAX_PIXELS:
+        raise UserError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
+    image.draft(mode, (enough, enough))
     return image.size
 
 
@@ -183,11 +182,6 @@ def _upright(image: Image.Image, enough: int, mode: str) -> Image.Image:
     reduce_photo(image, enough)
     ImageOps.exif_transpose(image, in_place=True)
     return _flat(image, mode)
-
-
-def _check_pixels(image: Image.Image) -> None:
-    if image.width * image.height > MAX_PIXELS:
-        raise UserError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
 
 
 def check_file(path: Path, root: Path) -> None:

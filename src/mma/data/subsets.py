@@ -1,4 +1,4 @@
-"""Images that lie far apart in what they look like, found without any label: the start set called coverage."""
+"""Which images of the pool take part, and which of them are labeled first. Same seed, same rows, on any machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,80 @@ DIMENSIONS = 32  # and then along their strongest directions
 FAINT = 8.0  # grey levels of contrast below which a picture is not amplified
 CLUSTERED = 50_000  # rows the groups are found on; all rows are then assigned, so memory stays bounded
 EXACT = 5_000_000  # rows x groups up to which every row takes part in every iteration
+Index = NDArray[np.int64]
+
+
+def nested_order(n: int, seed: int) -> Index:
+    """Shuffle 0..n-1 by `seed`; a subset of size k is the first k entries, so it lies in every larger one."""
+    return rng(seed, "subset").permutation(n).astype(np.int64, copy=False)
+
+
+def start_set(images: Images, pool: Index, n: int, seed: int, how: str) -> Index:
+    """Choose the `n` images to label before the first query, as row numbers of `images`, out of the rows in `pool`.
+
+    `how` is a name in START_SETS:
+    uniform: the first n of one seed-shuffled order, so the set of a smaller n is the beginning of that of a larger one;
+    proportional: the class distribution of the pool, as exactly as n allows (Paper: the start sets of SVHN);
+    coverage: one image out of each of n groups of look-alikes; needs no labels.
+    """
+    if how not in START_SETS:
+        raise UserError(f"no start set {how!r}. Choose one of {', '.join(START_SETS)}.")
+    if not 0 <= n <= len(pool):
+        raise UserError(
+            f"a start set of {n:,} images was asked for, but there are {len(pool):,} to choose from. "
+            f"Choose a number from 0 to {len(pool):,}."
+        )
+    return START_SETS[how](images, pool, n, seed)
+
+
+def _shuffled(images: Images, pool: Index, seed: int) -> Index:
+    """Bring the rows of `pool` into an order that depends on the seed alone, not on the order they came in."""
+    inside = np.zeros(len(images), dtype=bool)
+    inside[pool] = True
+    order = rng(seed, "start").permutation(len(images))
+    return order[inside[order]].astype(np.int64, copy=False)
+
+
+def _uniform(images: Images, pool: Index, n: int, seed: int) -> Index:
+    return _shuffled(images, pool, seed)[:n]
+
+
+def _proportional(images: Images, pool: Index, n: int, seed: int) -> Index:
+    order = _shuffled(images, pool, seed)
+    labels = images.labels[order]
+    unknown = int(np.count_nonzero(labels == UNKNOWN))
+    if unknown:
+        raise UserError(
+            f"a proportional start set needs the label of every image, but {unknown:,} of {len(order):,} have none. "
+            "Use a uniform or a coverage start set."
+        )
+    return order[first_of_each_class(labels, shares(np.bincount(labels, minlength=len(images.classes)), n))]
+
+
+def _coverage(images: Images, pool: Index, n: int, seed: int) -> Index:
+    order = _shuffled(images, pool, seed)
+    return order[spread(images.pixels, order, n, rng(seed, "coverage"))]
+
+
+def first_of_each_class(labels: NDArray[np.int64], quota: NDArray[np.int64]) -> Index:
+    """Find the first quota[c] places of every class c in `labels`, in the order they stand."""
+    rank = np.full(len(labels), len(labels), dtype=np.int64)
+    for c in range(len(quota)):
+        places = np.flatnonzero(labels == c)
+        rank[places] = np.arange(len(places)) - quota[c]
+    return np.flatnonzero(rank < 0).astype(np.int64, copy=False)
+
+
+StartSet = Callable[[Images, Index, int, int], Index]
+
+START_SETS: dict[str, StartSet] = {
+    "uniform": _uniform,
+    "proportional": _proportional,
+    "coverage": _coverage,
+}
+
+
+# The start set called coverage: images that lie far apart in what they look like, found without any label.
 
 
 def spread(
@@ -98,78 +172,3 @@ def _nearest(features: NDArray[np.float32], centres: NDArray[np.float32]) -> NDA
     order = np.lexsort((distances, groups))  # by group, then nearest first; equal ones in the order of the rows
     _, first = np.unique(groups[order], return_index=True)
     return order[first].astype(np.int64, copy=False)
-
-
-# Which images of the pool take part, and which of them are labeled first. Same seed, same rows, on any machine.
-
-Index = NDArray[np.int64]
-
-
-def nested_order(n: int, seed: int) -> Index:
-    """Shuffle 0..n-1 by `seed`; a subset of size k is the first k entries, so it lies in every larger one."""
-    return rng(seed, "subset").permutation(n).astype(np.int64, copy=False)
-
-
-def start_set(images: Images, pool: Index, n: int, seed: int, how: str) -> Index:
-    """Choose the `n` images to label before the first query, as row numbers of `images`, out of the rows in `pool`.
-
-    `how` is a name in START_SETS:
-    uniform: the first n of one seed-shuffled order, so the set of a smaller n is the beginning of that of a larger one;
-    proportional: the class distribution of the pool, as exactly as n allows (Paper: the start sets of SVHN);
-    coverage: one image out of each of n groups of look-alikes; needs no labels.
-    """
-    if how not in START_SETS:
-        raise UserError(f"no start set {how!r}. Choose one of {', '.join(START_SETS)}.")
-    if not 0 <= n <= len(pool):
-        raise UserError(
-            f"a start set of {n:,} images was asked for, but there are {len(pool):,} to choose from. "
-            f"Choose a number from 0 to {len(pool):,}."
-        )
-    return START_SETS[how](images, pool, n, seed)
-
-
-def _shuffled(images: Images, pool: Index, seed: int) -> Index:
-    """Bring the rows of `pool` into an order that depends on the seed alone, not on the order they came in."""
-    inside = np.zeros(len(images), dtype=bool)
-    inside[pool] = True
-    order = rng(seed, "start").permutation(len(images))
-    return order[inside[order]].astype(np.int64, copy=False)
-
-
-def _uniform(images: Images, pool: Index, n: int, seed: int) -> Index:
-    return _shuffled(images, pool, seed)[:n]
-
-
-def _proportional(images: Images, pool: Index, n: int, seed: int) -> Index:
-    order = _shuffled(images, pool, seed)
-    labels = images.labels[order]
-    unknown = int(np.count_nonzero(labels == UNKNOWN))
-    if unknown:
-        raise UserError(
-            f"a proportional start set needs the label of every image, but {unknown:,} of {len(order):,} have none. "
-            "Use a uniform or a coverage start set."
-        )
-    return order[first_of_each_class(labels, shares(np.bincount(labels, minlength=len(images.classes)), n))]
-
-
-def _coverage(images: Images, pool: Index, n: int, seed: int) -> Index:
-    order = _shuffled(images, pool, seed)
-    return order[spread(images.pixels, order, n, rng(seed, "coverage"))]
-
-
-def first_of_each_class(labels: NDArray[np.int64], quota: NDArray[np.int64]) -> Index:
-    """Find the first quota[c] places of every class c in `labels`, in the order they stand."""
-    rank = np.full(len(labels), len(labels), dtype=np.int64)
-    for c in range(len(quota)):
-        places = np.flatnonzero(labels == c)
-        rank[places] = np.arange(len(places)) - quota[c]
-    return np.flatnonzero(rank < 0).astype(np.int64, copy=False)
-
-
-StartSet = Callable[[Images, Index, int, int], Index]
-
-START_SETS: dict[str, StartSet] = {
-    "uniform": _uniform,
-    "proportional": _proportional,
-    "coverage": _coverage,
-}

@@ -1,4 +1,4 @@
-"""`mma.load`: a model from wherever it is kept."""
+"""`mma.load`: a model from wherever it is kept: a run, a project, a folder with model.json, or an exported .onnx file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,8 +80,11 @@ def find_model(path: Run | Path | str) -> Origin:
     place = (path.folder if isinstance(path, Run) else Path(path)).expanduser()
     if not place.exists():
         raise UserError(f"there is no {printable(str(place))}. Give a run, a project, a model folder or an .onnx file.")
-    if place.is_file():
-        return _find_file(place)
+    if place.is_file() and place.name != DESCRIPTION:
+        if place.suffix.lower() != ".onnx":
+            raise UserError(f"{printable(str(place))} is no model. Give a folder with {DESCRIPTION}, or an .onnx file.")
+        return Origin(place)
+    place = place.parent if place.is_file() else place
     if (place / DESCRIPTION).is_file() or (place / CONFIG).is_file():
         return Origin(place)
     if (project := find_project(place)) is not None:
@@ -91,14 +95,6 @@ def find_model(path: Run | Path | str) -> Origin:
         f"{printable(str(place))} holds no model: it is no run ({CONFIG}), no project ({PROJECT}), no model ({DESCRIPTION}) "
         "and no export (one .onnx file). Train one with  mma train photos --data DIR"
     )
-
-
-def _find_file(path: Path) -> Origin:
-    if path.name == DESCRIPTION:
-        return Origin(path.parent)
-    if path.suffix.lower() != ".onnx":
-        raise UserError(f"{printable(str(path))} is no model. Give a folder with {DESCRIPTION}, or an .onnx file.")
-    return Origin(path)
 
 
 def find_project(place: Path) -> Path | None:
@@ -116,18 +112,11 @@ def project_origin(project: Path) -> Origin:
             f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
             f"mma start {quote_path(project)}"
         )
-    serving = read_serving(project / MODELS / SERVING)
-    if serving is None or serving.number not in folders:
-        return Origin(folders[max(folders)], project)
-    return Origin(folders[serving.number], project, serving)
-
-
-def read_serving(path: Path) -> ServingFile | None:
-    """Read which model serves; None where nothing readable says so."""
-    try:
-        return ServingFile.model_validate_json(path.read_bytes()) if path.is_file() else None
-    except ValidationError:
-        return None
+    path = project / MODELS / SERVING
+    with suppress(ValidationError):
+        if path.is_file() and (serving := ServingFile.model_validate_json(path.read_bytes())).number in folders:
+            return Origin(folders[serving.number], project, serving)
+    return Origin(folders[max(folders)], project)
 
 
 # A model on disk: model.json and model.safetensors. Read after its hash, names and shapes were checked.
@@ -176,8 +165,7 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
     predictor = model.predictor
     if not isinstance(predictor, PixelPredictor | FeaturePredictor):
         raise UserError("an ONNX model is one file already: copy it.")
-    state = {f"{NETWORK}{name}": value for name, value in predictor.network.state_dict().items()}
-    named = dict(state)
+    named = {f"{NETWORK}{name}": value for name, value in predictor.network.state_dict().items()}
     if isinstance(predictor, FeaturePredictor):
         named |= {f"{CENTRE}{number}": centre for number, centre in enumerate(predictor.centres)}
         named |= {f"{BASIS}{number}": basis for number, basis in enumerate(predictor.bases) if basis is not None}
@@ -250,16 +238,15 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor], found: Mapping[str
     for name, wanted in expected.items():
         have = found[name]
         if have.shape != wanted.shape or have.dtype != wanted.dtype:
+            kinds = [
+                f"{str(each.dtype).removeprefix('torch.')} of shape {tuple(each.shape)}" for each in (have, wanted)
+            ]
             raise UserError(
-                f"{path} does not fit the network that {DESCRIPTION} describes: {name} is {_kind(have)}, and must be "
-                f"{_kind(wanted)}. {REMEDY}"
+                f"{path} does not fit the network that {DESCRIPTION} describes: {name} is {kinds[0]}, and must be {kinds[1]}. "
+                f"{REMEDY}"
             )
         if have.is_floating_point() and not bool(np.isfinite(have.numpy()).all()):
             raise UserError(f"{path} holds numbers that are not finite, in {name}. Restore it from a copy.")
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
 def model_digest(model: Model) -> str:
@@ -283,9 +270,7 @@ def model_of_run(run: Run | Path | str, *, tested: bool = False) -> Model:
     """
     job = load_read_only(run)
     views = job.as_trained(job.views)
-    about = about_run(job)
-    if tested:
-        about = about.model_copy(update={"per_class": per_class_of_run(job)})
+    about = about_run(job, per_class=tested)
     file = ModelFile(classes=job.data.train.classes, input=input_of(views), net=job.config.net, about=about)
     network = job.config.net.build(views.shape, len(file.classes))
     network.load_state_dict(job.state.teacher.state_dict())
@@ -310,10 +295,24 @@ def input_of(views: object) -> PixelInput | FeatureInput:
     raise UserError("this run's network sees something else than images, so it cannot be used on them.")
 
 
-def about_run(job: Job) -> About:
-    """Say where a run's model comes from, and how good it is on the run's test images."""
+def about_run(job: Job, *, per_class: bool) -> About:
+    """Say where a run's model comes from, and how good it is on the run's test images, if it has any."""
     names, answers = job.data.train.classes, [label for label in job.run.answers().values() if label >= 0]
     counts = np.bincount(np.array(answers, np.int64), minlength=len(names)).tolist()
+    labels, rows = job.data.test.labels, job.run.read("metrics")
+    tested, whole, each = np.flatnonzero(labels >= 0), None, dict[str, ModelAccuracy]()
+    if images := len(tested):
+        if rows and rows[-1]["step"] == job.state.step:
+            percent = rows[-1]["accuracy"]
+        else:  # a state that was stored between two evaluations
+            percent = accuracy(job.state.teacher, job.as_trained(job.test), labels)
+        whole = measured(round(percent * images / 100), images, f"{images:,} test images of {job.data.name}")
+    if images and per_class:
+        answered = probabilities(job.state.teacher, job.as_trained(job.test), tested).argmax(1)
+        for number, name in enumerate(job.data.test.classes):
+            its = labels[tested] == number
+            if its.any():
+                each[name] = measured(int((answered[its] == number).sum()), int(its.sum()), f"test images of {name}")
     return About(
         source=job.run.folder.resolve().name,
         step=job.state.step,
@@ -321,34 +320,9 @@ def about_run(job: Job) -> About:
         by={"the data set": len(answers)} if job.data.train.labels.max(initial=-1) >= 0 else {"people": len(answers)},
         images=len(job.pool),
         data=job.data.train.digest(),
-        accuracy=accuracy_of_run(job),
+        accuracy=whole,
+        per_class=each,
     )
-
-
-def accuracy_of_run(job: Job) -> ModelAccuracy | None:
-    """Return the accuracy that the run reports, with its interval; None without a test set."""
-    images, rows = int((job.data.test.labels >= 0).sum()), job.run.read("metrics")
-    if not images:
-        return None
-    if rows and rows[-1]["step"] == job.state.step:
-        percent = rows[-1]["accuracy"]
-    else:  # a state that was stored between two evaluations
-        percent = accuracy(job.state.teacher, job.as_trained(job.test), job.data.test.labels)
-    return measured(round(percent * images / 100), images, f"{images:,} test images of {job.data.name}")
-
-
-def per_class_of_run(job: Job) -> dict[str, ModelAccuracy]:
-    """Return how many of the test images of each class are recognised."""
-    labels, found = job.data.test.labels, {}
-    known = np.flatnonzero(labels >= 0)
-    if not len(known):
-        return {}
-    said = probabilities(job.state.teacher, job.as_trained(job.test), known).argmax(1)
-    for number, name in enumerate(job.data.test.classes):
-        mine = labels[known] == number
-        if mine.any():
-            found[name] = measured(int((said[mine] == number).sum()), int(mine.sum()), f"test images of {name}")
-    return found
 
 
 def measured(right: int, images: int, on: str) -> ModelAccuracy:

@@ -1,9 +1,7 @@
-"""Scaling images as training does, to the last bit, in operations that an ONNX file can hold.
+"""A whole model as one ONNX file: uint8 images of any size in, probabilities out. Read it, or make it.
 
-Pillow (Lanczos, for networks on pixels) and torch (bicubic, for backbones) scale bytes alike: first along the rows, then along
-the columns; the weights of each new pixel add up to one and are rounded to whole numbers, and so is the result of each pass. A
-pass is then a product with a matrix that follows from the two sizes. Products and sums of such whole numbers are exact in
-float64, so nothing depends on who multiplies.
+The graph computes in float32, whatever precision the backbones were run with in training, and rounds where training rounds:
+scaled images to bytes, vectors to float16. Classes and the model's story are in the file's metadata.
 """
 
 from __future__ import annotations
@@ -40,86 +38,86 @@ from mma.settings import explain
 from mma.text import first_line, install_hint
 from mma.views.pixels import smaller
 
-Filter = Literal["lanczos", "bicubic"]
-LONG, SHORT = (
-    22,
-    15,
-)  # bits of a weight: those of Pillow; those that torch has room for, as many as the largest weight fits
-
-
-class Resize(nn.Module):
-    """Scale images of any size to one size."""
-
-    def __init__(self, size: tuple[int, int], filter: Filter) -> None:
-        super().__init__()
-        self.size, self.filter = size, filter
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return whole numbers from 0 to 255."""  # (B, C, H, W) -> (B, C, height, width), float64
-        height, width = self.size
-        columns, column_unit = weights(images.shape[3], width, self.filter)
-        images = round_off(images.double() @ columns.T, column_unit)
-        rows, row_unit = weights(images.shape[2], height, self.filter)
-        return round_off(rows @ images, row_unit)
-
-
-def round_off(sums: Tensor, unit: Tensor) -> Tensor:
-    """Divide by what the weights add up to, round, and stay within a byte."""
-    return torch.floor((sums + unit / 2) / unit).clamp(0, 255)
-
-
-def weights(old: int, new: int, filter: Filter) -> tuple[Tensor, Tensor]:
-    """Return the weight of each old pixel in each new one, as whole numbers, and what stands for one."""  # (new, old), ()
-    shape, reach = FILTERS[filter]
-    place = torch.arange(old, dtype=torch.float64)[None]
-    scale = (place[:, -1:] + 1.0) / new  # old / new, as a matrix: a number alone would become float32
-    wide = scale.clamp(min=1.0)  # where images shrink, the filter grows: this is the antialiasing
-    centre = (torch.arange(new, dtype=torch.float64)[:, None] + 0.5) * scale
-    begin, end = (torch.floor(centre + side * reach * wide + 0.5) for side in (-1, 1))
-    inside = (place >= begin) & (place < end)
-    value = torch.where(inside, shape((place - centre + 0.5) * (torch.ones_like(wide) / wide)), 0.0)
-    value = value / value.sum(1, keepdim=True)
-    unit = torch.tensor(2.0**LONG, dtype=torch.float64) if filter == "lanczos" else fitting_unit(value.max())
-    exact = value * unit
-    return torch.where(exact < 0, torch.ceil(exact - 0.5), torch.floor(exact + 0.5)), unit
-
-
-def fitting_unit(largest: Tensor) -> Tensor:
-    """Return the power of two, at most 2 ** 22, that keeps the largest weight below 2 ** 15."""
-    tried = torch.tensor([2.0**bits for bits in range(1, LONG + 1)], dtype=torch.float64)
-    return torch.where(torch.floor(largest * tried + 0.5) < 2.0**SHORT, tried, 1.0).max()
-
-
-def lanczos(x: Tensor) -> Tensor:
-    """A sinc in the window of a three times wider one."""
-    inside = (x >= -3.0) & (x < 3.0)
-    return torch.where(inside, sinc(x) * sinc(x / 3.0), 0.0)
-
-
-def sinc(x: Tensor) -> Tensor:
-    """Return sin(pi x) / (pi x)."""
-    x = x * math.pi
-    return torch.where(x == 0.0, 1.0, torch.sin(x) / torch.where(x == 0.0, 1.0, x))
-
-
-def bicubic(x: Tensor) -> Tensor:
-    """Keys' cubic with a = -1/2."""
-    x, a = x.abs(), -0.5
-    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
-    return torch.where(x < 1.0, near, torch.where(x < 2.0, far, 0.0))
-
-
-FILTERS: dict[Filter, tuple[Callable[[Tensor], Tensor], float]] = {"lanczos": (lanczos, 3.0), "bicubic": (bicubic, 2.0)}
-
-
-# A whole model as one network: uint8 images of any size in, probabilities out. What an ONNX file is made from.
-# It computes in float32, whatever precision the backbones were run with in training, and rounds where training rounds: scaled
-# images to bytes, vectors to float16.
-
+KEY = "mma"  # of the description in the file's metadata
+INPUT, OUTPUT = "images", "probabilities"
 OPSET = 18
+LIMIT = 2 << 30  # bytes of one file in ONNX's own format
 TRACED = (2, 37, 53, 3)  # images that the graph is traced with; any others can be used
 GREY = (19_595, 38_470, 7_471)  # of 65,536: how Pillow makes grey of red, green and blue
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxPredictor:
+    """A session of onnxruntime. Images are taken one by one, since each may have a size of its own."""
+
+    session: Any
+    sha256: str  # of the file
+    enough: int  # pixels per side that a large JPEG is decoded with
+    batch: int = 1
+
+    def open(self) -> None:
+        """Everything is loaded already."""
+
+    def prepare(self, photo: Opener) -> Pixel:
+        """Decode an image; the file scales it by itself."""  # (H, W, 3)
+        with photo() as image, alone(image):
+            return unscaled_photo(image, self.enough)
+
+    def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
+        """Run the file."""
+        rows = [self.session.run([OUTPUT], {INPUT: image[None]})[0] for image in prepared]
+        return np.concatenate(rows)
+
+
+def load_onnx(path: Path) -> Model:
+    """Read an exported model, or say why it is none. Nothing in an ONNX file is executed but arithmetic."""
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # each core computes an image of its own
+    try:
+        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
+        raise UserError(f"{path} cannot be read as an ONNX file: {first_line(error)}") from error
+    file = read_metadata(path, session)
+    check_session(path, session, len(file.classes))
+    with path.open("rb") as opened:
+        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+    return Model(file, OnnxPredictor(session, sha256, file.enough))
+
+
+def read_metadata(path: Path, session: Any) -> OnnxFile:
+    """Read and check what the file says of itself."""
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise UserError(
+            f"{path} is an ONNX file, but no model that  mma export  wrote: its metadata say nothing of classes."
+        )
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            check_format(found, path)
+        return OnnxFile.model_validate_json(text)
+    except ValidationError as error:
+        raise UserError(f"{path} was changed: {explain(error)}. Export the model again.") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
+
+
+def check_session(path: Path, session: Any, classes: int) -> None:
+    """Refuse a file whose input or output is not a model's."""
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in inputs]
+    gives = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in outputs]
+    if takes != [(INPUT, "tensor(uint8)", 4, 3)] or gives != [(OUTPUT, "tensor(float)", 2, classes)]:
+        raise UserError(f"{path} was changed: it takes {takes} and returns {gives}. Export the model again.")
+
+
+def import_runtime() -> Any:
+    """Return onnxruntime, or say how to get it."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError:
+        raise UserError(f"models in ONNX need onnxruntime:  {install_hint('onnx')}") from None
 
 
 class PixelGraph(nn.Module):
@@ -232,11 +230,6 @@ def quiet_tracing() -> Iterator[None]:
         yield
 
 
-# The bytes of an exported .onnx file: one file, with the classes and the model's story in its metadata.
-
-LIMIT = 2 << 30  # bytes of one file in ONNX's own format
-
-
 def onnx_bytes(model: Model) -> bytes:
     """Return a model as an ONNX file that was checked to be well formed."""
     onnx = import_onnx()
@@ -278,81 +271,81 @@ def import_onnx() -> Any:
     return onnx
 
 
-# An exported .onnx file as a model: uint8 images of any size in, probabilities out; onnxruntime computes.
+# Scaling images as training does, to the last bit, in operations that an ONNX file can hold.
+#
+# Pillow (Lanczos, for networks on pixels) and torch (bicubic, for backbones) scale bytes alike: first along the rows, then
+# along the columns; the weights of each new pixel add up to one and are rounded to whole numbers, and so is the result of each
+# pass. A pass is then a product with a matrix that follows from the two sizes. Products and sums of such whole numbers are
+# exact in float64, so nothing depends on who multiplies.
 
-KEY = "mma"  # of the description in the file's metadata
-INPUT, OUTPUT = "images", "probabilities"
-
-
-@dataclass(frozen=True, eq=False)
-class OnnxPredictor:
-    """A session of onnxruntime. Images are taken one by one, since each may have a size of its own."""
-
-    session: Any
-    sha256: str  # of the file
-    enough: int  # pixels per side that a large JPEG is decoded with
-    batch: int = 1
-
-    def open(self) -> None:
-        """Everything is loaded already."""
-
-    def prepare(self, photo: Opener) -> Pixel:
-        """Decode an image; the file scales it by itself."""  # (H, W, 3)
-        with photo() as image, alone(image):
-            return unscaled_photo(image, self.enough)
-
-    def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
-        """Run the file."""
-        rows = [self.session.run([OUTPUT], {INPUT: image[None]})[0] for image in prepared]
-        return np.concatenate(rows)
+Filter = Literal["lanczos", "bicubic"]
+LONG, SHORT = (
+    22,
+    15,
+)  # bits of a weight: those of Pillow; those that torch has room for, as many as the largest weight fits
 
 
-def load_onnx(path: Path) -> Model:
-    """Read an exported model, or say why it is none. Nothing in an ONNX file is executed but arithmetic."""
-    runtime = import_runtime()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # each core computes an image of its own
-    try:
-        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
-        raise UserError(f"{path} cannot be read as an ONNX file: {first_line(error)}") from error
-    file = read_metadata(path, session)
-    check_session(path, session, len(file.classes))
-    with path.open("rb") as opened:
-        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-    return Model(file, OnnxPredictor(session, sha256, file.enough))
+class Resize(nn.Module):
+    """Scale images of any size to one size."""
+
+    def __init__(self, size: tuple[int, int], filter: Filter) -> None:
+        super().__init__()
+        self.size, self.filter = size, filter
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return whole numbers from 0 to 255."""  # (B, C, H, W) -> (B, C, height, width), float64
+        height, width = self.size
+        columns, column_unit = weights(images.shape[3], width, self.filter)
+        images = round_off(images.double() @ columns.T, column_unit)
+        rows, row_unit = weights(images.shape[2], height, self.filter)
+        return round_off(rows @ images, row_unit)
 
 
-def read_metadata(path: Path, session: Any) -> OnnxFile:
-    """Read and check what the file says of itself."""
-    text = session.get_modelmeta().custom_metadata_map.get(KEY)
-    if text is None:
-        raise UserError(
-            f"{path} is an ONNX file, but no model that  mma export  wrote: its metadata say nothing of classes."
-        )
-    try:
-        found = json.loads(text)
-        if isinstance(found, dict):
-            check_format(found, path)
-        return OnnxFile.model_validate_json(text)
-    except ValidationError as error:
-        raise UserError(f"{path} was changed: {explain(error)}. Export the model again.") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
+def round_off(sums: Tensor, unit: Tensor) -> Tensor:
+    """Divide by what the weights add up to, round, and stay within a byte."""
+    return torch.floor((sums + unit / 2) / unit).clamp(0, 255)
 
 
-def check_session(path: Path, session: Any, classes: int) -> None:
-    """Refuse a file whose input or output is not a model's."""
-    inputs, outputs = session.get_inputs(), session.get_outputs()
-    takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in inputs]
-    gives = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in outputs]
-    if takes != [(INPUT, "tensor(uint8)", 4, 3)] or gives != [(OUTPUT, "tensor(float)", 2, classes)]:
-        raise UserError(f"{path} was changed: it takes {takes} and returns {gives}. Export the model again.")
+def weights(old: int, new: int, filter: Filter) -> tuple[Tensor, Tensor]:
+    """Return the weight of each old pixel in each new one, as whole numbers, and what stands for one."""  # (new, old), ()
+    shape, reach = FILTERS[filter]
+    place = torch.arange(old, dtype=torch.float64)[None]
+    scale = (place[:, -1:] + 1.0) / new  # old / new, as a matrix: a number alone would become float32
+    wide = scale.clamp(min=1.0)  # where images shrink, the filter grows: this is the antialiasing
+    centre = (torch.arange(new, dtype=torch.float64)[:, None] + 0.5) * scale
+    begin, end = (torch.floor(centre + side * reach * wide + 0.5) for side in (-1, 1))
+    inside = (place >= begin) & (place < end)
+    value = torch.where(inside, shape((place - centre + 0.5) * (torch.ones_like(wide) / wide)), 0.0)
+    value = value / value.sum(1, keepdim=True)
+    unit = torch.tensor(2.0**LONG, dtype=torch.float64) if filter == "lanczos" else fitting_unit(value.max())
+    exact = value * unit
+    return torch.where(exact < 0, torch.ceil(exact - 0.5), torch.floor(exact + 0.5)), unit
 
 
-def import_runtime() -> Any:
-    """Return onnxruntime, or say how to get it."""
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError:
-        raise UserError(f"models in ONNX need onnxruntime:  {install_hint('onnx')}") from None
+def fitting_unit(largest: Tensor) -> Tensor:
+    """Return the power of two, at most 2 ** 22, that keeps the largest weight below 2 ** 15."""
+    tried = torch.tensor([2.0**bits for bits in range(1, LONG + 1)], dtype=torch.float64)
+    return torch.where(torch.floor(largest * tried + 0.5) < 2.0**SHORT, tried, 1.0).max()
+
+
+def lanczos(x: Tensor) -> Tensor:
+    """A sinc in the window of a three times wider one."""
+    inside = (x >= -3.0) & (x < 3.0)
+    return torch.where(inside, sinc(x) * sinc(x / 3.0), 0.0)
+
+
+def sinc(x: Tensor) -> Tensor:
+    """Return sin(pi x) / (pi x)."""
+    x = x * math.pi
+    return torch.where(x == 0.0, 1.0, torch.sin(x) / torch.where(x == 0.0, 1.0, x))
+
+
+def bicubic(x: Tensor) -> Tensor:
+    """Keys' cubic with a = -1/2."""
+    x, a = x.abs(), -0.5
+    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return torch.where(x < 1.0, near, torch.where(x < 2.0, far, 0.0))
+
+
+FILTERS: dict[Filter, tuple[Callable[[Tensor], Tensor], float]] = {"lanczos": (lanczos, 3.0), "bicubic": (bicubic, 2.0)}

@@ -1,4 +1,7 @@
-"""An image to classify, whatever it comes as: a file, an array, or an image of Pillow."""
+"""From an image (a file, an array, an image of Pillow) to probabilities, by the same code that training uses.
+
+One class for each kind of input. Backbones that a model names are found by their label and trusted by their digest.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +21,25 @@ from torch import Tensor, nn
 
 from mma.data.photos import FORMATS, alone, check_file, reduce_photo, squash_photo, unscaled_photo
 from mma.errors import UserError
-from mma.features import Backbone, Joined, parse_backbone
+from mma.features import Backbone, parse_backbone
 from mma.features.extract import BATCH, check_vectors
 from mma.features.inputs import decoded_side, squash_one
 from mma.model.description import FeatureInput, FeaturePart, PixelInput
 from mma.views import Pixels
 
 Opener = Callable[[], Image.Image]  # opens the image anew each time: a decoded one cannot be decoded at another size
+HOST = torch.device("cpu")
+Pixel = NDArray[np.uint8]
 Given = Path | str | np.ndarray | Image.Image
 
 
 def opener(given: Given, root: Path | None = None) -> Opener:
     """Return what opens an image. A file must lie below `root` where one is given. Nothing is decoded yet."""
-    if isinstance(given, (str, Path)):
-        return _file_opener(Path(given), root)
     if isinstance(given, Image.Image):
         return given.copy
-    image = image_of_array(given)
-    return image.copy
-
-
-def _file_opener(path: Path, root: Path | None) -> Opener:
+    if not isinstance(given, (str, Path)):
+        return image_of_array(given).copy
+    path = Path(given)
     if root is None:
         if not path.exists():
             raise UserError("there is no such file")
@@ -69,9 +70,6 @@ def image_of_array(array: Any) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array))
 
 
-# The frozen backbones that a model names: found by their label, trusted by their digest.
-
-
 def describe_backbones(label: str, widths: Sequence[int]) -> FeatureInput:
     """Describe the backbones of a label such as lite0+hog, with everything decided that depends on this machine."""
     described = []
@@ -83,30 +81,23 @@ def describe_backbones(label: str, widths: Sequence[int]) -> FeatureInput:
 
 def find_backbones(described: FeatureInput) -> tuple[Backbone, ...]:
     """Return the backbones that a model was trained on, or say which one is not the same here."""
-    return tuple(_find(part) for part in described.parts)
-
-
-def _find(part: FeaturePart) -> Backbone:
-    backbone = parse_backbone(part.backbone)
-    if isinstance(backbone, Joined):
-        raise UserError(f"a model names its backbones one by one, and '{part.backbone}' are several.")
-    if backbone.side != part.side:
-        raise UserError(
-            f"the model was changed: the backbone {part.backbone} sees {backbone.side} pixels on a side, not {part.side}. "
-            "Restore model.json from a copy, or export the model again."
-        )
-    if (found := backbone.digest()) != part.digest:
-        raise UserError(
-            f"the model was trained on the backbone {part.backbone} with digest {part.digest}, and the one here has {found}. "
-            "Install the version of mma and of the weights that it was trained with, or use its ONNX export."
-        )
-    return backbone
-
-
-# From an opened image to probabilities, by the same code that training uses. One class for each kind of input.
-
-HOST = torch.device("cpu")
-Pixel = NDArray[np.uint8]
+    found = []
+    for part in described.parts:
+        backbone = parse_backbone(part.backbone)
+        if len(backbone.parts) > 1:
+            raise UserError(f"a model names its backbones one by one, and '{part.backbone}' are several.")
+        if backbone.side != part.side:
+            raise UserError(
+                f"the model was changed: the backbone {part.backbone} sees {backbone.side} pixels on a side, not "
+                f"{part.side}. Restore model.json from a copy, or export the model again."
+            )
+        if (digest := backbone.digest()) != part.digest:
+            raise UserError(
+                f"the model was trained on the backbone {part.backbone} with digest {part.digest}, and the one here has "
+                f"{digest}. Install the version of mma and of the weights that it was trained with, or use its ONNX export."
+            )
+        found.append(backbone)
+    return tuple(found)
 
 
 class Predictor(Protocol):
