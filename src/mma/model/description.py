@@ -115,20 +115,12 @@ class ModelFile(Settings):
         return classes
 
 
-class ServingMember(Settings):
-    """A model of a project that is averaged with another, and where each of its classes stands."""
-
-    number: int
-    columns: tuple[int, ...]
-
-
 class ServingFile(Settings):
     """models/serving.json of a project: which model it hands out, why, and how good that one is."""
 
     number: int
-    use: Literal["live", "deep", "both"] = "live"
+    use: Literal["live", "deep"] = "live"
     why: str = ""
-    members: tuple[ServingMember, ...] = ()  # both: the models that are averaged
     accuracy: ModelAccuracy | None = None
     per_class: dict[str, ModelAccuracy] = Field(default={})
 

@@ -83,7 +83,11 @@ class LiveWorker:
             return True
         if self.comparison_is_due() and self.attempt(f"comparison at event {self.done_seq}", self.compare):
             return True
-        return self.deep is not None and self.tend_deep(self.deep)
+        if self.deep is not None and self.deep.tend(idle=time.monotonic() - self.changed):
+            self.answers = self.project.models.answers(PREDICTIONS)
+            self.done_seq = -1  # choose between the models again, with new picks
+            return True
+        return False
 
     def look(self) -> None:
         """See whether something new happened."""
@@ -155,13 +159,10 @@ class LiveWorker:
         rested = time.monotonic() - self.changed > REST
         corrected = bool(self.memory.past) and self.seq - self.done_seq >= self.every  # events that are not new labels
         ready = labels // self.every != self.done_labels // self.every or corrected or rested
-        return ready and labels > 0 and self.can_train()
-
-    def can_train(self) -> bool:
-        """Tell whether labels of two classes have features."""
-        pool, training = self.pool, self.training_set()
-        assert pool is not None
-        return len({label for image, label in training.train.items() if image in pool.row}) > 1
+        if not ready or labels == 0:
+            return False
+        trained = {label for image, label in self.training_set().train.items() if image in self.pool.row}
+        return len(trained) > 1  # labels of two classes have features
 
     def training_set(self) -> TrainingSet:
         """Return the labels of this moment."""
@@ -200,10 +201,8 @@ class LiveWorker:
     def ask_for_coverage(self) -> None:
         """Ask for images that stand for many others."""
         assert self.pool is not None
-        settings = self.project.settings
-        question = Question(self.pool, self.training_set(), COVERAGE, settings.seed, 0)
-        picks = choose_picks(question, MANY)
-        self.project.put_picks(picks.picks, None)
+        question = Question(self.pool, self.training_set(), COVERAGE, self.project.settings.seed, 0)
+        self.project.put_picks(choose_picks(question, MANY).picks, None)
         self.asked_at = self.seq
 
     # is asking helping?
@@ -225,30 +224,13 @@ class LiveWorker:
             self.project.models.add(report.number, report_file(replace(report, helping=self.memory.helping)))
             write_page(self.project)
 
-    # deep
 
-    def tend_deep(self, deep: DeepProcess) -> bool:
-        """Start or watch the deep training; take its answers when it ends."""
-        if not deep.tend(idle=time.monotonic() - self.changed):
-            return False
-        self.answers = self.project.models.answers(PREDICTIONS)
-        self.done_seq = -1  # choose between the models again, with new picks
-        return True
-
-
-def work(
-    project: Project,
-    say: Callable[[str], None] = silent,
-    *,
-    until_done: bool = False,
-    deep: bool = True,
-    wanted: Callable[[], bool] = lambda: True,
-) -> None:
-    """Work as long as it is wanted; or, `until_done`, until nothing is left to do."""
+def work(project: Project, say: Callable[[str], None] = silent, *, until_done: bool = False, deep: bool = True) -> None:
+    """Work until the process is told to end; or, `until_done`, until nothing is left to do."""
     torch.set_num_threads(1)
     worker = LiveWorker(project, say, deep=deep)
     try:
-        while wanted():
+        while True:
             if worker.step():
                 continue
             if until_done:
