@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mma.project.quality.agreement import Kappa
     from mma.project.quality.status import ProjectStatus
     from mma.project.review import Mistakes
-    from mma.shares import Share
 
 
 SHOWN = 20  # lines of a list on the screen
@@ -430,23 +429,13 @@ def show_run(folder: Path, *, as_json: bool) -> None:
 def show_status(now: ProjectStatus) -> None:
     """Print the status for people."""
     from mma.cli.terminal import print_table
-    from mma.project.quality.show import status_lines
+    from mma.project.quality.show import class_rows, status_lines
 
     for line in status_lines(now):
         print(printable(line))
-    quality = now.report.quality if now.report else None
-    found = {each.name: each for each in quality.classes} if quality else {}
-    rows = []
-    for name, count in now.per_class.items():
-        each = found.get(name)
-        rows.append([name, str(count), _share(each.recall if each else None), _share(each.precision if each else None)])
-    if rows:
+    if rows := class_rows(now):
         print()
         print_table(("class", "labels", "recall", "precision"), rows, right={"labels", "recall", "precision"})
-
-
-def _share(share: Share | None) -> str:
-    return "-" if share is None else f"{100 * share.value:.0f} % ({100 * share.low:.0f}-{100 * share.high:.0f})"
 
 
 def simulate(

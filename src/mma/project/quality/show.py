@@ -131,7 +131,6 @@ def page(now: ProjectStatus) -> str:
     """Return report.html."""
     quality = now.report.quality if now.report else None
     speed = "" if now.seconds_per_label is None else f" {60 / now.seconds_per_label:.0f} labels per minute."
-    judged = {each.name: each for each in quality.classes} if quality else {}
     confidence = ""
     if quality is not None:
         gap = 100 * quality.calibration.gap
@@ -149,15 +148,19 @@ def page(now: ProjectStatus) -> str:
         more=[target_words(now), money_words(now), check_words(now.checks)],
         looks=looks_words(now.looks),
         confidence=confidence,
-        classes=[
-            (name, labels, _range(judged[name].recall), _range(judged[name].precision))
-            if name in judged
-            else (name, labels, "-", "-")
-            for name, labels in now.per_class.items()
-        ],
+        classes=class_rows(now),
         curve_axes=curve_axes(now),
         percent_axes=Axes(100, 0, (0, 25, 50, 75, 100), (0, 25, 50, 75, 100)),
     )
+
+
+def class_rows(now: ProjectStatus) -> list[list[str]]:
+    """Return the name, labels, recall and precision of each class, the last two with their intervals."""
+    quality = now.report.quality if now.report else None
+    judged = {each.name: (each.recall, each.precision) for each in quality.classes} if quality else {}
+    return [
+        [name, f"{labels:,}", *map(_range, judged.get(name, (None, None)))] for name, labels in now.per_class.items()
+    ]
 
 
 def _range(share: Share | None) -> str:
