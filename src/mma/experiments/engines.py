@@ -45,19 +45,15 @@ class Engine(Protocol):
 
     def has_room(self) -> bool:
         """Return whether another task may be started now."""
-        ...
 
     def start(self, task: RunTask) -> None:
         """Begin a task."""
-        ...
 
     def wait(self, seconds: float) -> list[Ended]:
         """Wait at most so long for tasks to end, and return those that did."""
-        ...
 
     def close(self) -> None:
         """Stop everything at the next step; what is stored stays."""
-        ...
 
 
 def train_all(

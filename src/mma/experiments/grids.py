@@ -214,7 +214,7 @@ def read_failures(folder: Path) -> dict[str, str]:
         return {}
     try:
         found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}). Delete it: it only says why runs failed.") from None
     return {str(place): str(why) for place, why in found.items()} if isinstance(found, dict) else {}
 

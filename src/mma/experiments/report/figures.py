@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from mma.errors import UserError
 from mma.experiments.report.results import Results, mean_accuracies
 from mma.experiments.report.statistics import Difference, differences, interval, reference_of
 from mma.query import DIVERSITY, Query
@@ -109,7 +110,7 @@ def style(method: str) -> Style:
         return NAMED[method]
     try:
         query = Query.parse(method)
-    except ValueError:
+    except UserError:
         return hashed_style(method)
     # Colour by measure, shade and marker by how it picks, hollow and dashed without .aug.
     pick = list(DIVERSITY).index(query.diversity)
