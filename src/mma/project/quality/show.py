@@ -76,9 +76,7 @@ def run_lines(now: RunStatus) -> list[str]:
         accuracy = f"{described}, from {images:,} test images"
     forecast = forecast_words(now.gain, "rounds")
     if now.gain is None and len(now.curve) >= LEAST:
-        forecast = (
-            "none: the last round trains longer than the others, so that its gain is not that of its labels alone."
-        )
+        forecast = "none: the last round trains longer than the others, so its gain is not due to labels alone."
     return [
         f"{now.run}: {now.status}, {now.labels:,} labels, step {now.step:,} of {now.steps:,}",
         f"accuracy: {accuracy}",
