@@ -8,7 +8,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,10 +46,6 @@ class LabelRow(NamedTuple):
     by: str = ""
     at: str = ""
     line: int = 0
-
-    def cells(self) -> list[str]:
-        """Return the values of FIELDS."""
-        return [self.file_name, self.label, self.sha256, self.state, self.by, self.at]
 
 
 def read_current(connection: Connection, *, gone: bool = False) -> list[LabelRow]:
@@ -92,7 +88,7 @@ def natural(name: str) -> tuple[list[tuple[int, str]], str]:
 
 def render_labels(rows: Iterable[LabelRow]) -> bytes:
     """Write rows as CSV."""
-    return render_csv([FIELDS, *(row.cells() for row in rows)])
+    return render_csv([FIELDS, *(row[: len(FIELDS)] for row in rows)])
 
 
 def parse_labels(path: Path) -> tuple[list[LabelRow], list[str]]:
@@ -109,7 +105,7 @@ def _row(values: dict[str, Any], line: int) -> LabelRow:
 
 def render_jsonl(rows: Iterable[LabelRow]) -> bytes:
     """Write rows as Hugging Face metadata.jsonl."""
-    lines = [json.dumps(dict(zip(FIELDS, row.cells(), strict=True)), ensure_ascii=False) for row in rows]
+    lines = [json.dumps(dict(zip(FIELDS, row, strict=False)), ensure_ascii=False) for row in rows]
     return "".join(line + "\n" for line in lines).encode()
 
 
@@ -117,7 +113,9 @@ def parse_jsonl(path: Path) -> tuple[list[LabelRow], list[str]]:
     """Read rows of JSON; every value must be text."""
     rows: list[LabelRow] = []
     problems: list[str] = []
-    for number, line in _lines(read_text(path)):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
         try:
             values = json.loads(line)
         except (ValueError, RecursionError):
@@ -128,12 +126,6 @@ def parse_jsonl(path: Path) -> tuple[list[LabelRow], list[str]]:
             continue
         rows.append(_row(values, number))
     return rows, problems
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield number, line
 
 
 # Labels as a folder per class, with links to the images or copies of them. The images themselves are never moved.
@@ -357,9 +349,11 @@ def ask(project: Project, n: int, out: Path, by: str = BY) -> list[Path]:
     sheet, tasks = out.with_suffix(".html"), out.with_suffix(".label-studio.json")
     with explain_write_errors(out, "the same command"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, _table(items))
+        rows = [[item.name, "", item.image, item.why] for item in items]
+        write_atomically(out, render_csv([("file_name", "label", "sha256", "why"), *rows]))
         write_atomically(sheet, contact_sheet(project, items, classes))
-        write_atomically(tasks, _tasks(items))
+        questions = [task(LabelRow(item.name, sha256=item.image), number) for number, item in enumerate(items, 1)]
+        write_atomically(tasks, json.dumps(questions, ensure_ascii=False, indent=1) + "\n")
     return [out, sheet, tasks]
 
 
@@ -383,16 +377,6 @@ def check_table(project: Project, out: Path) -> None:
             f"{place} holds {waiting:,} answers that were not taken in yet. Take them in first:  mma tell "
             f"{quote_path(project.folder)} {quote_path(out)}   or choose another -o."
         )
-
-
-def _table(items: Sequence[Item]) -> bytes:
-    rows = [[item.name, "", item.image, item.why] for item in items]
-    return render_csv([("file_name", "label", "sha256", "why"), *rows])
-
-
-def _tasks(items: Sequence[Item]) -> str:
-    tasks = [task(LabelRow(item.name, sha256=item.image), number) for number, item in enumerate(items, 1)]
-    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
 
 
 def contact_sheet(project: Project, items: Sequence[Item], classes: Sequence[str]) -> str:

@@ -63,19 +63,15 @@ class _Plan:
     known: set[str] = field(default_factory=set)  # images that have this answer already
     files: dict[str, int] = field(default_factory=dict)
     new_classes: dict[str, int] = field(default_factory=dict)  # name -> first line
-    problems: list[tuple[int, str]] = field(default_factory=list)
 
 
 def take_in(connection: Connection, rows: Sequence[LabelRow], options: TakeIn, overlap: int) -> list[Event]:
     """Check every row, then store what is new as one action. Raises with all problems, and stores nothing then."""
     plan = _plan(connection, rows, options)
-    for row in rows:
-        problem = _check_row(plan, row)
-        if problem:
-            plan.problems.append((row.line, problem))
-    if plan.problems:
-        raise ImportProblems([f"line {line}: {problem}" for line, problem in sorted(plan.problems)])
-    drafts = [*_class_drafts(plan), *_label_drafts(plan)]
+    if problems := [(row.line, problem) for row in rows if (problem := _check_row(plan, row))]:
+        raise ImportProblems([f"line {line}: {problem}" for line, problem in sorted(problems)])
+    drafts, batch = _class_drafts(plan), str(uuid4())
+    drafts += [_label_draft(plan, batch, image, row) for image, row in plan.lines.items() if image not in plan.known]
     events = record(connection, drafts, overlap) if drafts else []
     end_leases(connection, [event for event in events if event.image])
     return events
@@ -116,21 +112,13 @@ def _check_row(plan: _Plan, row: LabelRow) -> str:
     problem = _file_problem(plan, row) or _answer_problem(plan, row)
     if problem:
         return problem
-    image = _image(plan, row)
-    first = plan.lines.get(image)
-    if first is not None:
-        same = (first.label, first.state) == (row.label, row.state)
-        return (
-            ""
-            if same
-            else f"{quoted(row.file_name or row.sha256)} is the image of line {first.line}, with another answer"
-        )
-    plan.lines[image] = row
-    return _conflict(plan, image, row)
-
-
-def _image(plan: _Plan, row: LabelRow) -> str:
-    return plan.paths[find_name(row.file_name, plan.paths)] if row.file_name.strip() else row.sha256
+    image = plan.paths[find_name(row.file_name, plan.paths)] if row.file_name.strip() else row.sha256
+    first = plan.lines.setdefault(image, row)
+    if first is row:
+        return _conflict(plan, image, row)
+    if (first.label, first.state) == (row.label, row.state):
+        return ""
+    return f"{quoted(row.file_name or row.sha256)} is the image of line {first.line}, with another answer"
 
 
 def _file_problem(plan: _Plan, row: LabelRow) -> str:
@@ -229,11 +217,6 @@ def _class_drafts(plan: _Plan) -> list[Draft]:
         drafts.append(draft("class_add", id=batch, batch=batch, by=plan.options.by, class_id=number, value=name))
         plan.classes.append(Klass(number, name))
     return drafts
-
-
-def _label_drafts(plan: _Plan) -> list[Draft]:
-    batch = str(uuid4())
-    return [_label_draft(plan, batch, image, row) for image, row in plan.lines.items() if image not in plan.known]
 
 
 def _label_draft(plan: _Plan, batch: str, image: str, row: LabelRow) -> Draft:

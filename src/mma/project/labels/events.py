@@ -498,15 +498,11 @@ def read_labels_at(connection: Connection, upto: int | None) -> Labels:
     else:
         events = [Event(*row) for row in connection.execute(select(*COLUMNS).where(db.events.c.seq <= upto))]
         rows, classes = replay(sorted(events))
-    gone = {*_without_file(connection)}
-    return _labels(last if upto is None else upto, [row for row in rows if row.image not in gone], classes)
-
-
-def _without_file(connection: Connection) -> Iterator[str]:
     i, c = db.images.c, db.current.c
-    yield from connection.execute(select(i.id).where(i.present == 0)).scalars()
+    gone = {*connection.execute(select(i.id).where(i.present == 0)).scalars()}
     strange = select(c.image).select_from(db.current).outerjoin(db.images, i.id == c.image).where(i.id.is_(None))
-    yield from connection.execute(strange).scalars()
+    gone.update(connection.execute(strange).scalars())
+    return _labels(last if upto is None else upto, [row for row in rows if row.image not in gone], classes)
 
 
 def replay(events: Sequence[Event]) -> tuple[list[Event], list[Klass]]:

@@ -368,7 +368,8 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
         )
     before = _answers(connection, [event.image for event in new if event.image])
     stored = record(connection, _drafts(new, ours, wanted), overlap)
-    return MergeReport(stored, _conflicts(connection, before))
+    after = _answers(connection, list(before))
+    return MergeReport(stored, sorted(image for image, answer in before.items() if after.get(image, answer) != answer))
 
 
 def _class_numbers(own: Sequence[Event], events: Sequence[Event]) -> dict[int, int]:
@@ -493,8 +494,3 @@ def _answers(connection: Connection, images: Sequence[str]) -> dict[str, tuple[s
         for row in connection.execute(select(db.current).where(db.current.c.image.in_(part))):
             found[row.image] = (row.kind, roots.get(row.class_id))
     return found
-
-
-def _conflicts(connection: Connection, before: dict[str, tuple[str, int | None]]) -> list[str]:
-    after = _answers(connection, list(before))
-    return sorted(image for image, answer in before.items() if after.get(image, answer) != answer)
