@@ -143,21 +143,17 @@ def check_format(found: dict[str, Any], where: Path) -> None:
         )
 
 
-def parse_description(found: dict[str, Any], where: Path) -> ModelFile:
-    """Check what a model says of itself; `where` is named in the errors."""
-    check_format(found, where)
-    try:
-        return ModelFile.model_validate_json(json.dumps(found))
-    except ValidationError as error:
-        raise UserError(
-            f"{where} is no model of ours, or it was changed: {explain(error)}. Restore it from a copy, or "
-            "export the model again."
-        ) from None
-
-
 def read_description(folder: Path) -> ModelFile:
     """Read and check model.json of a folder."""
     path = folder / DESCRIPTION
     if path.stat().st_size > LONGEST:
         raise UserError(f"{path} is longer than {LONGEST:,} bytes, so it is no model of ours. Restore it from a copy.")
-    return parse_description(read_json(path), path)
+    found = read_json(path)
+    check_format(found, path)
+    try:
+        return ModelFile.model_validate_json(json.dumps(found))
+    except ValidationError as error:
+        raise UserError(
+            f"{path} is no model of ours, or it was changed: {explain(error)}. Restore it from a copy, or "
+            "export the model again."
+        ) from None

@@ -23,11 +23,15 @@ from mma.data.tables import write_csv
 from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
 from mma.model.loader import model_digest
-from mma.model.model import Model, Predictions
+from mma.model.model import Model
 from mma.text import did_you_mean, install_hint, printable
 
+BLOCK = 256  # rows that are made durable at a time
+LAYOUT = 1  # of the part
+SHOWN = 5  # bad files that a summary names
 GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
 Prediction = Mapping[str, Any]  # column -> value; None where there is none
+Tell = Callable[[int, int], None]  # files done, files there are
 
 
 def columns(top: int) -> list[str]:
@@ -80,12 +84,6 @@ FORMATS: dict[str, Callable[[IO[bytes], Sequence[str], Iterable[Prediction]], No
 }
 
 
-BLOCK = 256  # rows that are made durable at a time
-LAYOUT = 1  # of the part
-SHOWN = 5  # bad files that a summary names
-Tell = Callable[[int, int], None]  # files done, files there are
-
-
 @dataclass(frozen=True)
 class Summary:
     """What was written."""
@@ -123,29 +121,17 @@ class FolderTask:
         return json_line(about)
 
     def rows(self, start: int) -> Iterator[Prediction]:
-        """Yield the predictions from a row on."""
-        paths = (self.root / name for name in self.names[start:])
+        """Yield the predictions from a row on; probabilities with six digits."""
+        blank = dict.fromkeys(columns(self.top))
         done = start
-        for found in self.model.stream(paths, root=self.root):
-            yield from prediction_rows(found, self.names[done : done + len(found)], self.top)
-            done += len(found)
+        for found in self.model.stream((self.root / name for name in self.names[start:]), root=self.root):
+            for best, why in zip(found.top(self.top), found.reasons, strict=True):
+                row = {**blank, "file": self.names[done], "problem": why or None}
+                values = [value for label, share in best or () for value in (label, round(share, 6))]
+                yield row | dict(zip(columns(self.top)[1:], values, strict=False))
+                done += 1
         for bad in self.left_out[max(start - len(self.names), 0) :]:
-            yield problem_row(bad.file, bad.reason, self.top)
-
-
-def prediction_rows(found: Predictions, names: Sequence[str], top: int) -> Iterator[Prediction]:
-    """Return one row per image; probabilities with six digits."""
-    for name, best, why in zip(names, found.top(top), found.reasons, strict=True):
-        if best is None:
-            yield problem_row(name, why, top)
-            continue
-        values = [value for label, share in best for value in (label, round(share, 6))]
-        yield dict(zip(columns(top), [name, *values, None], strict=True))
-
-
-def problem_row(name: str, why: str, top: int) -> Prediction:
-    """Return the row of a file that could not be read."""
-    return {**dict.fromkeys(columns(top)), "file": name, "problem": why}
+            yield {**blank, "file": bad.file, "problem": bad.reason}
 
 
 def predict_folder(
@@ -166,25 +152,20 @@ def predict_folder(
         with locked(lock, busy):
             part = out.with_name(f"{out.name}.part")
             resumed = resume(part, task)
-            append_rows(part, task, resumed, progress)
+            waiting: list[bytes] = []
+            progress(resumed, task.total)
+            for done, row in enumerate(task.rows(resumed), resumed + 1):
+                waiting.append(json_line(row))
+                if len(waiting) == BLOCK or done == task.total:
+                    append_bytes(part, b"".join(waiting))
+                    waiting = []
+                progress(done, task.total)
             with open_atomically(out) as file:
                 FORMATS[out.suffix.lower()](file, columns(task.top), read_rows(part))
             bad = [BadFile(row["file"], row["problem"]) for row in read_rows(part) if row["problem"] is not None]
             part.unlink()
             lock.unlink(missing_ok=True)
     return Summary(out, task.total, len(bad), tuple(bad[:SHOWN]), resumed)
-
-
-def append_rows(part: Path, task: FolderTask, start: int, progress: Tell) -> None:
-    """Classify the files from a row on, and make the rows durable in blocks."""
-    waiting: list[bytes] = []
-    progress(start, task.total)
-    for done, row in enumerate(task.rows(start), start + 1):
-        waiting.append(json_line(row))
-        if len(waiting) == BLOCK or done == task.total:
-            append_bytes(part, b"".join(waiting))
-            waiting = []
-        progress(done, task.total)
 
 
 def resume(part: Path, task: FolderTask) -> int:
