@@ -280,3 +280,9 @@ def test_a_progressive_jpeg_waits_for_its_turn_and_a_plain_one_does_not(tmp_path
         Image.new("RGB", (30, 30)).save(tmp_path / name, progressive=progressive)
         with photos.open_photo(tmp_path.resolve(), name):
             assert any(tmp_path.glob("*.lock")) == progressive
+
+
+def test_sixteen_bits_become_eight_by_257():
+    """White stays white, and so does every grey level of eight bits; 256 would make 255 of 65,280."""
+    levels = np.array([[0, 256, 257, 65_279, 65_280, 65_534, 65_535]], np.uint16)
+    assert np.asarray(photos._flat(Image.fromarray(levels), "L")).tolist() == [[0, 0, 1, 254, 254, 254, 255]]
