@@ -343,6 +343,8 @@ def test_r3_events_behind_a_damaged_page_are_read_and_a_flipped_id_is_no_second_
     added = event._replace(seq=1, id=str(uuid4()), batch="c", kind="class_add", image=None, value="cat", at="s")
     flipped = event._replace(id=event.id[:-1] + ("0" if event.id[-1] != "0" else "1"))
     assert [each.id for each in bring_together([added, event], [added, flipped])] == [added.id, event.id]
+    moved = event._replace(seq=9, by="bob")  # labels.jsonl carries checks: what it says of an event counts
+    assert [each.by for each in bring_together([added, event], [added, moved])] == ["ann", "ann"]
     other = event._replace(id=str(uuid4()), batch="d", at="u", image="1" * 64)  # another label under the same number
     assert len(bring_together([added, event], [added, other])) == 3
 
