@@ -377,7 +377,11 @@ def test_version(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("mma tr", {"train"}), ("mma data ", {"list", "get", "info"}), ("mma train --tens", {"--tensorboard"})],
+    [
+        ("mma tr", {"train"}),
+        ("mma data ", {"list", "get", "info", "features"}),
+        ("mma train --tens", {"--tensorboard"}),
+    ],
 )
 def test_the_shell_completes_words_without_loading_torch(tmp_path, words, expected):
     code = "import sys, mma.cli\ntry: mma.cli.main()\nfinally: assert 'torch' not in sys.modules"

@@ -13,7 +13,7 @@ import pytest
 
 from mma import children
 from mma.project import create_project
-from mma.project import photos as scan_module
+from mma.project import scan as scan_module
 from mma.project.worker import supervise as background
 from mma.project.worker.supervise import indexing, worker
 

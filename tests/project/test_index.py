@@ -21,7 +21,7 @@ from PIL import Image
 
 from mma.data.photos import small_photo
 from mma.project import create_project, open_project, relink
-from mma.project import photos as scan_module
+from mma.project import scan as scan_module
 from mma.project.photos import DISTANCE, Alike, IndexReport, class_hints
 
 
@@ -464,6 +464,8 @@ def test_many_files_are_looked_at_by_several_processes(photos, monkeypatch, made
 
 
 def test_a_process_that_looks_at_files_imports_little():
-    code = "import sys, mma.project.photos; print({'pydantic', 'sqlalchemy', 'torch', 'urllib.request'} & set(sys.modules))"
+    code = (
+        "import sys, mma.project.scan; print({'pydantic', 'sqlalchemy', 'torch', 'urllib.request'} & set(sys.modules))"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

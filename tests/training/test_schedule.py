@@ -103,7 +103,7 @@ def test_small_batches_are_the_large_ones_averaged_down(tiny, digits):
     settings = PixelViews(shift=2, mirror=False, small_side=8, small_share=1.0)
     pixels = pixel_views(wide, CPU, settings, 100)
     full = pixels.weak(np.arange(5), np.random.default_rng(0))
-    small = pixels.at(0).weak(np.arange(5), np.random.default_rng(0))
+    small = pixels.at_step(0).weak(np.arange(5), np.random.default_rng(0))
     torch.testing.assert_close(small, torch.nn.functional.avg_pool2d(full, 2))
 
 

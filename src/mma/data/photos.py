@@ -133,9 +133,10 @@ def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int
 
     Both are upright. A JPEG's colours are not decoded, and of a large one no more than `enough` pixels on each side need.
     """
-    (width, height), turn = image.size, image.getexif().get(ORIENTATION, 1)
-    reduce_photo(image, enough, "L")
+    width, height = image.size
+    reduce_photo(image, enough, "L")  # before the metadata: to read those of a PNG, Pillow decodes it
     with alone(image):
+        turn = image.getexif().get(ORIENTATION, 1)
         if turn != 1:
             ImageOps.exif_transpose(image, in_place=True)
         return _flat(image, "L"), (height, width) if turn >= 5 else (width, height)

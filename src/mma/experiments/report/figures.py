@@ -398,16 +398,21 @@ def paired_differences(found: Results) -> Any | None:
     figure, (axes,) = new_figure(f"{found.title}: difference to {reference}", 1.6 + 0.28 * len(rows))
     axes.axvline(0, color=INK, linewidth=1.0)
     for number, row in enumerate(rows):
-        half = (row.high - row.low) / 2 if math.isfinite(row.low) else 0.0
-        look = style(row.method)
-        marks = {**look.marks(), "markerfacecolor": look.colour if is_shown(row) else "white"}
-        axes.errorbar(row.mean, number, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **marks)
+        draw_difference(axes, number, row)
     several = len({row.budget for row in rows}) > 1
     name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
     shown = "filled: shown by the corrected test" if any(is_shown(row) for row in rows) else "no difference is shown"
     axes.set(xlabel=f"points of accuracy above {reference}", xlim=view_of_differences(rows))
     subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)}; {shown}", 46)
     return figure
+
+
+def draw_difference(axes: Any, number: int, row: Difference) -> None:
+    """Draw one mean with its interval; filled where the corrected test shows a difference."""
+    half = (row.high - row.low) / 2 if math.isfinite(row.low) else 0.0
+    look = style(row.method)
+    marks = {**look.marks(), "markerfacecolor": look.colour if is_shown(row) else "white"}
+    axes.errorbar(row.mean, number, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **marks)
 
 
 def view_of_differences(rows: Sequence[Difference]) -> tuple[float, float]:

@@ -1,0 +1,161 @@
+"""Look at image files in parallel: sha256, size, perceptual hash, or the reason why a file cannot be used.
+
+Processes that do nothing else import this file, and little with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import stat
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from itertools import islice
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mma.children import end_after
+from mma.data.photos import FORMATS, SMALLEST, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
+from mma.errors import UserError
+from mma.machine import cores
+
+FIRST, PART = 32, 512  # files per task, at least and at most: the first images are soon there
+SHARES = 8  # tasks for each core, at least, so that all end at the same time
+STORED = 1_024  # files from which on they are handed over: a large transaction costs less for each
+LINGER = 0.2  # seconds to wait for so many
+AHEAD = 4  # tasks under way for each core
+MANY = 4_000  # files from which on processes pay: decoding small files holds the interpreter's lock
+SIDE, KEPT = 32, 8  # of the picture that is hashed, and of its coarsest waves
+
+
+class FileFacts(NamedTuple):
+    """What one look at a file found. Without an image there is a reason."""
+
+    path: str
+    image: str | None
+    width: int = 0
+    height: int = 0
+    phash: str = ""
+    reason: str | None = None
+
+
+def look(root: Path, names: Sequence[str]) -> list[FileFacts]:
+    """Look at a few files, one after the other. `root` must be resolved."""
+    pictures = np.zeros((len(names), SIDE, SIDE), np.float32)
+    reader = _Reader(str(root))
+    found = [_look_at(reader, name, picture) for name, picture in zip(names, pictures, strict=True)]
+    hashes = perceptual_hashes(pictures)
+    return [each._replace(phash=code) if each.image else each for each, code in zip(found, hashes, strict=True)]
+
+
+def _look_at(reader: _Reader, name: str, picture: NDArray[np.float32]) -> FileFacts:
+    try:
+        data = reader.read(name)
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            small, (width, height) = small_photo(image, SIDE)
+            if min(width, height) < SMALLEST:
+                raise UserError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
+            small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+            picture[:] = np.asarray(small)
+        return FileFacts(name, hashlib.sha256(data).hexdigest(), width, height)
+    except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
+        return FileFacts(name, None, reason=explain_bad_file(error))
+
+
+class _Reader:
+    """Reads files below a folder. Whether a sub-folder lies inside is looked at once for all of its files."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.inside: set[str] = set()  # sub-folders that lie in the folder
+
+    def read(self, name: str) -> bytes:
+        path = os.path.join(self.root, name)
+        folder, about = os.path.dirname(path), os.lstat(path)
+        if folder not in self.inside:
+            check_inside(folder, self.root)
+            self.inside.add(folder)
+        if stat.S_ISLNK(about.st_mode):
+            check_inside(path, self.root)
+            about = os.stat(path)
+        check_kind(about)
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+
+def _cosines() -> NDArray[np.float64]:
+    """Return the coarsest rows of the discrete cosine transform, without the factors that change no comparison."""
+    wave, place = np.arange(KEPT)[:, None], np.arange(SIDE)[None, :]
+    return np.cos(np.pi * wave * (2 * place + 1) / (2 * SIDE)).astype(np.float64)  # (KEPT, SIDE)
+
+
+COSINES = _cosines()
+
+
+def perceptual_hashes(pictures: NDArray[np.float32]) -> list[str]:
+    """Hash grey pictures (N, 32, 32): which of the 64 coarsest waves are above their median. 16 digits each.
+
+    As `phash` of the library ImageHash does it, for many pictures at once.
+    """
+    waves = np.round(COSINES @ pictures @ COSINES.T, 3).reshape(-1, KEPT * KEPT)  # rounded: a flat picture has no waves
+    bits = waves > np.median(waves, axis=1, keepdims=True)
+    return [code.tobytes().hex() for code in np.packbits(bits, axis=1)]
+
+
+def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
+    """Yield what is found of all files, some at a time, in order."""
+    size = min(max(len(names) // (SHARES * cores()), FIRST), PART)
+    parts = [names[:FIRST], *(names[start : start + size] for start in range(FIRST, len(names), size))]
+    with quiet_decoders(), _workers(len(names)) as pool:
+        try:
+            yield from _in_order(pool, root, parts)
+        finally:
+            pool.shutdown(cancel_futures=True)  # whoever stops early waits only for what has begun
+
+
+def _in_order(pool: Executor, root: Path, parts: list[Sequence[str]]) -> Iterator[list[FileFacts]]:
+    """Keep a few tasks under way, so that memory does not grow with the folder."""
+    waiting = iter(parts)
+    running = deque(pool.submit(look, root, part) for part in islice(waiting, AHEAD * cores()))
+
+    def take() -> list[FileFacts]:
+        found = running.popleft().result()
+        running.extend(pool.submit(look, root, part) for part in islice(waiting, 1))
+        return found
+
+    most = FIRST
+    while running:
+        found, until = take(), time.monotonic() + LINGER
+        while running and len(found) < most and _is_done(running[0], until):
+            found += take()
+        yield found
+        most = STORED
+
+
+def _is_done(task: Future[list[FileFacts]], until: float) -> bool:
+    """Wait for a task until a moment, and tell whether it is done."""
+    return bool(wait([task], max(until - time.monotonic(), 0.0)).done)
+
+
+def _workers(files: int) -> Executor:
+    if files < MANY or cores() == 1:
+        return ThreadPoolExecutor(cores())
+    return ProcessPoolExecutor(cores(), get_context("spawn"), _be_quiet)
+
+
+def _be_quiet() -> None:
+    """Silence the decoders for the life of a worker process, leave Ctrl-C to whoever started it, and end with them."""
+    parent = parent_process()
+    assert parent is not None
+    end_after(parent.join)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    quiet_decoders().__enter__()
