@@ -32,7 +32,8 @@ def normalise(text: str, folder: Path) -> str:
     places |= {Path(sys.executable): "PYTHON", Path.home(): "HOME"}
     for place, name in places.items():
         for path in {str(place.resolve()), str(place)}:
-            text = re.sub(rf"(?<!\w){re.escape(path)}(?!\w)", name, text)
+            for written in (f"'{path}'", f'"{path}"', path):  # a folder with spaces is quoted
+                text = re.sub(rf"(?<!\w){re.escape(written)}(?!\w)", name, text)
     for pattern, name in VARYING.items():
         text = re.sub(pattern, name, text)
     return text

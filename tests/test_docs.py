@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pydoc
 import re
 import shlex
@@ -212,8 +213,9 @@ def test_the_workflow_runs_the_same_command_on_every_version_that_pyproject_name
 
 
 def test_pytest_ends_with_what_was_not_run_and_the_seed_of_its_order(tmp_path):
-    """In a folder of its own, with the conftest.py of these tests."""
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    """In a folder of its own, with the conftest.py of these tests and what it reads."""
+    for name in ("conftest.py", "slow.txt"):
+        shutil.copy(ROOT / "tests" / name, tmp_path)
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"
         "def test_one(): pytest.skip('no GPU')\n"
@@ -222,7 +224,10 @@ def test_pytest_ends_with_what_was_not_run_and_the_seed_of_its_order(tmp_path):
         "def test_four(): pass\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--randomly-seed=7"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])  # for what conftest.py imports
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
     *_, order, left_out, count = done.stdout.splitlines()
     assert order == "random order; the same order again:  pytest --randomly-seed=7"
     assert left_out == "not run: 3 tests: Fashion-MNIST (apt-get install dataset-fashion-mnist): 1, no GPU: 2"

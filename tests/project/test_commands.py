@@ -352,7 +352,7 @@ def test_ctrl_c_at_the_terminal_stops_page_and_training_without_a_traceback(phot
     command = [sys.executable, "-m", "mma", "start", str(photos), "--classes", "a,b", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
-        assert any("the page is at" in line for line in process.stderr)
+        assert any("open this file" in line for line in process.stderr)
         os.killpg(process.pid, signal.SIGINT)
         rest = process.stderr.read()
     assert process.returncode == 0
