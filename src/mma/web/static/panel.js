@@ -58,7 +58,7 @@ function modelPart() {
     h("p", { class: "soft model-state", "data-state": model.state }, icon(model.state === "failed" ? "alert" : model.state === "training" ? "clock" : "check"), h("span", {}, modelWords(model))));
 }
 
-const firstModelWords = () => (state.classes.length < 2 ? "It begins when there are two classes." : "The first one comes after a few labels of each class.");
+const firstModelWords = () => (state.classes.length < 2 ? "It begins when there are two classes." : "The first one comes after a few labels of each class, once the photos are prepared.");
 
 function modelWords({ number: count, kind, state: now, message }) {
   const name = `Model ${count}, ${kind === "deep" ? "deep" : "live"}`;
