@@ -142,14 +142,14 @@ def test_a_child_that_is_told_to_end_gets_a_moment_to_do_it_in_order(tmp_path, m
     note = tmp_path / "ended"
     code = (
         "import signal, sys, time\ndef main():\n    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
-        f"    open({str(note)!r}, 'a').write('on ')\n    try: time.sleep(600)\n"
+        f"    try:\n        open({str(note)!r}, 'a').write('on ')\n        time.sleep(600)\n"
         f"    finally: open({str(note)!r}, 'a').write('off')\n"
     )
     process = children.start(module("tidies_up", code))
-    wait_for(note.exists)
+    wait_for(lambda: note.exists() and note.read_text())
     children.end(process)
+    assert process.wait(30) == 3
     assert note.read_text() == "on off"
-    assert process.returncode == 3
 
 
 def test_a_command_that_runs_ends_early_when_the_server_does(module):
