@@ -49,13 +49,14 @@ def end(process: subprocess.Popen[Any]) -> None:
     """Tell a child to end, and wait a moment. One that is slower ends by itself, after GRACE at the latest."""
     if process.poll() is None:
         process.terminate()
-    if process.stdin is not None:
-        process.stdin.close()
     try:
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         if process.stdin is None:
             process.kill()
+    finally:
+        if process.stdin is not None:  # only now: the end of the pipe is a second signal, and would disturb the first
+            process.stdin.close()
 
 
 def end_after(is_over: Callable[[], object]) -> None:
