@@ -4,7 +4,7 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 READY := .venv/.ready
 FASHION := dataset-fashion-mnist
 
-.PHONY: help demo bench check test lint types docs format clean
+.PHONY: help demo bench check test lint types docs site dist format clean
 
 help:
 	@echo "make demo    compare five ways to spend 60 labels on real digits (under 5 minutes)"
@@ -12,6 +12,8 @@ help:
 	@echo "make check   check formatting, types and most of the behaviour"
 	@echo "make test    check everything, and count the branches that the quick tests reach"
 	@echo "make docs    write the generated pages anew"
+	@echo "make site    write the documentation as a site, with search, into site/"
+	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"
 	@echo "make format  rewrite the code in the house format"
 	@echo "make clean   remove .venv and caches"
 
@@ -56,7 +58,8 @@ endef
 	@touch $@
 
 QUICK := not slow and not browser and not ray and not postgres
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -q
+# Compiled tests are kept, also where the environment says otherwise: each process would compile them all.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --dist worksteal -q
 
 check: lint types
 	@echo "==> pytest: what is quick and starts neither a browser nor a server"
@@ -71,6 +74,12 @@ test: lint types .venv/.fetched
 
 docs: $(READY)
 	@$(BIN)/python tools/docs.py
+
+site: $(READY)
+	@$(BIN)/python tools/site.py
+
+dist: $(READY)
+	@$(BIN)/python tools/dist.py
 
 format: $(READY)
 	@$(BIN)/ruff format .

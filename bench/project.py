@@ -22,9 +22,9 @@ from PIL import Image
 from sqlalchemy import insert
 
 from bench.duel import ROOT, environment
-from mma.machine import cores
+from mma.children import cores
 from mma.project import Answer, Pick, Project, create_project
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.events import add_counts
 from mma.project.photos import is_audit_group, rank
 from mma.rng import rng

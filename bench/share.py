@@ -26,11 +26,10 @@ from mma.files import write_atomically
 from mma.nets.winograd import convolve
 from mma.presets import cifar10
 from mma.rng import rng
-from mma.training.batches import Stream
 from mma.training.checkpoint import Identity, encode
 from mma.training.job import Clock
 from mma.training.state import State
-from mma.training.step import decay, update
+from mma.training.step import Stream, decay, update
 from mma.views import PixelViews, pixel_views
 
 CASE = "wrn-28-2"

@@ -16,6 +16,7 @@ import torch
 
 from mma.config import Config, change
 from mma.data import DataSet, load_data
+from mma.errors import UserError
 from mma.presets import preset
 from mma.run import Run
 from tests import messages
@@ -39,12 +40,17 @@ TINY = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C reach the programs that tests start, and give Ray a short folder.
+    """Let Ctrl-C reach the programs that tests start, and give data and Ray folders of their own.
 
-    A shell starts what runs in its background with SIGINT ignored, and children inherit that. Ray's sockets lie in its folder,
-    and the path of a socket has at most 107 characters.
+    A shell starts what runs in its background with SIGINT ignored, and children inherit that. What the user's own data folder
+    holds must not change what a test says; the processes of one run share a folder. Ray's sockets lie in its folder, and the
+    path of a socket has at most 107 characters.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        data = tempfile.TemporaryDirectory(prefix="mma-data-", ignore_cleanup_errors=True)
+        os.environ["MMA_DATA"] = data.name
+        config.add_cleanup(data.cleanup)
     if len(tempfile.gettempdir()) > 40 and Path("/tmp").is_dir() and "RAY_TMPDIR" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
         os.environ["RAY_TMPDIR"] = folder.name
@@ -91,7 +97,7 @@ def refusal(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Abs
     met: list[str] = []
 
     @contextmanager
-    def refused(kind: type[ValueError] = ValueError) -> Iterator[None]:
+    def refused(kind: type[ValueError] = UserError) -> Iterator[None]:
         with pytest.raises(kind) as caught:
             yield
         met.append(messages.normalise(str(caught.value), tmp_path))

@@ -19,7 +19,8 @@ BY_NAME = {str(path.relative_to(SOURCE)): path for path in FILES}
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
     {"errors"},
-    {"rng", "shares", "text", "machine", "children", "files", "extensions"},
+    {"rng", "shares", "text", "children", "files"},
+    {"extensions"},
     {"settings", "paper"},
     {"growth"},
     {"run"},

@@ -208,7 +208,7 @@ def test_show_prints_json_that_set_changes(trained):
         (("runs", "nowhere"), "no runs below nowhere"),
         (("show", "cifar"), "Did you mean"),
         (("train", "digits", "--device", "cuda"), "torch sees no GPU"),
-        (("train", "digits", "--device", "gpu"), "Use cpu, cuda or cuda:N"),
+        (("train", "digits", "--device", "gpu"), "Use auto, cpu, cuda, cuda:N or mps"),
         (("data", "info", "cifar-10"), "mma data info:"),
     ],
 )

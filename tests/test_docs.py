@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 
+from mma.extensions import GROUPS
 from tests.each import each
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +52,7 @@ def test_every_public_name_is_there():
 @every_page
 def test_every_python_name_on_a_page_exists(page):
     for name in re.findall(r"\bmma((?:\.[A-Za-z_]+)+)", page.read_text("utf-8")):
-        if not name.endswith((".toml", ".md")):
+        if not name.endswith((".toml", ".md")) and f"mma{name}" not in GROUPS:
             pydoc.locate(f"mma{name}") or pytest.fail(f"there is no mma{name}")
 
 
@@ -121,7 +122,7 @@ def test_every_command_on_a_page_is_understood(page, examples_imported):
         except Exception as error:
             pytest.fail(f"mma {' '.join(arguments)}: {getattr(error, 'message', error)!s}")
         target = str(given.get("target") or given.get("name"))
-        known = {*PRESETS, *EXPERIMENTS} if name == ["grid"] else {*PRESETS}
+        known = {*PRESETS, *EXPERIMENTS} if name == ["grid"] else {*PRESETS, *(["plugins"] if name == ["show"] else [])}
         if name[0] in ("train", "show", "flop", "grid") and re.fullmatch(r"[a-z0-9-]+", target):
             assert target in known | folders, f"mma {' '.join(arguments)}: there is no {target}"
         base = preset(target if target in PRESETS else "digits")

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from mma.training.ask import suggest as suggest
     from mma.training.host import Host as Host
     from mma.training.job import evaluate as evaluate
+    from mma.training.job import new_run as new_run
     from mma.training.loop import train as train
-    from mma.training.start import new_run as new_run
 
 PUBLIC = {
     "Algorithm": "mma.algorithms",
@@ -62,7 +62,7 @@ PUBLIC = {
     "grid": "mma.experiments",
     "load": "mma.model",
     "load_data": "mma.data",
-    "new_run": "mma.training.start",
+    "new_run": "mma.training.job",
     "predict_folder": "mma.model",
     "preset": "mma.presets",
     "report": "mma.experiments.report",

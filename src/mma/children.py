@@ -22,6 +22,11 @@ POLL = 0.05  # seconds between two looks at a child
 GRACE = 2.0  # seconds that a child whose parent is gone has to end in order
 
 
+def cores() -> int:
+    """Return how many cores this process may use; a scheduler or container may allow fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def start(module: str, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
     """Run `main()` of a module in a process that ends when this one does.
 

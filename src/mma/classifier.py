@@ -21,6 +21,7 @@ from mma.algorithms import ALGORITHMS, Algorithm
 from mma.config import Config, Data, Optim
 from mma.data.images import UNKNOWN
 from mma.errors import UserError
+from mma.extensions import load_plugin
 from mma.growth import Growth, Passive
 from mma.nets import NETS, Head, Net, Network, Shape, without_embeddings
 from mma.query import Labeled, Query
@@ -206,7 +207,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     shift : pixels a view may move; None is an eighth of the shorter side. Without effect on plain rows
     mirror : whether a view may be its mirror image. Without effect on plain rows
     image_shape : (height, width) or (height, width, channels) of the images that the rows of X hold
-    device : where to train, "cpu" or "cuda"
+    device : where to train: "auto" (cuda, mps or cpu, whatever is there first), "cpu", "cuda", "cuda:N" or "mps"
     precision : "float32", "bfloat16", or "auto": bfloat16 where the processor has it, which is faster and rounds more
     random_state : an int makes `fit` and `query` repeatable (on the same machine, with as many threads)
     verbose : print the losses ten times during `fit`
@@ -234,7 +235,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shift: int | None = None,
         mirror: bool = False,
         image_shape: tuple[int, ...] | None = None,
-        device: str = "cpu",
+        device: str = "auto",
         precision: str = "float32",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -416,6 +417,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if callable(self.net):
             return FromFunction(make=self.net)
         name = "small" if self.net is None else self.net
+        if isinstance(self.net, str):
+            load_plugin("mma.nets", self.net, NETS)
         known = [name for name, kind in NETS.items() if kind.takes == "images"]
         if name not in known:
             rows = " net='head' is for plain rows." if name == "head" else did_you_mean(str(name), known)
@@ -436,6 +439,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if self.weight is not None:
                 raise UserError("algorithm comes with its own settings: set its weight there, and leave weight=None.")
             return self.algorithm
+        load_plugin("mma.algorithms", str(self.algorithm), ALGORITHMS)
         if self.algorithm not in ALGORITHMS:
             hint = did_you_mean(str(self.algorithm), ALGORITHMS)
             raise UserError(f"algorithm={self.algorithm!r} is unknown.{hint} There are: {', '.join(ALGORITHMS)}.")

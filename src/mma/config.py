@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, fi
 
 from mma.algorithms import ALGORITHMS, Algorithm
 from mma.errors import UserError
+from mma.extensions import load_plugin
 from mma.growth import POLICIES, Growth
 from mma.nets import NETS, Net
 from mma.query import Query
@@ -63,13 +64,15 @@ CHOICES: dict[str, Mapping[str, type[Settings]]] = {
     "growth.policy": POLICIES,
 }
 
+PLUGINS = {"net": "mma.nets", "algorithm": "mma.algorithms"}  # groups of entry points
+
 if TYPE_CHECKING:
     AnyAlgorithm = Algorithm
     AnyNet = Net
     AnyViews = ViewSettings
 else:  # an entry that is added to a table, also by user code, is a choice from then on
-    AnyAlgorithm = Annotated[SerializeAsAny[Algorithm], BeforeValidator(chosen_from(ALGORITHMS))]
-    AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS))]
+    AnyAlgorithm = Annotated[SerializeAsAny[Algorithm], BeforeValidator(chosen_from(ALGORITHMS, PLUGINS["algorithm"]))]
+    AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS, PLUGINS["net"]))]
     AnyViews = Annotated[SerializeAsAny[ViewSettings], BeforeValidator(chosen_from(VIEWS))]
 
 
@@ -162,21 +165,19 @@ def change(config: Config, settings: Sequence[str]) -> Config:
     A group that is chosen by name comes first, with its own defaults; an algorithm's ramp is cut to fit the run's length.
     """
     data = config.model_dump(mode="json")
-    given = [parse_setting(setting) for setting in settings]
+    given = []
+    for setting in settings:
+        path, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise UserError(f"--set {setting!r} has no '='. Write it as  --set path=value")
+        path = path.removesuffix(".name") if path.removesuffix(".name") in CHOICES else path
+        given.append((path, parse_value(text)))
     for path, value in sorted(given, key=lambda item: item[0] not in CHOICES):  # stable: otherwise in order
         put(data, path, value)
     new = from_json(data)
     if new.algorithm.name == config.algorithm.name or any(path == "algorithm.ramp" for path, _ in given):
         return new
     return new.model_copy(update={"algorithm": new.algorithm.for_length(new.growth.steps)})
-
-
-def parse_setting(setting: str) -> tuple[str, Any]:
-    """Read one `path=value`."""
-    path, equals, text = (part.strip() for part in setting.partition("="))
-    if not equals:
-        raise UserError(f"--set {setting!r} has no '='. Write it as  --set path=value")
-    return path.removesuffix(".name") if path.removesuffix(".name") in CHOICES else path, parse_value(text)
 
 
 def parse_value(text: str) -> Any:
@@ -204,6 +205,8 @@ def put(data: dict[str, Any], path: str, value: Any) -> None:
         data[leaf] = value
         return
     table = CHOICES[path]
+    if path in PLUGINS:
+        load_plugin(PLUGINS[path], str(value), table)
     if not isinstance(value, str) or value not in table:
         raise UserError(f"{path}: {no_entry(value, table)}.")
     if value != data[leaf]["name"]:  # the one it is already keeps its settings

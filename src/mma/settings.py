@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
+from mma.extensions import load_plugin
 from mma.text import did_you_mean
 
 CHOICE = "choice"  # the type of an error inside a group that was chosen by name
@@ -20,13 +21,18 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def chosen_from(table: Mapping[str, type[Settings]]) -> Callable[[Any], Any]:
-    """Return a validator that reads a group as the entry of `table` that its name says; entries may be added at any time."""
+def chosen_from(table: Mapping[str, type[Settings]], plugins: str = "") -> Callable[[Any], Any]:
+    """Return a validator that reads a group as the entry of `table` that its name says; entries may be added at any time.
+
+    `plugins` is the group of entry points that installed packages add entries by.
+    """
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
         name = str(value.get("name"))
+        if plugins:
+            load_plugin(plugins, name, table)
         if name not in table:
             raise PydanticCustomError(CHOICE, "name: {problem}", {"problem": no_entry(name, table)})
         try:

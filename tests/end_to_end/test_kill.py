@@ -14,8 +14,8 @@ from mma.data import DataSet
 from mma.run import Run
 from mma.training.ask import DatasetLabels
 from mma.training.host import Host
+from mma.training.job import new_run as begin
 from mma.training.loop import train
-from mma.training.start import new_run as begin
 
 LONGER = ("growth.first=60", "growth.every=40", "growth.final=240", "log.every=10", "log.checkpoint=6")
 FEW = ("data.total=60", "data.validation=20")  # images, since each costs a network that is not small

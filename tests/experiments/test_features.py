@@ -87,6 +87,7 @@ def test_vectors_are_made_ready_once_for_all_runs_of_a_worker(monkeypatch, tmp_p
 
 def test_a_run_begun_on_a_gpu_gets_no_vectors_in_main_memory(monkeypatch, tmp_path):
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
+    monkeypatch.setattr("mma.training.host.choose_device", lambda asked: (asked or "cpu", "as if there were a GPU"))
     grid = experiment_grid(
         "lab", low_budget("digits", "hog@32", 2, 200, SHORT), GridOptions("low", seeds=1, methods="random")
     )

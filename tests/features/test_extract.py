@@ -134,6 +134,17 @@ def test_a_torn_tail_is_cut_and_the_file_ends_byte_equal(tiny, data_folder, tail
     assert np.array_equal(found.values, compute_block(images, tiny, np.arange(40)))
 
 
+@pytest.mark.parametrize("damage", [{"views": 7}, {"views": None}, {"content": "other"}, {"digest": 5}])
+def test_a_store_whose_meta_names_other_features_is_refused(tiny, damage):
+    import json
+
+    features(array_images(3), tiny)
+    meta = open_store(array_images(3), tiny, StoredViews()).folder / "meta.json"
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), **damage}))
+    with pytest.raises(UserError):
+        features(array_images(3), tiny)
+
+
 def test_values_lost_behind_their_keys_are_computed_again(tiny, data_folder):
     images = array_images(40)
     features(images, tiny)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -124,3 +125,43 @@ def test_without_its_packages_the_extra_is_named(file, monkeypatch, package, ref
     monkeypatch.setitem(sys.modules, package, None)
     with refusal():
         compute_block(array_images(2), parse_backbone(f"onnx:{file}"), np.arange(2))
+
+
+HUNGRY = """
+import resource, sys, numpy as np
+from onnx import TensorProto, helper
+import onnx
+import mma.features.onnx as ours
+ours.machine_memory = lambda: 1 << 30
+size, path = int(sys.argv[1]), sys.argv[2]
+constants = [helper.make_tensor(name, TensorProto.INT64, [len(values)], values) for name, values in (("axes", [2, 3]), ("shape", [size]))]
+nodes = [
+    helper.make_node("ReduceMean", ["x", "axes"], ["means"], keepdims=0),
+    helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+    helper.make_node("ReduceMax", ["zeros"], ["zero"], keepdims=0),
+    helper.make_node("Add", ["means", "zero"], ["y"]),
+]
+x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", ("n", 3, 16, 16)), ("y", ("n", 3))))
+graph = helper.make_graph(nodes, "hungry", [x], [y], constants)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+import torch
+from mma.features import parse_backbone
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    parse_backbone(f"onnx:{path}@16").load()(torch.zeros(2, 16, 16, 3, dtype=torch.uint8))
+    outcome = "ran"
+except ours.UserError:
+    outcome = "refused"
+print(outcome, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "outcome"), [(10_000_000, "ran"), (200_000_000, "refused")])
+def test_a_small_file_that_asks_for_memory_gets_half_of_the_machine_s(tmp_path, size, outcome):
+    """Here of one GiB: 40 MB are given, 800 MB are not, neither when the file is opened nor when it is run."""
+    command = [sys.executable, "-c", HUNGRY, str(size), str(tmp_path / "hungry.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found, megabytes = done.stdout.split()
+    assert found == outcome
+    assert int(megabytes) < 300

@@ -87,8 +87,8 @@ def test_the_losses_of_three_steps_are_the_recorded_ones(parity, recorded):
 
 def test_the_flat_update_equals_the_naive_one(tiny, digits):
     """torch's own Adam per tensor, a loop for decay and average: the same numbers up to epsilon's place."""
-    from mma.training.batches import Stream
     from mma.training.state import start
+    from mma.training.step import Stream
 
     config = tiny()
     state = start(config, digits.train.shape, 10, torch.device("cpu"))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mma.algorithms import ops
 from mma.nets import NETS, GroupedNetwork, initialise
-from mma.nets.layers import GroupedBatchNorm2d, in_groups
+from mma.nets.network import GroupedBatchNorm2d, in_groups
 from mma.rng import rng
 
 

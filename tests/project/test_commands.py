@@ -139,17 +139,17 @@ def test_doctor_ends_with_one_when_something_is_wrong(made, photos):
 
 
 def test_start_makes_a_project_and_the_same_command_goes_on(photos, label):
-    project = open_or_create(photos, None, ["cat", "dog"], budget=50)
+    project = open_or_create(photos, None, "cat,dog", budget=50)
     project.index()
     label(project, project.images()[0].id)
     project.close()
-    again = open_or_create(photos, None, ["dog", "bird"], budget=60)
+    again = open_or_create(photos, None, "dog, bird", budget=60)
     assert again.folder == photos.with_name("photos.mma")
     assert [each.name for each in again.classes()] == ["cat", "dog", "bird"]
     assert len(again.labels()) == 1
     assert again.settings.budget == 60
     again.close()
-    by_folder = open_or_create(photos.with_name("photos.mma"), None, [])
+    by_folder = open_or_create(photos.with_name("photos.mma"), None, None)
     assert by_folder.root == photos.resolve()
     by_folder.close()
 

@@ -159,7 +159,7 @@ def test_near_duplicates_never_fill_a_batch(tmp_path):
     with project.store.reading() as connection:
         from sqlalchemy import select
 
-        from mma.project.labels import tables as schema
+        from mma.project.labels import database as schema
 
         picks = list(connection.execute(select(schema.picks.c.image)).scalars())
     assert len({groups[image] for image in picks}) == len(picks)

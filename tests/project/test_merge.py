@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import create_engine, insert
 
 from mma.errors import UserError
+from mma.project.labels import database as db
 from mma.project.labels import events as rules
-from mma.project.labels import tables as db
 from mma.project.labels.repair import fill, merge_events
 from mma.project.records import Answer, Klass
 

@@ -127,6 +127,14 @@ def test_what_the_review_found_is_added_up_over_projects():
     assert summarise([result(1, True, 90.0)]).cleaning is None
 
 
+def test_a_round_that_fails_ends_a_simulation(tmp_path, monkeypatch):
+    """Nobody is labeling: numbers of a project without some of its models would mislead."""
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("mma.project.worker.worker.live_round", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(simulate(labeled_folder(tmp_path / "photos"), tmp_path / "out", plan=Plan(budget=20), control=False))
+
+
 @pytest.mark.slow
 def test_wrong_answers_are_found_and_corrected_in_a_simulation(tmp_path, monkeypatch):
     monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))

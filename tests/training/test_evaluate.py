@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mma.query import Candidates, Query
 from mma.rng import rng
-from mma.training.batches import Stream
 from mma.training.predict import candidates
+from mma.training.step import Stream
 from mma.views import Pixels, PixelViews, pixel_views
 
 INDEX = np.arange(40)

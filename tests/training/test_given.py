@@ -8,9 +8,9 @@ from mma.config import change, config_of
 from mma.presets import preset
 from mma.run import Run
 from mma.training.host import Host
+from mma.training.job import choose_deep_preset, logs_from_run
+from mma.training.job import new_run as begin
 from mma.training.loop import train
-from mma.training.start import choose_deep_preset, logs_from_run
-from mma.training.start import new_run as begin
 
 ONE = Host(threads=1)
 

@@ -9,12 +9,12 @@ import torch
 from mma.config import Config, change
 from mma.presets import preset
 from mma.run import Run
-from mma.training.batches import Stream
 from mma.training.checkpoint import fork
 from mma.training.host import Host
 from mma.training.job import load_read_only, read_guesses
+from mma.training.job import new_run as begin
 from mma.training.loop import train
-from mma.training.start import new_run as begin
+from mma.training.step import Stream
 
 ONE = Host(threads=1)
 SHORT = ["optim.batch=8", "growth.first=3", "growth.every=3", "growth.final=3", "log.every=3", "log.checkpoint=2"]

@@ -121,7 +121,7 @@ def test_a_checkpoint_of_half_precision_is_a_sentence(new_run, digits, refusal):
 def test_narrow_images_train(tmp_path, tiny):
     """1 x 8 pixels: the network halves no side that is one pixel long."""
     from mma.data import DataSet, Images
-    from mma.training.start import new_run
+    from mma.training.job import new_run
 
     rng = np.random.default_rng(0)
     labels = np.arange(80) % 2

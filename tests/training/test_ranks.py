@@ -15,10 +15,10 @@ import torch
 from mma.run import Run
 from mma.training import checkpoint
 from mma.training.ask import DatasetLabels
-from mma.training.batches import Stream
 from mma.training.host import Host
 from mma.training.loop import train
 from mma.training.processes import SeveralProcesses, _group, check_share, group
+from mma.training.step import Stream
 from mma.views import PixelViews, pixel_views
 
 HERE = Path(__file__).parent

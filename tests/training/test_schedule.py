@@ -8,11 +8,10 @@ import torch
 
 from mma.config import Optim
 from mma.training.ask import DatasetLabels
-from mma.training.batches import Stream
 from mma.training.checkpoint import shared_end
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.step import at_step
+from mma.training.step import Stream, at_step
 from mma.views import PixelViews, pixel_views
 from mma.views.pixels import smaller
 

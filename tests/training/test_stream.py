@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mma.rng import rng
-from mma.training.batches import Epochs, Stream, spread_evenly
+from mma.training.step import Epochs, Stream, spread_evenly
 from mma.views import Pixels, PixelViews, pixel_views
 from mma.views.pixels import shifted_positions
 

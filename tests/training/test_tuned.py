@@ -33,7 +33,7 @@ SHORT = [
 def pair(tiny, digits, tmp_path):
     """Return a function that makes two equal runs. The settings of small runs name filters, which this network has not."""
     from mma.config import change
-    from mma.training.start import new_run
+    from mma.training.job import new_run
 
     def make(*settings: str):
         config = change(tiny(), [*SHORT, *settings])
@@ -67,7 +67,7 @@ def test_frozen_parts_stay_as_they_came_and_are_not_stored(pair, digits):
 
 
 def test_trained_parts_are_normalised_by_their_batch_and_frozen_ones_are_not(pair, digits):
-    from mma.nets.layers import GroupedBatchNorm2d
+    from mma.nets.network import GroupedBatchNorm2d
     from mma.training.state import start
 
     config = from_json(pair("net.statistics=batch")[0].config())

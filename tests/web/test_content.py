@@ -26,7 +26,7 @@ from starlette.testclient import TestClient
 from mma.data.photos import bounded_photo, open_photo
 from mma.project import Answer, Project, create_project
 from mma.web.app import ROUTES
-from mma.web.images import Pictures
+from mma.web.views import Pictures
 from tests.web import page
 from tests.web.page import KEYS, PATIENCE, Running, run_apart, write_image
 
@@ -156,7 +156,7 @@ PEAK = """
 import sys, threading
 from mma.data.photos import quiet_decoders
 from mma.project import open_project
-from mma.web.images import Pictures
+from mma.web.views import Pictures
 
 def most() -> int:
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) >> 10

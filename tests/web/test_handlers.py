@@ -21,8 +21,8 @@ from mma.project import project as project_module
 from mma.project.labels import copies as second_copy
 from mma.project.labels import events
 from mma.project.labels.copies import Mirror, SecondCopy, read_log
+from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, answers_file
-from mma.project.progress import write_progress
 from mma.web import app as app_module
 from mma.web.app import ROUTES, make_app
 from mma.web.security import Guard
@@ -477,7 +477,8 @@ def test_a_deep_training_is_asked_for_and_refused_without_labels(client: TestCli
 
 def test_the_state_names_project_and_person(client: TestClient, project: Project):
     state = client.get("/api/state").json()
-    assert state["project"] == {"id": project.settings.id, "name": "photos", "by": "anna"}
+    about = {"id": project.settings.id, "name": "photos", "by": "anna", "role": "owner", "overlap": 1}
+    assert state["project"] == about
     assert [each["name"] for each in state["classes"]] == ["cat", "dog"]
 
 

@@ -135,6 +135,7 @@ def commands() -> typer.Typer:
             "export": use.export,
             "label": photos.label,
             "work": photos.work,
+            "new": photos.new,
             "ask": photos.ask,
             "tell": photos.tell,
             "doctor": photos.doctor,
@@ -142,6 +143,7 @@ def commands() -> typer.Typer:
         },
         "Train and use": {
             "train": train.train,
+            "serve": use.serve,
             "eval": use.evaluate,
             "query": use.query,
             "runs": use.runs,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mma.children import cores
 from mma.cli.terminal import align, console, is_terminal
 from mma.cli.train import Device, Inexact, Json, Settings
 from mma.errors import UserError
-from mma.machine import cores
 from mma.text import duration, printable
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
 from contextlib import ExitStack, closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -17,9 +17,8 @@ from mma.text import printable, quote_path
 
 if TYPE_CHECKING:
     from mma.project import IndexReport, Project
+    from mma.project.exchange.import_labels import TakeIn
     from mma.project.quality.agreement import Kappa
-    from mma.project.quality.status import ProjectStatus
-    from mma.project.review import Mistakes
 
 
 SHOWN = 20  # lines of a list on the screen
@@ -36,15 +35,19 @@ Remote = Annotated[
     bool, typer.Option("--allow-remote", help="Let other machines reach the page. They need the printed key.")
 ]
 
+FollowLinks = Annotated[
+    bool, typer.Option("--follow-links", help="Read links that lead out of the folder, too. The project remembers it.")
+]
+Classes = Annotated[str | None, typer.Option("--classes", metavar="NAMES", help="Classes, for example cat,dog.")]
+ProjectFolder = Annotated[
+    Path | None, typer.Option("--project", metavar="DIR", help="Project folder. Default: FOLDER.mma beside FOLDER.")
+]
+
 
 def start(
     folder: Annotated[Path, typer.Argument(help="A folder of images, or a project to go on with.")],
-    classes: Annotated[
-        str | None, typer.Option("--classes", metavar="NAMES", help="Classes, for example cat,dog.")
-    ] = None,
-    project: Annotated[
-        Path | None, typer.Option("--project", metavar="DIR", help="Project folder. Default: FOLDER.mma beside FOLDER.")
-    ] = None,
+    classes: Classes = None,
+    project: ProjectFolder = None,
     budget: Annotated[int | None, typer.Option("--budget", min=1, help="How many labels you mean to give.")] = None,
     port: Port = None,
     no_browser: NoBrowser = False,
@@ -62,33 +65,50 @@ def start(
             "--labels-from", metavar="SOURCE", help="Take labels: folders, folders:first, folders:last or a file."
         ),
     ] = None,
+    follow_links: FollowLinks = False,
+    lan: Annotated[bool, typer.Option("--lan", help="Let other machines of your network open the page.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, with a certificate made here.")] = False,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Encrypt with this one.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of --tls-cert.")] = None,
 ) -> None:
     """Label the images of a folder in the browser, while a model learns from the labels. The same command goes on.
 
     Images are indexed where they are, and never changed. Ctrl-C stops; every label is on disk when the page says so.
     """
     from mma.cli.terminal import talk
+    from mma.data.photos import FollowedFolder
+    from mma.project import find_project
     from mma.project.exchange.import_labels import check_source
     from mma.project.project import check_images
     from mma.project.settings import project_folder
     from mma.project.worker.supervise import worker
-    from mma.web.server import bind, check_address, serve
+    from mma.web.server import bind, certificate, check_address, lan_address, serve
 
+    if lan:
+        host, allow_remote = lan_address(), True
     check_address(host, allow_remote)
-    if not is_project(place_of(folder, project)):
+    if (tls_cert is None) != (tls_key is None) or not all(
+        each is None or each.is_file() for each in (tls_cert, tls_key)
+    ):
+        raise UserError("--tls-cert and --tls-key go together, and both name a file.")
+    if not ((find_project(folder) if project is None else project) / "mma.toml").is_file():
         # Refuse now what would end a start after the project is made.
-        check_images(folder, project or project_folder(folder))
+        project = project or _continued(folder)
+        if project is None:
+            check_images(FollowedFolder(folder) if follow_links else folder, project_folder(folder))
         if labels_from is not None:
             check_source(folder, labels_from)
         bind(host, port).close()
-    names = [] if classes is None else [name.strip() for name in classes.split(",")]
-    opened = open_or_create(folder, project, names, store=store, budget=budget, overlap=overlap)
+    opened = open_or_create(
+        folder, project, classes, store=store, budget=budget, overlap=overlap, follow_links=follow_links
+    )
     with ExitStack() as stack:
         stack.callback(opened.close)
         stack.enter_context(opened.owner(f"mma start {folder}"))
         _prepare(stack, opened, labels_from)
         stack.enter_context(worker(opened, talk))
-        serve(opened, host, port, allow_remote=allow_remote, browser=not no_browser, say=talk)
+        pair = (tls_cert, tls_key) if tls_cert and tls_key else certificate(opened.layout.state, host) if tls else None
+        serve(opened, host, port, allow_remote=allow_remote, browser=not no_browser, tls=pair, say=talk)
 
 
 def label(
@@ -112,48 +132,77 @@ def label(
         serve(opened, host, port, allow_remote=allow_remote, browser=not no_browser, say=talk)
 
 
-def place_of(folder: Path, project: Path | None) -> Path:
-    """Return where the project of a folder is, or will be."""
-    from mma.project import find_project
-
-    return find_project(folder) if project is None else project
-
-
-def is_project(place: Path) -> bool:
-    """Tell whether there is a project already."""
-    return (place / "mma.toml").is_file()
-
-
 def open_or_create(
     folder: Path,
     project: Path | None,
-    classes: list[str],
+    classes: str | None,
     *,
     store: str | None = None,
     budget: int | None = None,
     overlap: int | None = None,
+    follow_links: bool = False,
 ) -> Project:
     """Open the project of a folder, add the classes that are new; or make it."""
     from mma.cli.terminal import talk
-    from mma.project import create_project, open_project, relink
+    from mma.project import create_project, find_project, open_project, relink
     from mma.project.project import change_settings, check_class_names
 
-    place = place_of(folder, project)
-    if not is_project(place):
+    place = find_project(folder) if project is None else project
+    wanted = [] if classes is None else [name.strip() for name in classes.split(",")]
+    if not (place / "mma.toml").is_file():
+        people, links = overlap or 1, follow_links
         return create_project(
-            folder, project, classes=classes, store=store, budget=budget, overlap=overlap or 1, say=talk
+            folder, project, classes=wanted, store=store, budget=budget, overlap=people, follow_links=links, say=talk
         )
     if store is not None or overlap is not None:
         raise UserError(f"{printable(str(place))} is there already; --store and --overlap are for new projects.")
-    names = check_class_names(classes)
+    names = check_class_names(wanted)
     opened = open_project(place) if folder.resolve() == place.resolve() else relink(place, folder)
-    if budget is not None:
-        opened = change_settings(opened, budget=budget)
+    changes = {"budget": budget, "follow_links": True if follow_links else None}
+    if changes := {name: value for name, value in changes.items() if value is not None}:
+        opened = change_settings(opened, **changes)
     known = {each.name.casefold() for each in opened.classes()}
     for name in names:
         if name.casefold() not in known:
             opened.add_class(name, "start")
     return opened
+
+
+def _continued(folder: Path) -> Path | None:
+    """Return the project of a folder that was renamed or moved, if the person wants to continue it."""
+    from mma.project.project import moved_project
+
+    if (found := moved_project(folder)) is None:
+        return None
+    words = f"{printable(str(found))} has the photos of {printable(str(folder))}: the folder was renamed or moved."
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return found if typer.confirm(f"{words} Continue it?", default=True, err=True) else None
+    place, new = quote_path(folder), quote_path(folder.with_name(folder.name + "-new.mma"))
+    raise UserError(
+        f"{words} Continue it:  mma start {place} --project {quote_path(found)}   "
+        f"Or begin anew:  mma start {place} --project {new}"
+    )
+
+
+def new(
+    folder: Annotated[Path, typer.Argument(help="A folder of images.")],
+    classes: Classes = None,
+    project: ProjectFolder = None,
+    follow_links: FollowLinks = False,
+) -> None:
+    """Make a project without the page, or index what was added to its folder. Then:  mma ask, mma tell, mma work."""
+    from mma.cli.terminal import Progress
+    from mma.project import find_project
+
+    if not ((find_project(folder) if project is None else project) / "mma.toml").is_file():
+        project = project or _continued(folder)
+    with closing(open_or_create(folder, project, classes, follow_links=follow_links)) as opened:
+        with Progress() as bar:
+            words = "indexed {:,} of {:,} new files".format
+            report = opened.index(advance=lambda done, total: bar.update(done, total, lambda: words(done, total)))
+        for line in describe_start(opened, report):
+            print(printable(line))
+        print(f"what to label next:  mma ask {quote_path(opened.folder)}")
 
 
 def _prepare(stack: ExitStack, project: Project, labels_from: str | None) -> None:
@@ -181,12 +230,18 @@ def _prepare(stack: ExitStack, project: Project, labels_from: str | None) -> Non
 
 def describe_start(project: Project, report: IndexReport) -> list[str]:
     """Say what an index found, and what a person should know or decide."""
+    from mma.data.folder import NOT_FOLLOWED
+    from mma.data.photos import LEADS_OUT
+
     lines = [f"{report.images:,} images in {report.files:,} files, {report.new:,} of them new"]
-    if report.duplicates:
-        lines.append(f"files with the same bytes as another one, whose label they share: {report.duplicates:,}")
-    if report.near:
-        lines.append(f"images that look almost like another one: {report.near:,}")
+    same, near = (
+        "files with the same bytes as another one, whose label they share",
+        "images that look almost like another one",
+    )
+    lines += [f"{what}: {count:,}" for what, count in ((same, report.duplicates), (near, report.near)) if count]
     lines += _list_names("files that cannot be used", [f"{bad.file}: {bad.reason}" for bad in report.bad])
+    if any(bad.reason in (LEADS_OUT, NOT_FOLLOWED) for bad in report.bad):
+        lines.append(f"To read those links, too:  mma start {quote_path(project.root)} --follow-links")
     lines += _list_names("files changed after they were labeled; their labels stay with the old bytes", report.changed)
     lines += _list_names("files that were labeled and are gone; their labels are kept", report.missing)
     if not project.classes():
@@ -231,6 +286,7 @@ def ask(
     from mma.project.exchange.formats import ask as write_questions
 
     with closing(open_project(project)) as opened:
+        _say_where_it_stands(opened)
         written = write_questions(opened, n, out, by)
     for path in written:
         print(printable(str(path)))
@@ -296,19 +352,28 @@ def merge(
         print(f"{len(report.conflicts):,} images were labeled otherwise here; the labels that came in count now")
 
 
-def _take_in(project: Path, path: Path, form: str | None, how: object) -> None:
-    from mma.project import open_project
-    from mma.project.exchange.import_labels import TakeIn
+def _say_where_it_stands(project: Project) -> None:
+    """Say how much is indexed, and how a model comes about: without the page nothing trains by itself."""
+    from mma.cli.terminal import talk
 
-    assert isinstance(how, TakeIn)
-    opened = open_project(project)
-    try:
+    images, folder = project.counts().images, quote_path(project.folder)
+    if any(each[0] == "index" and each.done < each.total for each in project.progress()) or not images:
+        talk(f"{images:,} images are indexed so far. For all of them:  mma new {quote_path(project.root)}")
+    if not project.models.rows():
+        talk(f"no model yet: images are asked about in random order. After some labels:  mma work {folder}")
+
+
+def _take_in(project: Path, path: Path, form: str | None, how: TakeIn) -> None:
+    from mma.cli.terminal import talk
+    from mma.project import open_project
+
+    with closing(open_project(project)) as opened:
         events = opened.import_labels(path, form, how)
         left = opened.counts()
-    finally:
-        opened.close()
     answers = sum(event.image is not None for event in events)
     print(f"{answers:,} answers are new; {left.labeled:,} images are labeled, {left.left:,} are left")
+    if answers:
+        talk(f"Train on them, unless a page is open, which does it by itself:  mma work {quote_path(project)}")
 
 
 def doctor(
@@ -376,17 +441,25 @@ def status(
     ] = None,
 ) -> None:
     """Print how good the model of a project or a run is, what more labels would bring, and whether to stop."""
-    from dataclasses import replace
-
+    from mma.cli.terminal import print_table
     from mma.project import open_project
-    from mma.project.quality.show import write_page
-    from mma.project.quality.status import goals_of
+    from mma.project.quality.show import class_rows, run_lines, status_lines, write_page
+    from mma.project.quality.status import goals_of, run_status
     from mma.project.quality.status import status as read_status
 
     if (project / "config.json").is_file():
         if html or target is not None or label_price is not None or point_value is not None:
             raise UserError(f"{printable(str(project))} is a run. --html, --target and prices are for projects.")
-        show_run(project, as_json=as_json)
+        run = run_status(project)
+        if as_json:
+            print(json.dumps(asdict(run)))
+            return
+        for line in run_lines(run):
+            print(printable(line))
+        if run.tested is not None:
+            print()
+            recalls = [[name, f"{value:.1f} %"] for name, value in run.tested["per_class"].items()]
+            print_table(("class", "recall"), recalls, right={"recall"})
         return
     opened = open_project(project)
     goals = goals_of(opened)
@@ -402,40 +475,12 @@ def status(
     elif html:
         print(printable(str(write_page(opened, goals))))
     else:
-        show_status(now)
+        for line in status_lines(now):
+            print(printable(line))
+        if rows := class_rows(now):
+            print()
+            print_table(("class", "labels", "recall", "precision"), rows, right={"labels", "recall", "precision"})
     opened.close()
-
-
-def show_run(folder: Path, *, as_json: bool) -> None:
-    """Print how a run stands."""
-    from dataclasses import asdict
-
-    from mma.cli.terminal import print_table
-    from mma.project.quality.show import run_lines
-    from mma.project.quality.status import run_status
-
-    now = run_status(folder)
-    if as_json:
-        print(json.dumps(asdict(now)))
-        return
-    for line in run_lines(now):
-        print(printable(line))
-    if now.tested is not None:
-        print()
-        rows = [[name, f"{value:.1f} %"] for name, value in now.tested["per_class"].items()]
-        print_table(("class", "recall"), rows, right={"recall"})
-
-
-def show_status(now: ProjectStatus) -> None:
-    """Print the status for people."""
-    from mma.cli.terminal import print_table
-    from mma.project.quality.show import class_rows, status_lines
-
-    for line in status_lines(now):
-        print(printable(line))
-    if rows := class_rows(now):
-        print()
-        print_table(("class", "labels", "recall", "precision"), rows, right={"labels", "recall", "precision"})
 
 
 def simulate(
@@ -478,21 +523,13 @@ def review(
     """Print which labels may be wrong, where people disagree, and which images look like no class."""
     from mma.cli.terminal import talk
     from mma.project import open_project
-    from mma.project.review import find_mistakes
+    from mma.project.review import NEIGHBOURS, find_mistakes
 
     with closing(open_project(project)) as opened:
         found = find_mistakes(opened, talk)
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    for line in describe_findings(found, shown):
-        print(printable(line))
-
-
-def describe_findings(found: Mistakes, shown: int) -> Iterator[str]:
-    """Yield the lines to print: a heading with a number for each kind of mistake, and the first of them."""
-    from mma.project.review import NEIGHBOURS
-
     kinds = {
         f"{len(found.suspects)} of {found.labels} labels look wrong to models that did not see them (which are right about "
         f"{found.predicted or 0.0:.0%} of all labels)": [
@@ -518,14 +555,13 @@ def describe_findings(found: Mistakes, shown: int) -> Iterator[str]:
             f"{len(files)} images, such as {', '.join(files[:3])}" for files in found.unknown_groups
         ],
     }
-    yield from found.notes
+    said = list(found.notes)
     for heading, lines in kinds.items():
         if lines:
-            yield heading
-            yield from (f"  {line}" for line in lines[:shown])
-            yield from [f"  and {len(lines) - shown} more"] if len(lines) > shown else []
-    if not any(kinds.values()) and not found.notes:
-        yield "nothing to look at again was found."
+            said += [heading, *(f"  {line}" for line in lines[:shown])]
+            said += [f"  and {len(lines) - shown} more"] if len(lines) > shown else []
+    for line in said or ["nothing to look at again was found."]:
+        print(printable(line))
 
 
 def describe_kappa(kappa: Kappa) -> str:

@@ -50,7 +50,13 @@ LabelsFrom = Annotated[
     typer.Option("--labels-from", metavar="RUN", help="Start a new run with the labels that another run has."),
 ]
 Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N. Default: as before, else cpu.")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        help="auto, cpu, cuda, cuda:N or mps. auto: as before, else cuda, mps or cpu, whatever is there first.",
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="CPU threads per process. Default: as before, else what suits the network."),
@@ -139,7 +145,7 @@ def suitable_preset(target: str, labels_from: Path | None, settings: list[str]) 
         return target
     from mma.cli.terminal import talk
     from mma.run import Run
-    from mma.training.start import choose_deep_preset
+    from mma.training.job import choose_deep_preset
 
     chosen, why = choose_deep_preset(Run.open(labels_from))
     talk(f"{chosen}: {why}.")
@@ -190,8 +196,7 @@ def open_or_create(
     from mma.config import change, config_of
     from mma.presets import preset
     from mma.run import Run, check_vacant
-    from mma.training.job import prepare
-    from mma.training.start import new_run, with_labels_of
+    from mma.training.job import new_run, prepare, with_labels_of
 
     if run := existing_run(target, changed=bool(settings or out or labels_from)):
         return run

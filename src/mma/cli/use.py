@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,22 +29,31 @@ def predict(
     images: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of images, or one image.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write: NAME.csv, NAME.jsonl or NAME.parquet.")],
     top: Annotated[int, typer.Option("--top", min=1, help="How many classes to write for each image.")] = 1,
+    sort_into: Annotated[
+        Path | None,
+        typer.Option(
+            "--sort-into", metavar="DIR", help="A new folder: a sub-folder per class, with links to the images."
+        ),
+    ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="With --sort-into: copies instead of links.")] = False,
     as_json: Json = False,
 ) -> None:
     """Classify every image of a folder with calibrated confidence. The same command goes on where it stopped."""
     from mma.cli.terminal import Progress
     from mma.model import load
-    from mma.model.predictions import check_input, check_output, predict_folder
+    from mma.model.predictions import check_input, check_output, check_sorted, predict_folder
 
     check_output(out)  # before a model is loaded
     check_input(images)
+    if sort_into is not None:
+        check_sorted(images, sort_into)
     loaded = load(model)
     with Progress() as bar:
 
         def advance(done: int, of: int) -> None:
             bar.update(done, of, lambda: f"{done:,} of {of:,} images")
 
-        found = predict_folder(loaded, images, out, top=top, progress=advance)
+        found = predict_folder(loaded, images, out, top=top, progress=advance, sort_into=sort_into, copy=copy)
     print(json.dumps(asdict(found), default=str) if as_json else printable(describe_predictions(found)))
 
 
@@ -84,6 +94,32 @@ def export(
     print(json.dumps(asdict(found), default=str) if as_json else printable(text))
 
 
+def serve(
+    model: Annotated[Path, typer.Argument(help="A run, a project, a model folder or an .onnx file.")],
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65_535, help="Default: the first free one from 8642 on.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to serve at. Others than this machine's need --allow-remote.")
+    ] = "127.0.0.1",
+    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Let other machines send requests.")] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A name that clients call it by.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="The key that clients send; made if missing.")
+    ] = None,
+) -> None:
+    """Answer HTTP requests with a model: POST an image to /predict. The page at / explains it."""
+    from mma.model import load
+    from mma.web.predict_server import serve_model
+    from mma.web.server import check_address
+
+    check_address(host, allow_remote)  # before a model is loaded
+    names = allow_host or []
+    serve_model(load(model), host, port, allow_remote=allow_remote, names=names, token_file=token_file, say=talk)
+
+
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 # What `Run.summary` says of a run.
 SUMMARY = (
@@ -93,9 +129,19 @@ SUMMARY = (
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset or a run folder.")], settings: Settings = None
+    name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset, a run folder, or plugins.")],
+    settings: Settings = None,
 ) -> None:
-    """Print a preset's (or a run's) whole config as JSON."""
+    """Print a preset's (or a run's) whole config as JSON; `mma show plugins`: what installed packages add."""
+    if name == "plugins":
+        from mma.extensions import GROUPS, plugins
+
+        found = plugins()
+        for plugin in found:
+            print(f"{plugin.group:15} {plugin.name:20} {plugin.package:30} {plugin.module}")
+        if not found:
+            print(f"no installed package has entry points in {', '.join(GROUPS)}", file=sys.stderr)
+        return
     print(config_of(name, settings or []).model_dump_json(indent=2))
 
 

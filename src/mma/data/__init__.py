@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mma.data.images import BadFile as BadFile
     from mma.data.images import DataSet as DataSet
     from mma.data.images import Images as Images
+    from mma.data.images import OwnData as OwnData
+    from mma.data.images import as_data_set as as_data_set
     from mma.data.sources import SOURCES as SOURCES
     from mma.data.sources import DataSetInfo as DataSetInfo
     from mma.data.sources import Source as Source
@@ -43,7 +45,7 @@ IN_SOURCES = (
 PLACES = {
     "data_root": "cache",
     "FolderOptions": "folder",
-    **dict.fromkeys(("UNKNOWN", "BadFile", "DataSet", "Images"), "images"),
+    **dict.fromkeys(("UNKNOWN", "BadFile", "DataSet", "Images", "OwnData", "as_data_set"), "images"),
     **dict.fromkeys((*IN_SOURCES, "verify"), "sources"),
     **dict.fromkeys(("START_SETS", "nested_order", "start_set"), "subsets"),
 }

@@ -126,12 +126,6 @@ def is_ready(name: str, root: Path | None = None) -> bool:
     return (place(name, root) / "meta.json").is_file()
 
 
-def saved_folders(root: Path | None = None) -> list[str]:
-    """Name the data sets made of folders, in alphabetical order."""
-    made = ((root or data_root()) / "folder").glob("[!.]*/meta.json")
-    return sorted(f"folder:{path.parent.name}" for path in made)
-
-
 def open_saved(name: str, root: Path | None = None) -> DataSet:
     """Open a data set without reading its pixels: they are mapped, and come in as they are used."""
     folder = place(name, root)

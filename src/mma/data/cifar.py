@@ -88,18 +88,11 @@ CIFAR100 = Release(
 )
 
 
-def read_cifar10(directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-    """Read CIFAR-10; the third value tells whether all files are the official ones."""
-    return read_release(CIFAR10, directory, accept=accept)
-
-
-def read_cifar100(directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-    """Read CIFAR-100 with its 100 fine labels; the third value tells whether all files are the official ones."""
-    return read_release(CIFAR100, directory, accept=accept)
-
-
 def read_release(release: Release, directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-    """Check and convert the record files. An archive is checked by what is in it, so a repacked one is as good."""
+    """Check and convert the record files; the third value tells whether all of them are the official ones.
+
+    An archive is checked by what is in it, so a repacked one is as good.
+    """
     parts = (*release.train, *release.test)
     contents = _contents(release, parts, directory)
     records = {part.name: _records(release, part.name, contents[part.name]) for part in parts}

@@ -105,9 +105,7 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
                     stream.seek(padded, io.SEEK_CUR)
                 if left < 0:
                     raise refusal(archive.name, "unpacks to far more than the official archive")
-            while piece := stream.read(
-                READ
-            ):  # to the end: a cut archive is found even if all the wanted files came before
+            while piece := stream.read(READ):  # to the end: a cut archive is found after the wanted files too
                 left -= len(piece)
                 if left < 0:
                     raise refusal(archive.name, "unpacks to far more than the official archive")

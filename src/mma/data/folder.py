@@ -12,7 +12,7 @@ import numpy as np
 
 from mma.data.cache import LONGEST, check_name
 from mma.data.images import CHUNK, UNKNOWN, BadFile, DataSet, Images, check_classes, no_images
-from mma.data.photos import Photos, decode_all, explain_bad_file
+from mma.data.photos import FollowedFolder, Photos, decode_all, explain_bad_file
 from mma.data.subsets import first_of_each_class
 from mma.data.tables import DEFAULT, read_labels
 from mma.errors import UserError
@@ -23,6 +23,7 @@ from mma.text import printable, quote_path
 HOLDOUT = 0.2
 SIDES = range(4, 513)
 SHOWN = 5  # names in a note
+NOT_FOLLOWED = "links to folders are not followed"
 
 
 @dataclass(frozen=True)
@@ -156,18 +157,25 @@ def _decode(part: _Part, options: FolderOptions) -> _Part:
 def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
     """List the files of a directory and below, in natural order (2 before 10), and what is left out of it.
 
-    Hidden files and folders are passed by; links to folders are not followed. A sub-folder that may not be read is left out.
+    Hidden files and folders are passed by; links to folders are not followed, except in a `FollowedFolder`, and there once
+    each. A sub-folder that may not be read is left out.
     """
     if not directory.is_dir():
         raise UserError(f"there is no folder {printable(str(directory))}. Give a folder of images that is there.")
     names: list[str] = []
     bad: list[BadFile] = []
     unlisted: list[OSError] = []
-    for folder, inner, files in os.walk(directory, onerror=unlisted.append):
+    follow, seen = isinstance(directory, FollowedFolder), {os.path.realpath(directory)}
+    for folder, inner, files in os.walk(directory, onerror=unlisted.append, followlinks=follow):
         inside = "" if folder == str(directory) else f"{Path(folder).relative_to(directory).as_posix()}/"
         inner[:] = sorted(name for name in inner if not name.startswith("."))  # sorted: the same list on every system
         links = [name for name in inner if os.path.islink(os.path.join(folder, name))]
-        bad += [BadFile(printable(inside + link), "links to folders are not followed") for link in links]
+        if follow:  # a link that leads back would never end
+            targets = {name: os.path.realpath(os.path.join(folder, name)) for name in inner}
+            inner[:] = [name for name in inner if targets[name] not in seen]
+            seen.update(targets.values())
+        else:
+            bad += [BadFile(printable(inside + link), NOT_FOLLOWED) for link in links]
         names += [inside + file for file in files if not file.startswith(".")]
     bad += [describe_unlisted(directory, error) for error in unlisted]
     # Bytes of a name that the system could not decode are kept as lone surrogates.

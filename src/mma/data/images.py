@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +153,71 @@ class DataSet:
     quarantine: tuple[BadFile, ...] = ()
     strangers: bool = False  # a pool image without a label is of no class: who is asked about it cannot tell
     options: str = ""  # of  mma data get folder , for a data set that it can make again
+
+    @classmethod
+    def of(
+        cls,
+        pool: Examples,
+        test: Examples | None = None,
+        *,
+        name: str = "own",
+        classes: Sequence[str] = (),
+        side: int | None = None,
+        mirror: bool = False,
+    ) -> DataSet:
+        """Return the data set of one or two torch `Dataset`s, all of it read into memory.
+
+        Classes are those given, or the Dataset's own `classes`, or numbers. PIL images are scaled to `side` where it is given.
+        """
+        parts = [read_examples(part, side) for part in (pool, test) if part is not None]
+        highest = max(int(labels.max()) for _, labels in parts)
+        named = tuple(map(str, classes or getattr(pool, "classes", ()) or range(highest + 1)))
+        train, *tests = (Images(pixels, labels, named) for pixels, labels in parts)
+        return cls(name, train, tests[0] if tests else no_images(train.shape, named), mirror)
+
+
+class Examples(Protocol):
+    """What a torch `Dataset` of images offers, such as torchvision's `ImageFolder`: examples by number, as (image, label)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+OwnData = DataSet | Examples
+
+
+def as_data_set(given: OwnData | None, name: str) -> DataSet | None:
+    """Return a data set as it is, and a torch `Dataset` as a pool without a test set."""
+    return given if given is None or isinstance(given, DataSet) else DataSet.of(given, name=name)
+
+
+def read_examples(examples: Examples, side: int | None) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Read a torch `Dataset`: images from PIL, bytes (H, W) or (H, W, C), or tensors (C, H, W), which are in 0..1 if floats."""
+    pixels: list[NDArray[np.uint8]] = []
+    labels: list[int] = []
+    for number in range(len(examples)):
+        image, label = examples[number]
+        if hasattr(image, "convert"):  # PIL
+            image = image if image.mode in ("L", "RGB") else image.convert("RGB")
+            image = image if side is None else image.resize((side, side))
+        array = np.asarray(image)
+        if hasattr(image, "permute") and array.ndim == 3:
+            array = array.transpose(1, 2, 0)
+        if np.issubdtype(array.dtype, np.floating) and array.min(initial=0) >= 0 and array.max(initial=0) <= 1:
+            array = np.round(array * 255).astype(np.uint8)
+        array = array[..., None] if array.ndim == 2 else array
+        if array.ndim != 3 or array.dtype != np.uint8 or (pixels and array.shape != pixels[0].shape):
+            expected = f", and not {pixels[0].shape} as the first" if pixels else ""
+            raise UserError(
+                f"example {number} of the data is {array.dtype} of shape {array.shape}{expected}. Give images of one size, as "
+                "bytes or as floats from 0 to 1; or let PIL images be scaled:  mma.DataSet.of(dataset, side=32)"
+            )
+        pixels.append(array)
+        labels.append(UNKNOWN if label is None else int(label))
+    if not pixels:
+        raise UserError("the data holds no example. Give a Dataset with images.")
+    return np.stack(pixels), np.array(labels, np.int64)
 
 
 def no_images(shape: tuple[int, int, int], classes: tuple[str, ...]) -> Images:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import os
 import stat
@@ -16,17 +17,20 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 
+from mma.children import cores
 from mma.data.images import KEY_BYTES, BadFile
 from mma.errors import UserError
 from mma.files import in_turn
-from mma.machine import cores
-from mma.text import bar, printable
+from mma.text import bar, install_hint, printable
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM")
+RAW = (".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".rw2", ".raf", ".pef", ".srw")
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 MAX_BYTES = 64 << 20
-MAX_PIXELS = 80_000_000  # below Pillow's own limit, so that ours is the one that speaks
+MAX_PIXELS = 80_000_000  # to decode; below Pillow's own limit, so that ours is the one that speaks
+MAX_SCALED = 1_000_000_000  # of a JPEG, which is scaled while it is decoded
 SMALLEST = 8  # pixels on a side; below it there is nothing to see
 ORIENTATION = 0x0112  # the EXIF tag; from 5 on, width and height change places
 TURNS = {  # what undoes each orientation
@@ -40,7 +44,12 @@ TURNS = {  # what undoes each orientation
 }
 LARGE = 16_000_000  # pixels to decode, above which memory counts
 STRIP = 64  # rows of a reduced image made at a time
+LEADS_OUT = "it is a link that leads out of the folder"
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+
+
+class FollowedFolder(type(Path())):  # type: ignore[misc]
+    """A folder whose links may lead out of it, because its owner said so. Everybody who gets the path knows it by that."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +158,28 @@ def open_photo(root: Path, name: str) -> Iterator[tuple[Image.Image, NDArray[np.
     check_file(path, root)
     data = path.read_bytes()
     key = hashlib.sha256(data).digest()
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image, alone(image):
+    with open_image(data, name) as image, alone(image):
         yield image, np.frombuffer(key, np.uint8)
+
+
+def open_image(data: bytes, name: str = "") -> Image.Image:
+    """Open the bytes of an image. Nothing is decoded yet; formats that cannot be read are called by their name."""
+    if name.lower().endswith(RAW):  # Pillow would show the small preview inside some of them
+        raise UserError("it is a RAW file of a camera. Export it as JPEG and put that into the folder")
+    brands = data[8 : int.from_bytes(data[:4], "big")] if data[4:8] == b"ftyp" else b""
+    if brands[:4] in HEIF_BRANDS and b"avif" not in brands:
+        try:
+            heif = importlib.import_module("pillow_heif")
+        except ImportError:
+            raise UserError(f"it is an iPhone photo (HEIC). To read those:  {install_hint('heic')}") from None
+        heif.register_heif_opener(thumbnails=False)
+        return Image.open(io.BytesIO(data), formats=("HEIF",))
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        if not data.startswith(b"\xff\xd8"):
+            raise
+        return JpegImagePlugin.JpegImageFile(io.BytesIO(data))  # `reduce_photo` has a limit for these
 
 
 @contextmanager
@@ -159,8 +188,7 @@ def alone(image: Image.Image) -> Iterator[None]:
 
     A JPEG is decoded at a part of its size, unless it is progressive: then its decoder keeps the whole.
     """
-    is_reduced = image.format == "JPEG" and not image.info.get("progressive")
-    if image.width * image.height <= LARGE or is_reduced:
+    if image.width * image.height <= LARGE or _is_scaled(image):
         yield
         return
     user = os.getuid() if hasattr(os, "getuid") else "all"
@@ -168,14 +196,22 @@ def alone(image: Image.Image) -> Iterator[None]:
         yield
 
 
+def _is_scaled(image: Image.Image) -> bool:
+    return image.format in ("JPEG", "MPO") and not image.info.get("progressive")
+
+
 def reduce_photo(image: Image.Image, enough: int, mode: str | None = None) -> tuple[int, int]:
     """Let a large JPEG be decoded at down to an eighth of its size, much faster, and return the size it will have.
 
-    An image with too many pixels is refused. Nothing is decoded yet.
+    One with very many pixels comes with fewer than `enough` if need be. What cannot be scaled while it is decoded is refused
+    when it has too many. Nothing is decoded yet.
     """
-    if image.width * image.height > MAX_PIXELS:
-        raise UserError(f"{image.width:,} x {image.height:,} pixels are more than {MAX_PIXELS:,}")
-    image.draft(mode, (enough, enough))
+    width, height = image.size
+    most = MAX_SCALED if _is_scaled(image) else MAX_PIXELS
+    if width * height > most:
+        raise UserError(f"{width:,} x {height:,} pixels are more than {most:,}")
+    by = next(by for by in (1, 2, 4, 8) if width * height <= MAX_PIXELS * by * by)
+    image.draft(mode, (min(enough, width // by), min(enough, height // by)))
     return image.size
 
 
@@ -199,8 +235,8 @@ def check_inside(path: Path | str, root: Path | str) -> None:
         if not os.path.islink(path):
             raise
         raise UserError("it is a link that leads nowhere") from None
-    if not os.path.join(target, "").startswith(os.path.join(root, "")):
-        raise UserError("it is a link that leads out of the folder")
+    if not isinstance(root, FollowedFolder) and not os.path.join(target, "").startswith(os.path.join(root, "")):
+        raise UserError(LEADS_OUT)
 
 
 def check_kind(about: os.stat_result) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +24,6 @@ from mma.data.cache import (
     place,
     read_meta,
     save,
-    saved_folders,
 )
 from mma.data.download import Original, fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder
@@ -31,6 +31,7 @@ from mma.data.hard import is_hard, make_hard, parse_hard
 from mma.data.images import DataSet, Images
 from mma.data.subsets import first_of_each_class
 from mma.errors import UserError
+from mma.extensions import load_plugin
 from mma.rng import rng
 from mma.shares import shares
 from mma.text import did_you_mean, printable
@@ -144,7 +145,8 @@ def photo_options(directory: Path, test: Path | None = None, side: int | None = 
 
 def names(root: Path | None = None) -> list[str]:
     """List the data sets `load_data` knows: the published ones and the folders that were read."""
-    return [DIGITS, *SOURCES, *saved_folders(root)]
+    made = ((root or data_root()) / FOLDER).glob("[!.]*/meta.json")
+    return [DIGITS, *SOURCES, *sorted(f"{FOLDER}:{path.parent.name}" for path in made)]
 
 
 @dataclass(frozen=True)
@@ -186,11 +188,17 @@ def check_known(name: str) -> None:
     """Refuse a name that no data set has, with the nearest one that does."""
     if is_hard(name):
         return check_known(parse_hard(name)[1])
-    if name in (DIGITS, *SOURCES) or name.startswith(f"{FOLDER}:"):
+    if name.startswith(f"{FOLDER}:"):
+        return None
+    load_plugin("mma.sources", name, (DIGITS, *SOURCES))
+    if name in (DIGITS, *SOURCES):
         return None
     own = " A folder of images has a name of its own: folder:NAME."
     hint = own if name == FOLDER else did_you_mean(name, [DIGITS, *SOURCES, FOLDER])
-    raise UserError(f"no data set '{printable(name)}'.{hint}   mma data list  shows them all.")
+    raise UserError(
+        f"no data set '{printable(name)}'.{hint}   mma data list  shows them all. One from your own code needs  mma --use "
+        "MODULE ; a run on arrays is continued in Python, with data=..."
+    )
 
 
 def _find_originals(name: str, source: Source, root: Path | None, given: Path | None) -> Path:
@@ -236,25 +244,25 @@ SOURCES: dict[str, Source] = {
     "cifar10": Source(
         *("animals and vehicles", 50_000, 10_000, (32, 32, 3), 10),
         mirror=True,
-        read=cifar.read_cifar10,
+        read=partial(cifar.read_release, cifar.CIFAR10),
         downloads=(cifar.CIFAR10.archive,),
     ),
     "cifar100": Source(
         *("a hundred things", 50_000, 10_000, (32, 32, 3), 100),
         mirror=True,
-        read=cifar.read_cifar100,
+        read=partial(cifar.read_release, cifar.CIFAR100),
         downloads=(cifar.CIFAR100.archive,),
     ),
     "svhn": Source(
         *("house numbers", 73_257, 26_032, (32, 32, 3), 10),
         mirror=False,
-        read=svhn.read_svhn,
+        read=partial(svhn.read, (svhn.TRAIN,)),
         downloads=(svhn.TRAIN, svhn.TEST),
     ),
     "svhn-extra": Source(
         *("house numbers, with the extra images", 604_388, 26_032, (32, 32, 3), 10),
         mirror=False,
-        read=svhn.read_svhn_extra,
+        read=partial(svhn.read, (svhn.TRAIN, svhn.EXTRA)),
         downloads=(svhn.TRAIN, svhn.EXTRA, svhn.TEST),
         download_folder="svhn",
     ),

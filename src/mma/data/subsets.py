@@ -52,10 +52,6 @@ def _shuffled(images: Images, pool: Index, seed: int) -> Index:
     return order[inside[order]].astype(np.int64, copy=False)
 
 
-def _uniform(images: Images, pool: Index, n: int, seed: int) -> Index:
-    return _shuffled(images, pool, seed)[:n]
-
-
 def _proportional(images: Images, pool: Index, n: int, seed: int) -> Index:
     order = _shuffled(images, pool, seed)
     labels = images.labels[order]
@@ -85,7 +81,7 @@ def first_of_each_class(labels: NDArray[np.int64], quota: NDArray[np.int64]) -> 
 StartSet = Callable[[Images, Index, int, int], Index]
 
 START_SETS: dict[str, StartSet] = {
-    "uniform": _uniform,
+    "uniform": lambda images, pool, n, seed: _shuffled(images, pool, seed)[:n],
     "proportional": _proportional,
     "coverage": _coverage,
 }

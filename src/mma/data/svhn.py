@@ -37,18 +37,17 @@ TEST = _matlab("test", 64_275_384, "eb5a983be6a315427106f1b164d9cef3")
 EXTRA = _matlab("extra", 1_329_278_602, "a93ce644f1a588dc4d68dda5feec44a7")
 
 
-def read_svhn(directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-    """Read SVHN: 73,257 images to learn from, 26,032 to test on; and whether the files are the official ones."""
-    return _read(directory, (TRAIN,), accept=accept)
-
-
-def read_svhn_extra(directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-    """Read SVHN with its extra images in the pool, 604,388 together; and whether the files are the official ones."""
-    return _read(directory, (TRAIN, EXTRA), accept=accept)
-
-
-def _read(directory: Path, pool: tuple[Original, ...], *, accept: bool) -> tuple[Images, Images, bool]:
-    paths = {part.name: _path(directory, part) for part in (*pool, TEST)}
+def read(pool: tuple[Original, ...], directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
+    """Read the files of a pool and the test set; the third value tells whether all of them are the official ones."""
+    paths = {}
+    for part in (*pool, TEST):
+        path = find(directory, (part.name,))
+        if path is None:
+            raise UserError(
+                f"{printable(str(directory))} has no {part.name}. Put the cropped-digits files of SVHN there, or download "
+                "them by leaving out --from."
+            )
+        paths[part.name] = path
     for path in paths.values():
         _find_arrays(path)  # one that is cut short is called so, and not another file
     official = [
@@ -66,16 +65,6 @@ def _images(paths: list[Path]) -> Images:
         labels.append(_fill(path, pixels[start : start + count]))
         start += count
     return Images(pixels, np.concatenate(labels), CLASSES)
-
-
-def _path(directory: Path, part: Original) -> Path:
-    path = find(directory, (part.name,))
-    if path is None:
-        raise UserError(
-            f"{printable(str(directory))} has no {part.name}. Put the cropped-digits files of SVHN there, or download "
-            "them by leaving out --from."
-        )
-    return path
 
 
 # The two arrays of a MATLAB file (version 5). scipy's reader has ended the process on damaged files, and takes as much memory

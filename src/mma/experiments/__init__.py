@@ -44,12 +44,12 @@ def grid(
     `features` names a backbone: the paper's table on its features. `settings` change all runs. A run that fails stops no
     other; its row has the status "failed" and a note.
     """
+    from mma.children import cores
     from mma.experiments.engines import EngineOptions
     from mma.experiments.options import GridOptions
     from mma.experiments.progress import GridProgress, PlainProgress
     from mma.experiments.run import find_or_open, train_missing, write_report
     from mma.experiments.worker import TrainingOptions
-    from mma.machine import cores
 
     wanted = GridOptions(target, axes or {}, settings or (), seeds, methods, budgets, scale, features)
     new, folder = find_or_open(wanted, None if out is None else Path(out))

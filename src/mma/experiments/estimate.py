@@ -20,11 +20,10 @@ from mma.experiments.worker import TrainingOptions
 from mma.nets.network import count_flop, forward_flop
 from mma.query import Query
 from mma.rng import rng
-from mma.training.batches import Stream
 from mma.training.host import Host
 from mma.training.predict import probabilities
 from mma.training.state import start
-from mma.training.step import steps
+from mma.training.step import Stream, steps
 
 SMALL = 4  # images in the first, cheap step: if even that is slow, the whole batch is reckoned from it
 SLOW = 0.15  # seconds for that step from which on it stands for all

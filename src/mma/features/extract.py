@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mma.children import cores
 from mma.data.cache import data_root
 from mma.data.images import KEY_BYTES, as_strings
 from mma.data.photos import quiet_decoders
@@ -32,7 +33,6 @@ from mma.features.backbone import Backbone, import_extra
 from mma.features.inputs import ImageSource, Rows, StoredViews
 from mma.features.table import parse_backbone, unit
 from mma.files import append_bytes, explain_write_errors, locked, read_json, write_atomically
-from mma.machine import cores
 from mma.text import did_you_mean, first_line
 
 BATCH = 32  # images a network sees at a time
@@ -234,11 +234,13 @@ def open_store(source: ImageSource, backbone: Backbone, views: StoredViews, root
         if not (folder / "meta.json").exists():
             with store.locked():
                 store.write("meta.json", {"format": FORMAT, **about})
-    number = read_json(folder / "meta.json").get("format")
-    if number != FORMAT:
+    stored = read_json(folder / "meta.json")
+    if stored.get("format") != FORMAT:
         raise UserError(
-            f"{folder} has format {number}, and this mma reads {FORMAT}. Delete the folder to compute again."
+            f"{folder} has format {stored.get('format')}, and this mma reads {FORMAT}. Delete the folder to compute again."
         )
+    if any(stored.get(name) != about[name] for name in ("digest", "content", "views")):  # the folder is named by them
+        raise UserError(f"{folder / 'meta.json'} is damaged. Delete the folder to compute again.")
     return store
 
 

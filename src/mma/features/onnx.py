@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,12 +94,10 @@ class OnnxNetwork(nn.Module):
 def open_session(path: Path, sha256: str) -> Any:
     """Return the file as a session of onnxruntime. Weights in other files are refused: no hash of ours would name them."""
     onnx, runtime = (import_extra(name, MISSING, "onnx") for name in ("onnx", "onnxruntime"))
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1  # each core computes a batch of its own
     try:
         graph = onnx.load(path, load_external_data=False).graph
         outside = [each.name for each in graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
-        session = None if outside else runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = None if outside else bounded_session(runtime, path)
     except Exception as error:  # both have classes of their own for every way a file can be broken
         raise UserError(
             f"onnx:{path} (sha256 {sha256}) cannot be read as an ONNX file: {first_line(error)}. "
@@ -109,6 +109,38 @@ def open_session(path: Path, sha256: str) -> Any:
             "inside:  python -c \"import onnx; onnx.save(onnx.load('FILE'), 'NEW')\"  and use NEW."
         )
     return session
+
+
+def bounded_session(runtime: Any, path: Path) -> Any:
+    """Open a file in a session on one core. All sessions of a process together take at most half of the machine's memory.
+
+    A file of 250 bytes can ask for any amount: its operations make arrays of any size. Constants are not computed while
+    the file is opened, because that memory would not be counted.
+    """
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # each core computes a batch of its own
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    limit_memory(runtime, machine_memory() // 2)
+    return runtime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=["ConstantFolding"]
+    )
+
+
+def machine_memory() -> int:
+    """Return the bytes of main memory; 8 GiB where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return 8 << 30
+
+
+@cache
+def limit_memory(runtime: Any, most: int) -> None:
+    """Give the sessions of this process one store of at most so many bytes."""
+    kind = runtime.OrtMemoryInfo("Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT)
+    as_asked = {"max_mem": most, "arena_extend_strategy": 1}
+    rest = ("initial_chunk_size_bytes", "max_dead_bytes_per_chunk", "initial_growth_chunk_size_bytes")
+    runtime.create_and_register_allocator(kind, runtime.OrtArenaCfg({**as_asked, **dict.fromkeys(rest, -1)}))
 
 
 def check_session(session: Any, settings: Onnx) -> str:

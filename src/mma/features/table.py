@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import SerializeAsAny, ValidationError
 
 from mma.errors import UserError
+from mma.extensions import load_plugin
 from mma.features.backbone import Backbone
 from mma.features.hf import HuggingFace
 from mma.features.hog import Hog
@@ -86,6 +87,7 @@ def _parse_part(text: str) -> Backbone:
             "several: lite0, lite0@96+hog, lite0/float32, hf:DIR, onnx:FILE."
         )
     name = match["name"]
+    load_plugin("mma.backbones", name, BACKBONES)
     if name not in BACKBONES:
         raise UserError(f"backbone: {no_entry(name, BACKBONES)}")
     kind = BACKBONES[name]

@@ -24,7 +24,7 @@ LONGEST = 64 << 20  # bytes of model.json; a million names of classes are shorte
 if TYPE_CHECKING:
     AnyNet = Net
 else:
-    AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS))]
+    AnyNet = Annotated[SerializeAsAny[Net], BeforeValidator(chosen_from(NETS, "mma.nets"))]
 
 
 class PixelInput(Settings):

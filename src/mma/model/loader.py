@@ -18,6 +18,7 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
+from mma.data import OwnData
 from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, numbered_folders, write_atomically
 from mma.model.description import (
@@ -36,6 +37,7 @@ from mma.model.predictors import FeaturePredictor, PixelPredictor, describe_back
 from mma.run import Run
 from mma.shares import exact_interval
 from mma.text import first_line, printable, quote_path
+from mma.training.host import Host
 from mma.training.job import Job, load_read_only
 from mma.training.predict import accuracy, probabilities
 from mma.views import Pixels, VectorViews
@@ -58,15 +60,18 @@ class Origin:
         return not (self.place / DESCRIPTION).is_file() and (self.place / CONFIG).is_file()
 
 
-def load(path: Run | Path | str) -> Model:
-    """Load a model: from a run, a project, a folder with model.json, or an exported .onnx file."""
+def load(path: Run | Path | str, *, data: OwnData | None = None) -> Model:
+    """Load a model: from a run, a project, a folder with model.json, or an exported .onnx file.
+
+    `data` is what a run was trained on, where that is no data set with a name.
+    """
     origin = find_model(path)
     if origin.place.is_file():
         from mma.model.onnx import load_onnx
 
         return load_onnx(origin.place)
     if origin.is_run:
-        return model_of_run(origin.place)
+        return model_of_run(origin.place, data)
     model, serving = load_model(origin.place), origin.serving
     if serving is None or serving.accuracy is None:
         return model
@@ -263,12 +268,12 @@ def model_digest(model: Model) -> str:
 # The model that a run hands out: the teacher of its latest stored state.
 
 
-def model_of_run(run: Run | Path | str, *, tested: bool = False) -> Model:
+def model_of_run(run: Run | Path | str, data: OwnData | None = None, *, tested: bool = False) -> Model:
     """Return the latest model of a run. The run's data must be there: features are centred on its pool.
 
     With `tested`, it is tested class by class as well.
     """
-    job = load_read_only(run)
+    job = load_read_only(run, data, Host("cpu"))
     views = job.as_trained(job.views)
     about = about_run(job, per_class=tested)
     file = ModelFile(classes=job.data.train.classes, input=input_of(views), net=job.config.net, about=about)

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from mma.children import cores
 from mma.data.images import BadFile
 from mma.data.photos import explain_bad_file, quiet_decoders
-from mma.machine import cores
 from mma.model.description import About, ModelFile, OnnxFile
 from mma.model.predictors import FeaturePredictor, Given, PixelPredictor, Predictor, find_backbones, opener
 

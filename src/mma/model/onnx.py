@@ -29,7 +29,7 @@ from mma.data.photos import alone, unscaled_photo
 from mma.errors import UserError
 from mma.features import Backbone
 from mma.features.inputs import decoded_side
-from mma.features.onnx import Onnx
+from mma.features.onnx import Onnx, bounded_session
 from mma.model.description import OnnxFile, check_format
 from mma.model.model import Model
 from mma.model.predictors import FeaturePredictor, Opener, Pixel, PixelPredictor
@@ -65,17 +65,17 @@ class OnnxPredictor:
 
     def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
         """Run the file."""
-        rows = [self.session.run([OUTPUT], {INPUT: image[None]})[0] for image in prepared]
-        return np.concatenate(rows)
+        try:
+            return np.concatenate([self.session.run([OUTPUT], {INPUT: image[None]})[0] for image in prepared])
+        except Exception as error:  # onnxruntime has classes of its own for what can fail
+            raise UserError(f"this ONNX file cannot be run: {first_line(error)}. Export the model again.") from error
 
 
 def load_onnx(path: Path) -> Model:
     """Read an exported model, or say why it is none. Nothing in an ONNX file is executed but arithmetic."""
     runtime = import_runtime()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # each core computes an image of its own
     try:
-        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = bounded_session(runtime, path)
     except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
         raise UserError(f"{path} cannot be read as an ONNX file: {first_line(error)}") from error
     file = read_metadata(path, session)

@@ -10,6 +10,8 @@ import hashlib
 import importlib
 import json
 import os
+import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -135,12 +137,22 @@ class FolderTask:
 
 
 def predict_folder(
-    model: Model, images: Path | str, out: Path | str, *, top: int = 1, progress: Tell = lambda done, total: None
+    model: Model,
+    images: Path | str,
+    out: Path | str,
+    *,
+    top: int = 1,
+    progress: Tell = lambda done, total: None,
+    sort_into: Path | None = None,
+    copy: bool = False,
 ) -> Summary:
     """Classify every image of a folder, or one file, and write OUT: a .csv, .jsonl or .parquet file.
 
     OUT has one row per file; those that cannot be read say why in the column `problem`. Call it again after a kill.
+    `sort_into` is a new folder that gets a sub-folder per class with links to the images, or copies of them.
     """
+    if sort_into is not None:
+        check_sorted(Path(images), sort_into)
     out = Path(out).absolute()
     check_output(out)
     root, names, left_out = list_images(Path(images), out)
@@ -163,9 +175,41 @@ def predict_folder(
             with open_atomically(out) as file:
                 FORMATS[out.suffix.lower()](file, columns(task.top), read_rows(part))
             bad = [BadFile(row["file"], row["problem"]) for row in read_rows(part) if row["problem"] is not None]
+            if sort_into is not None:
+                sort_images(root, read_rows(part), sort_into, copy=copy)
             part.unlink()
             lock.unlink(missing_ok=True)
     return Summary(out, task.total, len(bad), tuple(bad[:SHOWN]), resumed)
+
+
+def check_sorted(images: Path, folder: Path) -> None:
+    """Refuse to sort into a folder that holds something, or that lies in the images, which are never changed."""
+    place = printable(str(folder))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"--sort-into {place}: there is something already. Name a new folder.")
+    if folder.resolve().is_relative_to(images.resolve()):
+        raise UserError(
+            f"--sort-into {place} lies inside the images, which are never changed. Name a folder elsewhere."
+        )
+
+
+def sort_images(root: Path, rows: Iterable[Prediction], folder: Path, *, copy: bool) -> int:
+    """Link or copy each image into a sub-folder of its class, below the folders it lies in; return how many."""
+    done = 0
+    for row in rows:
+        if row["problem"] is not None:
+            continue
+        name = (
+            re.sub(r"[/\\\x00-\x1f]", "_", row["label"]).strip(". ") or "_"
+        )  # a class is one folder, whatever its name
+        target = folder / name / row["file"]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if copy:
+            shutil.copyfile(root / row["file"], target)
+        else:
+            target.symlink_to((root / row["file"]).resolve())
+        done += 1
+    return done
 
 
 def resume(part: Path, task: FolderTask) -> int:

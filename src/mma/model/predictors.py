@@ -5,7 +5,6 @@ One class for each kind of input. Backbones that a model names are found by thei
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from mma.data.photos import FORMATS, alone, check_file, reduce_photo, squash_photo, unscaled_photo
+from mma.data.photos import alone, check_file, open_image, reduce_photo, squash_photo, unscaled_photo
 from mma.errors import UserError
 from mma.features import Backbone, parse_backbone
 from mma.features.extract import BATCH, check_vectors
@@ -49,7 +48,7 @@ def opener(given: Given, root: Path | None = None) -> Opener:
         root = path.parent
     check_file(path, root)
     data = path.read_bytes()
-    return lambda: Image.open(io.BytesIO(data), formats=FORMATS)
+    return lambda: open_image(data, path.name)
 
 
 def image_of_array(array: Any) -> Image.Image:

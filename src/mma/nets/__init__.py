@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mma.nets.head import Head, HeadNet
-from mma.nets.layers import initialise
-from mma.nets.network import GroupedNetwork, Net, Network, Shape, without_embeddings
+from mma.nets.network import GroupedNetwork, Net, Network, Shape, initialise, without_embeddings
 from mma.nets.small import Fast, Small, SmallNet
 from mma.nets.tuned import Tuned, TunedLite0, TunedLite1, TunedLite2, TunedMobileNetV2, TunedNet
 from mma.nets.wrn import SameConv2d, WideResNet, Wrn

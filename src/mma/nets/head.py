@@ -18,8 +18,7 @@ from pydantic import Field
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from mma.nets.layers import Dense
-from mma.nets.network import GroupedNetwork, Net, Shape
+from mma.nets.network import Dense, GroupedNetwork, Net, Shape
 
 FOLDS = 5  # of the cross-validation, at most
 FEWEST = 20  # labels of classes with two or more, below which nothing is compared

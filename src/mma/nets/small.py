@@ -12,8 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mma.errors import UserError
-from mma.nets.layers import Dense, GroupedBatchNorm2d, mean_over_maps
-from mma.nets.network import GroupedNetwork, Net, Shape
+from mma.nets.network import Dense, GroupedBatchNorm2d, GroupedNetwork, Net, Shape, mean_over_maps
 from mma.nets.wrn import BN_EPS, LEAK, SameConv2d
 
 

@@ -20,8 +20,7 @@ from torch.autograd.function import once_differentiable
 from mma.errors import UserError
 from mma.features.pretrained import ConvNorm, Inverted, Lite0, Lite1, Lite2, Mobile, MobileNetV2
 from mma.nets.head import fit_logistic
-from mma.nets.layers import Dense, GroupedBatchNorm2d, initialise, mean_over_maps
-from mma.nets.network import GroupedNetwork, Net, Shape
+from mma.nets.network import Dense, GroupedBatchNorm2d, GroupedNetwork, Net, Shape, initialise, mean_over_maps
 
 SMALL = 3  # the side of a kernel whose gradient is fast
 PARTS = 9  # the stem, seven stages, and the last convolution

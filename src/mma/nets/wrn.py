@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from mma.features.pretrained import same_padding
 from mma.nets import winograd
-from mma.nets.layers import Dense, GroupedBatchNorm2d, mean_over_maps
-from mma.nets.network import GroupedNetwork, Net, Shape
+from mma.nets.network import Dense, GroupedBatchNorm2d, GroupedNetwork, Net, Shape, mean_over_maps
 
 STEM_FILTERS = 16  # Original: the first convolution has 16 filters whatever the width of the stages.
 # Original: batch normalisation divides by sqrt(variance + 1e-3), TensorFlow's default and not PyTorch's 1e-5.

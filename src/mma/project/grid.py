@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, delete, exists, insert, or_, select
 
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.events import LEASE, merge_roots, read_classes
 from mma.project.models import ANSWERS, PREDICTIONS, Models, StoredAnswers
 from mma.project.questions import is_live

@@ -20,7 +20,7 @@ from sqlalchemy import delete, func, insert, select
 
 from mma.errors import UserError
 from mma.files import create_atomically, numbered_folders, write_atomically
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.copies import back_up_events
 from mma.project.labels.database import Store
 from mma.project.labels.events import now

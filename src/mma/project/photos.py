@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -16,14 +17,11 @@ from mma.data.folder import list_files
 from mma.data.images import BadFile
 from mma.errors import UserError
 from mma.files import append_lines, cut_lines, read_lines
-from mma.project.labels import tables as db
-from mma.project.labels.database import Store, insert_rows
+from mma.project.labels import database as db
+from mma.project.labels.database import Store, insert_rows, write_progress
 from mma.project.labels.events import add_counts, chunks, refresh
-from mma.project.progress import write_progress
 from mma.project.scan import FileFacts, scan
 from mma.text import printable
-
-Stamp = tuple[int, int]  # size and mtime
 
 
 @dataclass(frozen=True)
@@ -64,23 +62,37 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
             f"{printable(str(root))} is empty, and there were {len(known):,} files. Is its disk connected? Nothing was changed."
         )
     before, indexer = set(images), _Indexer(store, settings, known, images)
-    indexer.stamps = stamps = {name: _stamp(os.path.join(root, name)) for name in names}
-    fresh = [name for name in names if name not in known or (known[name].size, known[name].mtime) != stamps[name]]
+    indexer.stamps = stamps = dict.fromkeys(names, (-1, -1))
+    for name in names:
+        with suppress(OSError):  # a broken link, or no permission: looking at the file says which
+            about = os.stat(os.path.join(root, name))
+            stamps[name] = about.st_size, about.st_mtime_ns
+    # A file that could not be used is looked at again: a decoder may be installed now, or links may be followed.
+    same = {name for name, row in known.items() if not row.reason and (row.size, row.mtime) == stamps.get(name)}
+    fresh = [name for name in names if name not in same]
     indexer.total = len(fresh)
     advance(0, len(fresh))
     for facts in scan(root.resolve(), fresh):
         indexer.add(facts)
         advance(indexer.done, len(fresh))
     indexer.drop(sorted(set(known).difference(names)))
-    return _report(store, before, bad, passed_by)
-
-
-def _stamp(path: str) -> Stamp:
-    try:
-        about = os.stat(path)
-    except OSError:  # a broken link, or no permission: looking at the file says which
-        return -1, -1
-    return about.st_size, about.st_mtime_ns
+    with store.reading() as connection:
+        files = connection.execute(select(db.files.c.path, db.files.c.image, db.files.c.reason)).all()
+        near = connection.execute(select(db.images.c.id).where(db.images.c.near != db.images.c.id)).scalars().all()
+        gone = select(db.images.c.name).join(db.current, db.current.c.image == db.images.c.id)
+        lost = sorted(connection.execute(gone.where(db.images.c.present == 0)).scalars())
+    there, used = {row.path for row in files}, {row.image for row in files if row.image}
+    return IndexReport(
+        images=len(used),
+        files=len(files),
+        new=len(used - before),
+        duplicates=sum(row.image is not None for row in files) - len(used),
+        near=len(near),
+        bad=[*bad, *(BadFile(printable(row.path), row.reason) for row in files if row.reason)],
+        changed=[name for name in lost if name in there],
+        missing=[name for name in lost if name not in there],
+        passed_by=passed_by,
+    )
 
 
 class _Image(NamedTuple):
@@ -107,7 +119,7 @@ class _Indexer:
         self.store, self.settings = store, settings
         self.paths: dict[str, str | None] = {path: row.image for path, row in files.items()}
         self.present = images  # whether each image is known to have a file
-        self.stamps: dict[str, Stamp] = {}
+        self.stamps: dict[str, tuple[int, int]] = {}  # size and mtime
         self.done, self.total = 0, 0
         self._alike: Alike | None = None
         self._kept: dict[str, str] = {}
@@ -115,14 +127,20 @@ class _Indexer:
     def add(self, facts: Sequence[FileFacts]) -> None:
         """Store one batch. What takes time comes before the transaction, since labels wait for that."""
         rows = self._new_rows(facts)
+        event = db.events.c.image  # answered before they were indexed: after a rebuild, or merged from elsewhere
+        parts = [select(event).where(event.in_(part)).distinct() for part in chunks([row.id for row in rows])]
         back = [each.image for each in facts if each.image and self.present.get(each.image) == 0]
         lost = [old for old in (self.paths.get(each.path) for each in facts) if old]
         with self.store.writing() as connection:
             insert_rows(connection, db.images, _Image._fields, rows)
             add_counts(connection, Counter({"images": len(rows), "open": len(rows)}))
-            self._store_files(connection, facts)
+            for part in chunks([each.path for each in facts if each.path in self.paths]):
+                connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
+            files = [(each.path, each.image, *self.stamps[each.path], each.reason) for each in facts]
+            insert_rows(connection, db.files, ("path", "image", "size", "mtime", "reason"), files)
             set_presence(connection, [*back, *lost])
-            refresh(connection, [*back, *lost, *_with_events(connection, rows)], self.settings.overlap)
+            answered = [image for part in parts for image in connection.execute(part).scalars()]
+            refresh(connection, [*back, *lost, *answered], self.settings.overlap)
             write_progress(connection, "index", self.done + len(facts), self.total)
         self.done += len(facts)
         self.paths.update({each.path: each.image for each in facts})
@@ -142,18 +160,16 @@ class _Indexer:
         rows: dict[str, _Image] = {}
         for each in facts:
             if each.image and each.image not in self.present and each.image not in rows:
-                rows[each.image] = self._row(each, each.image)
-        near = [{"image": row.id, "near": row.near} for row in rows.values() if row.near != row.id]
-        new = [row for row in near if self._kept.get(row["image"]) != row["near"]]
+                near = self._group(each.image, each.phash)
+                audit = is_audit_group(self.settings.seed, near, self.settings.audit_share)
+                order = rank(self.settings.seed, "order", each.image)
+                size = each.width, each.height
+                rows[each.image] = _Image(each.image, each.path, *size, each.phash, near, order, int(audit))
+        pairs = [{"image": row.id, "near": row.near} for row in rows.values() if row.near != row.id]
+        new = [row for row in pairs if self._kept.get(row["image"]) != row["near"]]
         if new:
             append_lines(self.settings.groups, new)
         return list(rows.values())
-
-    def _row(self, facts: FileFacts, image: str) -> _Image:
-        near = self._group(image, facts.phash)
-        audit = is_audit_group(self.settings.seed, near, self.settings.audit_share)
-        order = rank(self.settings.seed, "order", image)
-        return _Image(image, facts.path, facts.width, facts.height, facts.phash, near, order, int(audit))
 
     def _group(self, image: str, phash: str) -> str:
         if self._alike is None:
@@ -165,26 +181,10 @@ class _Indexer:
             self._kept = {row["image"]: row["near"] for row in read_lines(self.settings.groups)}
         return self._kept.get(image) or self._alike.group(image, phash)
 
-    def _store_files(self, connection: Connection, facts: Sequence[FileFacts]) -> None:
-        for part in chunks([each.path for each in facts if each.path in self.paths]):
-            connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
-        names = ("path", "image", "size", "mtime", "reason")
-        rows = [(each.path, each.image, *self.stamps[each.path], each.reason) for each in facts]
-        insert_rows(connection, db.files, names, rows)
-
 
 def is_audit_group(seed: int, near: str, share: float) -> bool:
     """Tell whether a group of near-duplicates is kept for measuring: a pure function, so it never changes."""
-    return fraction(seed, "audit", near) < share
-
-
-def _with_events(connection: Connection, rows: Sequence[_Image]) -> list[str]:
-    """Return the images that were answered before they were indexed: after a rebuild, or merged from elsewhere."""
-    found: list[str] = []
-    image = db.events.c.image
-    for part in chunks([row.id for row in rows]):
-        found += connection.execute(select(image).where(image.in_(part)).distinct()).scalars()
-    return found
+    return rank(seed, "audit", near) / 2**63 < share
 
 
 def set_presence(connection: Connection, images: Sequence[str]) -> None:
@@ -193,31 +193,6 @@ def set_presence(connection: Connection, images: Sequence[str]) -> None:
         paths = connection.execute(select(db.files.c.path).where(db.files.c.image == image)).scalars().all()
         values = {"present": 1, "name": min(paths)} if paths else {"present": 0}
         connection.execute(update(db.images).where(db.images.c.id == image).values(values))
-
-
-def _report(store: Store, before: set[str], bad: list[BadFile], passed_by: int) -> IndexReport:
-    with store.reading() as connection:
-        files = connection.execute(select(db.files.c.path, db.files.c.image, db.files.c.reason)).all()
-        near = connection.execute(select(db.images.c.id).where(db.images.c.near != db.images.c.id)).scalars().all()
-        gone = connection.execute(
-            select(db.images.c.name)
-            .join(db.current, db.current.c.image == db.images.c.id)
-            .where(db.images.c.present == 0)
-        ).scalars()
-        there = {row.path for row in files}
-        lost = sorted(gone)
-    used = {row.image for row in files if row.image}
-    return IndexReport(
-        images=len(used),
-        files=len(files),
-        new=len(used - before),
-        duplicates=sum(row.image is not None for row in files) - len(used),
-        near=len(near),
-        bad=[*bad, *(BadFile(printable(row.path), row.reason) for row in files if row.reason)],
-        changed=[name for name in lost if name in there],
-        missing=[name for name in lost if name not in there],
-        passed_by=passed_by,
-    )
 
 
 # The files of an image folder, and the classes that their folders may stand for: offered, never taken.
@@ -310,7 +285,6 @@ class Alike:
             hashes.append(value)
 
     def _sharing(self, value: int) -> list[list[int]]:
-        """Return the hashes that share a band with this one, for each band."""
         return [table[value >> shift & MASK] for table, shift in self._bands]
 
     def group(self, image: str, phash: str) -> str:
@@ -329,11 +303,6 @@ class Alike:
             return min(near)[1]
         self._add(image, value, sharing)
         return image
-
-
-def fraction(seed: int, purpose: str, image: str) -> float:
-    """Return a number in [0, 1) that depends on nothing but these three."""
-    return rank(seed, purpose, image) / 2**63
 
 
 def rank(seed: int, purpose: str, image: str) -> int:

@@ -9,31 +9,42 @@ import secrets
 import socket
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import select
+from sqlalchemy import func, or_, select
 
+from mma.data.folder import NOT_FOLLOWED
+from mma.data.photos import FollowedFolder, check_inside
 from mma.data.tables import refuse
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn, locked, read_json, write_atomically
 from mma.project.exchange.formats import LabelRow, read_current, read_rows, write_rows
 from mma.project.exchange.import_labels import ImportProblems, TakeIn, take_in
 from mma.project.grid import Group, lease_group
+from mma.project.labels import database as db
 from mma.project.labels import events as class_rules
-from mma.project.labels import tables as db
-from mma.project.labels.copies import Mirror, SecondCopy, last_seq, prepare, read_format
-from mma.project.labels.database import Store, check_url, open_database, postgres_store
+from mma.project.labels.copies import Mirror, SecondCopy, last_seq
+from mma.project.labels.database import (
+    Store,
+    TaskProgress,
+    check_url,
+    open_database,
+    postgres_store,
+    prepare,
+    read_format,
+    read_progress,
+)
 from mma.project.labels.events import (
     COLUMNS,
     LEASE,
-    Draft,
     check_name,
     chunks,
     count,
     events_after,
+    merge_roots,
     now,
     read_counts,
     read_labeled,
@@ -41,6 +52,7 @@ from mma.project.labels.events import (
     record,
     write_answer,
 )
+from mma.project.labels.votes import Disagreement, PersonProgress, read_shared, read_vote
 from mma.project.models import Models
 from mma.project.photos import (
     ClassHints,
@@ -52,9 +64,9 @@ from mma.project.photos import (
     list_images,
     spread_images,
 )
-from mma.project.progress import TaskProgress, read_progress
 from mma.project.questions import Rules, next_items, release, replace_picks
 from mma.project.records import (
+    ANSWERS,
     UNDOABLE,
     Answer,
     Counts,
@@ -87,6 +99,8 @@ class Project:
         self.layout, self.settings, self.store = layout, settings, store
         self.folder = layout.folder
         self.root = (layout.folder / settings.images).resolve()
+        if settings.follow_links:
+            self.root = FollowedFolder(self.root)
         self.rules = Rules(settings.overlap, settings.audit_asked, settings.again_share)
         self.models = Models(layout, store)
         self.log = SecondCopy(layout.log, self.root)
@@ -139,9 +153,11 @@ class Project:
         with self.store.reading() as connection:
             paths = connection.execute(select(db.files.c.path).where(db.files.c.image == image)).scalars().all()
         for name in sorted(paths):
-            path: Path = (self.root / name).resolve()
-            if path.is_relative_to(self.root) and path.exists() and stat.S_ISREG(path.stat().st_mode):
-                return path
+            path: Path = self.root / name
+            with suppress(OSError, UserError):
+                check_inside(path, self.root)
+                if stat.S_ISREG(path.stat().st_mode):
+                    return path
         raise UserError(f"image {image} has no file in {self.root}. Look for it:  {self.log.command}")
 
     def hints(self) -> ClassHints:
@@ -177,49 +193,48 @@ class Project:
     def add_class(self, name: str, by: str) -> Klass:
         """Add a class."""
 
-        def change(known: list[Klass]) -> Draft:
-            value = class_rules.check_name(name, known)
-            return class_rules.class_draft("class_add", by, max((each.id for each in known), default=-1) + 1, value)
+        def change(known: list[Klass]) -> tuple[int, str]:
+            return max((each.id for each in known), default=-1) + 1, class_rules.check_name(name, known)
 
-        return self._change_class(change)
+        return self._change_class("class_add", by, change)
 
     def rename_class(self, class_id: int, name: str, by: str) -> Klass:
         """Give a class another name; its labels stay."""
 
-        def change(known: list[Klass]) -> Draft:
+        def change(known: list[Klass]) -> tuple[int, str]:
             class_rules.find_class(known, class_id)
-            return class_rules.class_draft(
-                "class_rename", by, class_id, class_rules.check_name(name, known, besides=class_id)
-            )
+            return class_id, class_rules.check_name(name, known, besides=class_id)
 
-        return self._change_class(change)
+        return self._change_class("class_rename", by, change)
 
     def merge_class(self, class_id: int, into: int | None, by: str) -> Klass:
         """Count a class's labels for another class; None takes a merge back."""
 
-        def change(known: list[Klass]) -> Draft:
+        def change(known: list[Klass]) -> tuple[int, str | None]:
             class_rules.check_merge(known, class_id, into)
-            return class_rules.class_draft("class_merge", by, class_id, None if into is None else str(into))
+            return class_id, None if into is None else str(into)
 
-        return self._change_class(change)
+        return self._change_class("class_merge", by, change)
 
     def set_key(self, class_id: int, key: str | None, by: str) -> Klass:
         """Give a class a key to type."""
 
-        def change(known: list[Klass]) -> Draft:
+        def change(known: list[Klass]) -> tuple[int, str | None]:
             class_rules.find_class(known, class_id)
             class_rules.check_key(key, known, class_id)
-            return class_rules.class_draft("class_key", by, class_id, key)
+            return class_id, key
 
-        return self._change_class(change)
+        return self._change_class("class_key", by, change)
 
-    def _change_class(self, change: Callable[[list[Klass]], Draft]) -> Klass:
+    def _change_class(self, kind: str, by: str, change: Callable[[list[Klass]], tuple[int, str | None]]) -> Klass:
+        """Store what `change` makes of the classes there are: the number of the class, and its new value."""
         with self.store.writing() as connection:
-            wanted = change(class_rules.read_classes(connection))
-            event = record(connection, [wanted], self.settings.overlap)[0]
+            class_id, value = change(class_rules.read_classes(connection))
+            drafts = [class_rules.class_draft(kind, by, class_id, value)]
+            events = record(connection, drafts, self.settings.overlap)
             known = class_rules.read_classes(connection)
-        self._finish([event])
-        return class_rules.find_class(known, wanted["class_id"])
+        self._finish(events)
+        return class_rules.find_class(known, class_id)
 
     # answers
 
@@ -287,6 +302,51 @@ class Project:
         """Return the labels in force of files."""
         with self.store.reading() as connection:
             return read_labeled(connection, len(files), files=files)
+
+    # several people
+
+    def disagreements(self, by: str | None = None) -> list[Disagreement]:
+        """Return images about which people differ and nobody has decided; for `by`, those they have not answered."""
+        with self.store.reading() as connection:
+            vote = read_vote(connection, merge_roots(class_rules.read_classes(connection)))
+            shared = {image: vote.standing(rows) for image, rows in read_shared(connection).items()}
+        open_ones = {image: stand for image, stand in shared.items() if vote.disputed(stand) and by not in stand.said}
+        return [
+            Disagreement(each.id, each.name, vote.code(stand.answer)[1], stand.answer.id, vote.voices(stand))
+            for each in self.images(open_ones)
+            for stand in (open_ones[each.id],)
+        ]
+
+    def gave(self, by: str, event: str) -> bool:
+        """Tell whether an answer, by the id of its event or action, is this person's."""
+        c = db.events.c
+        with self.store.reading() as connection:
+            people = connection.execute(select(c.by).where(or_(c.id == event, c.batch == event))).scalars().all()
+        return set(people) <= {by}
+
+    def how(self, images: Collection[str]) -> dict[str, str]:
+        """Say how the labels in force of images came about, where several people answered."""
+        with self.store.reading() as connection:
+            classes = class_rules.read_classes(connection)
+            vote, shared = read_vote(connection, merge_roots(classes)), read_shared(connection)
+        names = {each.id: each.name for each in classes}
+        return {image: vote.words(vote.standing(shared[image]), names) for image in images if image in shared}
+
+    def people(self) -> list[PersonProgress]:
+        """Return how much each person answered, and how far they agree with the labels in force of images they share."""
+        c = db.events.c
+        totals = select(c.by, func.count().label("answers"), func.max(c.at).label("last")).group_by(c.by)
+        with self.store.reading() as connection:
+            vote = read_vote(connection, merge_roots(class_rules.read_classes(connection)))
+            rows = connection.execute(totals.where(c.active == 1, c.kind.in_(ANSWERS))).all()
+            stands = [vote.standing(rows) for rows in read_shared(connection).values()]
+        found = []
+        for row in sorted(rows, key=lambda row: -row.answers):
+            same = [vote.code(each.said[row.by]) == vote.code(each.answer) for each in stands if row.by in each.said]
+            found.append(
+                PersonProgress(row.by, row.answers, row.last, len(same), sum(same), vote.reliability.get(row.by))
+            )
+        return found
 
     # labels in and out
 
@@ -359,12 +419,13 @@ def create_project(
     budget: int | None = None,
     overlap: int = 1,
     seed: int = 0,
+    follow_links: bool = False,
     say: Say = silent,
 ) -> Project:
     """Make a project for the images of a folder. The images are read, never changed; nothing is indexed yet."""
     images = Path(images)
     folder = project_folder(images) if folder is None else Path(folder)
-    files = check_images(images, folder)
+    files = check_images(FollowedFolder(images) if follow_links else images, folder)
     names = check_class_names(classes)
     number = secrets.token_hex(8)
     if store is not None:
@@ -373,6 +434,7 @@ def create_project(
     settings = ProjectSettings(
         id=number,
         images=relative_images(folder, images),
+        follow_links=follow_links,
         seed=seed,
         store="sqlite" if store is None else "postgresql",
         budget=budget,
@@ -414,24 +476,19 @@ def open_store(layout: Layout, settings: ProjectSettings, *, check: bool = True)
     if not check:
         return opened
     try:
-        _check_store(opened, layout)
+        logged = last_seq(layout.log)
+        if not logged or read_format(opened) is not None:
+            prepare(opened, layout)
+            with opened.reading() as connection:
+                if count(connection, "seq") >= logged:
+                    return opened
+        raise UserError(
+            f"the database of {printable(str(layout.folder))} lacks labels that labels.jsonl holds: it is gone or an older "
+            f"copy. Make it again:  mma doctor {quote_path(layout.folder)} --rebuild"
+        )
     except UserError:
         opened.close()
         raise
-    return opened
-
-
-def _check_store(opened: Store, layout: Layout) -> None:
-    logged = last_seq(layout.log)
-    if not logged or read_format(opened) is not None:
-        prepare(opened, layout)
-        with opened.reading() as connection:
-            if count(connection, "seq") >= logged:
-                return
-    raise UserError(
-        f"the database of {printable(str(layout.folder))} lacks labels that labels.jsonl holds: it is gone or an older copy. "
-        f"Make it again:  mma doctor {quote_path(layout.folder)} --rebuild"
-    )
 
 
 def relink(place: Path | str, images: Path | str) -> Project:
@@ -439,12 +496,39 @@ def relink(place: Path | str, images: Path | str) -> Project:
     project, images = open_project(place), Path(images)
     if project.root.is_dir() and images.is_dir() and project.root.samefile(images):
         return project
+    where, root, folder = (printable(str(each)) for each in (images, project.root, project.folder))
     try:
-        _check_moved(project, images)
+        if not images.is_dir():
+            command = f"mma start FOLDER --project {quote_path(project.folder)}"
+            raise UserError(f"there is no folder {where}. If its images were moved:  {command}")
+        if project.root.is_dir():
+            raise UserError(
+                f"{folder} is the project of {root}, and those images are still there. "
+                f"Choose another place for a new project with --project DIR."
+            )
+        known, inside = project.images()[:SAMPLE], images.resolve()
+        if known and not any(each.id == file_key(inside, each.name) for each in known):
+            raise UserError(
+                f"{where} holds none of the images that were in {root}. Give the folder they were moved to, with the same "
+                "folders inside."
+            )
     except UserError:
         project.close()
         raise
     return change_settings(project, images=relative_images(project.folder, images))
+
+
+def moved_project(images: Path) -> Path | None:
+    """Return the project beside a folder whose own images are gone and lie in this folder now: it was renamed or moved."""
+    inside = images.resolve()
+    for place in sorted(inside.parent.glob("*.mma")) if images.is_dir() else ():
+        if not (place / "mma.toml").is_file() or place == project_folder(images):
+            continue
+        with suppress(UserError), closing(open_project(place)) as project:  # a damaged one is none to continue
+            known = [] if project.root.is_dir() else project.images()[:SAMPLE]
+            if any(each.id == file_key(inside, each.name) for each in known):
+                return place
+    return None
 
 
 def change_settings(project: Project, **values: Any) -> Project:
@@ -454,25 +538,6 @@ def change_settings(project: Project, **values: Any) -> Project:
     with explain_write_errors(project.folder, f"mma start {quote_path(project.folder)}"):
         write_settings(project.layout, settings)
     return open_project(project.folder)
-
-
-def _check_moved(project: Project, images: Path) -> None:
-    place, root = printable(str(images)), printable(str(project.root))
-    if not images.is_dir():
-        folder = quote_path(project.folder)
-        raise UserError(f"there is no folder {place}. If its images were moved:  mma start FOLDER --project {folder}")
-    if project.root.is_dir():
-        raise UserError(
-            f"{printable(str(project.folder))} is the project of {root}, and those images are still there. "
-            f"Choose another place for a new project with --project DIR."
-        )
-    known = project.images()[:SAMPLE]
-    inside = images.resolve()
-    if known and not any(each.id == file_key(inside, each.name) for each in known):
-        raise UserError(
-            f"{place} holds none of the images that were in {root}. Give the folder they were moved to, with the same "
-            "folders inside."
-        )
 
 
 def file_key(root: Path, name: str) -> str | None:
@@ -487,6 +552,10 @@ def file_key(root: Path, name: str) -> str | None:
 def check_images(images: Path, folder: Path) -> int:
     """Count the files that may be images. Refuse a folder without any, and a project inside the images."""
     place = printable(str(images))
+    if images.is_file() and images.suffix.lower() == ".zip":
+        into = images.with_suffix("")
+        command = f"unzip {quote_path(images)} -d {quote_path(into)}"
+        raise UserError(f"{place} is a zip file. Unzip it first:  {command}  and then:  mma start {quote_path(into)}")
     if images.is_file():
         raise UserError(f"{place} is a file. Give the folder it lies in:  mma start {quote_path(images.parent)}")
     if not images.is_dir():
@@ -504,7 +573,10 @@ def check_images(images: Path, folder: Path) -> int:
         raise UserError(
             f"{printable(str(folder))} is a project already. Go on with it:  mma start {quote_path(images)}"
         )
-    names, _, _ = list_images(images)
+    names, left_out, _ = list_images(images)
+    if not names and any(each.reason == NOT_FOLLOWED for each in left_out):
+        command = f"mma start {quote_path(images)} --follow-links"
+        raise UserError(f"{place} holds nothing but links to folders. To follow them:  {command}")
     if not names:
         raise UserError(f"{place} holds no images. Give a folder that does:  mma start FOLDER")
     return len(names)
@@ -530,7 +602,13 @@ def audit_share(images: int) -> float:
 def owned(state: Path, command: str) -> Iterator[None]:
     """Hold the project for this process, or say who holds it. A lock whose process is gone does not count."""
     note = state / "owner.json"
-    with locked(state / "lock", _busy(note)):
+    try:
+        about = read_json(note)
+        who = f"process {about['pid']} on {about['host']} since {about['since']} ({about['command']})"
+    except (OSError, ValueError, KeyError):
+        who = "another process"
+    busy = f"{printable(str(state.parent))} is in use by {printable(who)}. Use its page, or stop it first."
+    with locked(state / "lock", busy):
         about = {"pid": os.getpid(), "host": socket.gethostname(), "since": now(), "command": command}
         with explain_write_errors(state, command):
             write_atomically(note, json.dumps(about) + "\n", private=True)
@@ -549,13 +627,3 @@ def training(state: Path, command: str) -> Iterator[None]:
         with explain_write_errors(state, command):
             held.enter_context(locked(state / "training.lock", busy))
         yield
-
-
-def _busy(note: Path) -> str:
-    place = printable(str(note.parents[1]))
-    try:
-        about = read_json(note)
-        who = f"process {about['pid']} on {about['host']} since {about['since']} ({about['command']})"
-    except (OSError, ValueError, KeyError):
-        who = "another process"
-    return f"{place} is in use by {printable(who)}. Use its page, or stop it first."

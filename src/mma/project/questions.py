@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, delete, exists, func, insert, select, update
 
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.events import LEASE, add_counts, chunks, count, read_counters
 from mma.project.records import SECOND_LOOKS, Item, Pick
 

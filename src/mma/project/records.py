@@ -72,7 +72,7 @@ class Event(NamedTuple):
     seq: int
     id: str
     batch: str  # events with one batch were one action, and are undone together
-    kind: str  # a Kind, or one of CLASS_KINDS
+    kind: str  # a Kind, one of CLASS_KINDS, or vote: how reliable people are from here on
     image: str | None
     file: str | None  # the image's relative path when it was answered
     class_id: int | None

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,9 +87,7 @@ class Mistakes:
     """What to look at again. Classes and files by name."""
 
     labels: int
-    predicted: (
-        float | None
-    )  # share of the labels that models predict without having seen them: how far to trust suspects
+    predicted: float | None  # share of the labels that models predict unseen: how far to trust suspects
     suspects: tuple[SuspectLabel, ...]
     conflicts: tuple[dict[str, tuple[str, ...]], ...]  # class -> near-duplicates that have it
     agreement: Kappa  # of all people
@@ -110,9 +108,8 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     undone = {event.supersedes for event in events if event.kind == "undo"}
     events = [event for event in events if event.kind in ANSWERS and event.id not in undone]
     # A label that was kept or corrected in the review needs no third look.
-    reviewed = {
-        image for image, last in {event.image: event for event in events}.items() if last.provenance == "review"
-    }
+    last = {event.image: event for event in events}
+    reviewed = {image for image, event in last.items() if event.provenance == "review"}
     labels = {image: label for image, label in training.train.items() if image in names}
     conflicts = [
         {training.names[label]: tuple(names[image] for image in images) for label, images in conflict.items()}
@@ -126,15 +123,18 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     unknown_groups: list[tuple[str, ...]] = []
     notes: list[str] = []
     if len(training.train) < LEAST:
-        notes = [
-            f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
-        ]
+        needed = f"wrong labels and new classes are looked for from {LEAST} labels on"
+        notes = [f"{needed}; there are {len(training.train)}."]
     else:
         config = live_config(project)
         assert isinstance(config.views, FeatureViews)
         pool = open_pool(project, config.views, [image for image in project.images() if not image.audit], say)
         predicted, suspects = suspect_labels(pool, training, config, reviewed)
-        unknown_groups = unlabeled_groups(pool, training)
+        left_out = {*training.labels.cannot_tell, *training.labels.excluded}
+        rows = np.array([row for row, image in enumerate(pool.images) if image.id not in left_out], np.int64)
+        given = np.array([training.train.get(pool.images[row].id, -1) for row in rows], np.int64)
+        groups = find_unknown_groups(unit(pool.vectors(rows).numpy()), given)
+        unknown_groups = [tuple(pool.images[rows[row]].name for row in group) for group in groups]
     return Mistakes(
         labels=len(training.train),
         predicted=predicted,
@@ -240,8 +240,7 @@ def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str], conf
     return labels, probs
 
 
-@dataclass(frozen=True)
-class Suspect:
+class Suspect(NamedTuple):
     """A label that may be wrong."""
 
     row: int
@@ -275,33 +274,20 @@ def find_wrong_labels(labels: Ints, probs: Floats) -> list[Suspect]:
             filter_by="low_self_confidence",
             n_jobs=1,
         )
-    suspects = []
-    for row in map(int, rows):
-        others = present[present != labels[row]]
-        likely = int(others[probs[row, others].argmax()])
-        suspects.append(Suspect(row, int(labels[row]), likely, float(probs[row, labels[row]])))
-    return suspects
+    others = probs.copy()
+    others[np.arange(len(labels)), labels] = -np.inf  # never the given label, nor a class without one
+    likely = present[others[:, present].argmax(axis=1)]
+    return [Suspect(row, int(labels[row]), int(likely[row]), float(probs[row, labels[row]])) for row in map(int, rows)]
 
 
 def label_margins(labels: Ints, probs: Floats) -> Floats:
     """Return by how much the given label is more likely than the best other one; below 0 it is not. (N,)"""
-    given = np.arange(len(labels)), labels
-    others = probs.copy()
+    given, others = (np.arange(len(labels)), labels), probs.copy()
     others[given] = -np.inf
-    margins: Floats = probs[given] - others.max(axis=1)
-    return margins
+    return np.asarray(probs[given] - others.max(axis=1))
 
 
 # Images that match no class, and look alike: perhaps a class that nobody has named yet.
-
-
-def unlabeled_groups(pool: Pool, training: TrainingSet) -> list[tuple[str, ...]]:
-    """Return the files of groups that match no class; what people could not tell or excluded is left out."""
-    left_out = {*training.labels.cannot_tell, *training.labels.excluded}
-    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in left_out], np.int64)
-    labels = np.array([training.train.get(pool.images[row].id, -1) for row in rows], np.int64)
-    groups = find_unknown_groups(unit(pool.vectors(rows).numpy()), labels)
-    return [tuple(pool.images[rows[row]].name for row in group) for group in groups]
 
 
 def find_unknown_groups(features: Floats, labels: Ints) -> list[tuple[int, ...]]:

@@ -6,14 +6,13 @@ Processes that do nothing else import this file, and little with it.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import signal
 import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -23,10 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mma.children import end_after
-from mma.data.photos import FORMATS, SMALLEST, check_inside, check_kind, explain_bad_file, quiet_decoders, small_photo
+from mma.children import cores, end_after
+from mma.data.photos import (
+    SMALLEST,
+    check_inside,
+    check_kind,
+    explain_bad_file,
+    open_image,
+    quiet_decoders,
+    small_photo,
+)
 from mma.errors import UserError
-from mma.machine import cores
 
 FIRST, PART = 32, 512  # files per task, at least and at most: the first images are soon there
 SHARES = 8  # tasks for each core, at least, so that all end at the same time
@@ -51,35 +57,32 @@ class FileFacts(NamedTuple):
 def look(root: Path, names: Sequence[str]) -> list[FileFacts]:
     """Look at a few files, one after the other. `root` must be resolved."""
     pictures = np.zeros((len(names), SIDE, SIDE), np.float32)
-    reader = _Reader(str(root))
-    found = [_look_at(reader, name, picture) for name, picture in zip(names, pictures, strict=True)]
+    reader, found = _Reader(root), []
+    for name, picture in zip(names, pictures, strict=True):
+        try:
+            data = reader.read(name)
+            with open_image(data, name) as image:
+                small, (width, height) = small_photo(image, SIDE)
+                if min(width, height) < SMALLEST:
+                    raise UserError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
+                small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+                picture[:] = np.asarray(small)
+            found.append(FileFacts(name, hashlib.sha256(data).hexdigest(), width, height))
+        except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
+            found.append(FileFacts(name, None, reason=explain_bad_file(error)))
     hashes = perceptual_hashes(pictures)
     return [each._replace(phash=code) if each.image else each for each, code in zip(found, hashes, strict=True)]
-
-
-def _look_at(reader: _Reader, name: str, picture: NDArray[np.float32]) -> FileFacts:
-    try:
-        data = reader.read(name)
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            small, (width, height) = small_photo(image, SIDE)
-            if min(width, height) < SMALLEST:
-                raise UserError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
-            small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-            picture[:] = np.asarray(small)
-        return FileFacts(name, hashlib.sha256(data).hexdigest(), width, height)
-    except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
-        return FileFacts(name, None, reason=explain_bad_file(error))
 
 
 class _Reader:
     """Reads files below a folder. Whether a sub-folder lies inside is looked at once for all of its files."""
 
-    def __init__(self, root: str) -> None:
-        self.root = root
+    def __init__(self, root: Path) -> None:
+        self.root, self.place = root, str(root)
         self.inside: set[str] = set()  # sub-folders that lie in the folder
 
     def read(self, name: str) -> bytes:
-        path = os.path.join(self.root, name)
+        path = os.path.join(self.place, name)
         folder, about = os.path.dirname(path), os.lstat(path)
         if folder not in self.inside:
             check_inside(folder, self.root)
@@ -92,13 +95,8 @@ class _Reader:
             return file.readall()
 
 
-def _cosines() -> NDArray[np.float64]:
-    """Return the coarsest rows of the discrete cosine transform, without the factors that change no comparison."""
-    wave, place = np.arange(KEPT)[:, None], np.arange(SIDE)[None, :]
-    return np.cos(np.pi * wave * (2 * place + 1) / (2 * SIDE)).astype(np.float64)  # (KEPT, SIDE)
-
-
-COSINES = _cosines()
+# The coarsest rows of the discrete cosine transform, without the factors that change no comparison. (KEPT, SIDE)
+COSINES = np.cos(np.pi * np.arange(KEPT)[:, None] * (2 * np.arange(SIDE)[None, :] + 1) / (2 * SIDE))
 
 
 def perceptual_hashes(pictures: NDArray[np.float32]) -> list[str]:
@@ -115,7 +113,10 @@ def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
     """Yield what is found of all files, some at a time, in order."""
     size = min(max(len(names) // (SHARES * cores()), FIRST), PART)
     parts = [names[:FIRST], *(names[start : start + size] for start in range(FIRST, len(names), size))]
-    with quiet_decoders(), _workers(len(names)) as pool:
+    pool: Executor = ThreadPoolExecutor(cores())
+    if len(names) >= MANY and cores() > 1:
+        pool = ProcessPoolExecutor(cores(), get_context("spawn"), _be_quiet)
+    with quiet_decoders(), pool:
         try:
             yield from _in_order(pool, root, parts)
         finally:
@@ -135,21 +136,10 @@ def _in_order(pool: Executor, root: Path, parts: list[Sequence[str]]) -> Iterato
     most = FIRST
     while running:
         found, until = take(), time.monotonic() + LINGER
-        while running and len(found) < most and _is_done(running[0], until):
+        while running and len(found) < most and wait(list(running)[:1], max(until - time.monotonic(), 0.0)).done:
             found += take()
         yield found
         most = STORED
-
-
-def _is_done(task: Future[list[FileFacts]], until: float) -> bool:
-    """Wait for a task until a moment, and tell whether it is done."""
-    return bool(wait([task], max(until - time.monotonic(), 0.0)).done)
-
-
-def _workers(files: int) -> Executor:
-    if files < MANY or cores() == 1:
-        return ThreadPoolExecutor(cores())
-    return ProcessPoolExecutor(cores(), get_context("spawn"), _be_quiet)
 
 
 def _be_quiet() -> None:

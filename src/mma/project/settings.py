@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -26,6 +24,7 @@ class ProjectSettings(Settings):
     format: int = FORMAT
     id: str = Field(pattern="^[0-9a-f]{16}$")
     images: str  # relative to the project folder where both lie on one disk
+    follow_links: bool = False  # also those that lead out of the folder
     seed: int = Field(ge=0)
     store: str = "sqlite"  # or postgresql; the URL is in state/, because it can hold a password
     budget: int | None = Field(default=None, ge=1)
@@ -43,46 +42,18 @@ class ProjectSettings(Settings):
     point_value: float | None = Field(default=None, gt=0)  # money that a point of accuracy is worth
 
 
-@dataclass(frozen=True)
 class Layout:
     """The places in one project folder."""
 
-    folder: Path
-
-    @property
-    def settings(self) -> Path:
-        """The file that makes a folder a project."""
-        return self.folder / "mma.toml"
-
-    @property
-    def state(self) -> Path:
-        """What only we may read and write."""
-        return self.folder / "state"
-
-    @property
-    def database(self) -> Path:
-        """The SQLite file."""
-        return self.state / "project.db"
-
-    @property
-    def log(self) -> Path:
-        """The second copy of every event."""
-        return self.state / "labels.jsonl"
-
-    @property
-    def backups(self) -> Path:
-        """Copies made before migrations and rounds."""
-        return self.state / "backups"
-
-    @property
-    def url(self) -> Path:
-        """The URL of a PostgreSQL store."""
-        return self.state / "store.url"
-
-    @property
-    def mirror(self) -> Path:
-        """The current labels, for people and other programs."""
-        return self.folder / "labels.csv"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = folder / "mma.toml"  # the file that makes a folder a project
+        self.mirror = folder / "labels.csv"  # the current labels, for people and other programs
+        self.state = folder / "state"  # what only we may read and write
+        self.database = self.state / "project.db"  # the SQLite file
+        self.log = self.state / "labels.jsonl"  # the second copy of every event
+        self.backups = self.state / "backups"  # copies made before rounds and rebuilds
+        self.url = self.state / "store.url"  # of a PostgreSQL store
 
     def make(self) -> None:
         """Make the folders that are missing; state is its owner's alone."""
@@ -102,16 +73,11 @@ def project_folder(images: Path) -> Path:
 
 def write_settings(layout: Layout, settings: ProjectSettings) -> None:
     """Write mma.toml."""
-    values = {name: value for name, value in settings.model_dump().items() if value is not None}
-    lines = ["# A labeling project, see docs/label.md. The images are never changed.", *map(_toml, values.items())]
+    lines = ["# A labeling project, see docs/label.md. The images are never changed."]
+    for name, value in settings.model_dump().items():
+        if value is not None:  # a text, number or truth of JSON is one of TOML, but for one character
+            lines.append(f"{name} = " + json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f"))
     write_atomically(layout.settings, "\n".join(lines) + "\n")
-
-
-def _toml(item: tuple[str, Any]) -> str:
-    name, value = item
-    if isinstance(value, str):
-        return f"{name} = " + json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return f"{name} = {json.dumps(value)}"
 
 
 def read_settings(layout: Layout) -> ProjectSettings:

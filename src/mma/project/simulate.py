@@ -21,10 +21,10 @@ from uuid import UUID
 import numpy as np
 import torch
 
+from mma.children import cores
 from mma.data.photos import FORMATS, quiet_decoders
 from mma.errors import UserError
 from mma.files import explain_write_errors, sync_folder, write_atomically
-from mma.machine import cores
 from mma.project import Answer, create_project
 from mma.project.models import Models
 from mma.project.project import Project, silent
@@ -187,7 +187,7 @@ def simulate_project(
     project.index()
     project.rules = project.rules._replace(audit_asked=plan.audit_asked, again_share=0.0)
     torch.set_num_threads(1)
-    worker = LiveWorker(project, deep=False, every=plan.every, asks=asks)
+    worker = LiveWorker(project, deep=False, every=plan.every, asks=asks, raises=True)
     person = ScriptedPerson(project, photos, plan.noise, seed)
     finish(worker)
     for count in range(1, plan.budget + 1):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from mma.errors import UserError
+from mma.extensions import load_plugin, plugins
 from mma.query.candidates import Candidates, Floats, Ints, Labeled
 from mma.query.diversity import DIVERSITY
 from mma.query.strategies import STRATEGIES
@@ -60,6 +61,10 @@ class Query:
     def parse(cls, name: str) -> Query:
         """Read a name; `str(query)` gives it back."""
         # Original: strips ".aug" before it tests for it, so that no .aug query ever ran. Differs: whole names are compared.
+        if name not in names():
+            for part in {plugin.name for plugin in plugins() if plugin.group == "mma.queries"}:
+                if name == part or name.startswith((f"{part}-", f"{part}.aug-")) or name.endswith(f"-{part}"):
+                    load_plugin("mma.queries", part, UNCERTAINTY, DIVERSITY, STRATEGIES)
         for query in _every_query():
             if str(query) == name:
                 return query

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from mma.cost import Prices, buyer
-from mma.data import DataSet, Images, start_set
+from mma.data import Images, OwnData, start_set
 from mma.data.tables import read_labels, render_csv
 from mma.errors import UserError
 from mma.files import Row, write_atomically
@@ -29,12 +29,18 @@ DECLINED = -1  # somebody looked and could not tell: the image stays unlabeled a
 
 def grow(job: Job, round: Round, oracle: Oracle) -> bool:
     """Bring the labeled set to the round's size. False while answers are missing: call again later."""
-    if job.config.growth.spending and round.index:
+    growth = job.config.growth
+    if growth.spending and round.index:
         buy(job, round)
     while True:
         if not ask(job, oracle, round):
             return False
-        train, held_out = missing_labels(job, round)
+        held = job.run.held_out()
+        given = [index for index, label in job.run.answers(round.index).items() if label >= 0]
+        to_measure = sum(index in held for index in given)
+        size = growth.start + labels_bought(job, round) if growth.spending else round.labels
+        train = max(size - len(given) + to_measure, 0)  # labels that the round still lacks to train with
+        held_out = max(growth.held_out_labels - to_measure, 0)  # and to measure by
         free = free_images(job, round.index)
         free = oracle.answerable(free) if isinstance(oracle, Selective) else free
         if train + held_out == 0:
@@ -48,15 +54,6 @@ def grow(job: Job, round: Round, oracle: Oracle) -> bool:
         else:  # to measure by, whatever the model thinks of them
             pick = partial(pick_by_seed, job, free, min(held_out, len(free)), "uniform")
             write_query(job, round, HELD_OUT, pick)
-
-
-def missing_labels(job: Job, round: Round) -> tuple[int, int]:
-    """Return how many labels the round still lacks to train with, and to measure by."""
-    growth, held = job.config.growth, job.run.held_out()
-    given = [index for index, label in job.run.answers(round.index).items() if label >= 0]
-    to_measure = sum(index in held for index in given)
-    size = growth.start + labels_bought(job, round) if growth.spending else round.labels
-    return max(size - len(given) + to_measure, 0), max(growth.held_out_labels - to_measure, 0)
 
 
 def labels_to_train(job: Job, round: Round) -> dict[int, int]:
@@ -183,14 +180,21 @@ def score_candidates(job: Job, free: np.ndarray, query: Query, round: int) -> tu
     return scored, Labeled() if features is None else Labeled(features, labels)
 
 
-def suggest(run: Run | Path | str, n: int, strategy: str | None = None) -> list[dict[str, Any]]:
-    """Return the n unlabeled images that a run's latest model would ask about: index, key, score, and name if it has one."""
-    return suggest_with_reason(run, n, strategy)[0]
+def suggest(
+    run: Run | Path | str, n: int, strategy: str | None = None, *, data: OwnData | None = None
+) -> list[dict[str, Any]]:
+    """Return the n unlabeled images that a run's latest model would ask about: index, key, score, and name if it has one.
+
+    `data` is what the run was trained on, where that is no data set with a name.
+    """
+    return suggest_with_reason(run, n, strategy, data=data)[0]
 
 
-def suggest_with_reason(run: Run | Path | str, n: int, strategy: str | None = None) -> tuple[list[dict[str, Any]], str]:
+def suggest_with_reason(
+    run: Run | Path | str, n: int, strategy: str | None = None, *, data: OwnData | None = None
+) -> tuple[list[dict[str, Any]], str]:
     """Return what `suggest` returns, and why it is these; the reason is empty for a query that only ranks by its score."""
-    job = load_read_only(run)
+    job = load_read_only(run, data)
     query, free, images = Query.parse(strategy or job.config.query), free_images(job), job.data.train
     if not len(free):
         raise UserError(
@@ -276,13 +280,6 @@ class QuestionFile:
     def name(self, index: int) -> str:
         """Return how an image is called in the file."""
         return self.images.names[index] if self.images.names else self.images.key(index)
-
-
-def oracle_for(data: DataSet, folder: Path) -> Oracle:
-    """Return who answers when nobody says: the data set's own labels, or people where it has none."""
-    if (data.train.labels >= 0).any():
-        return DatasetLabels(data.train, unlabeled_means_no_class=data.strangers)
-    return QuestionFile(folder / QUESTIONS, data.train)
 
 
 # Rounds that are paid for: what the money buys is decided once, written down with its reasons, and kept.

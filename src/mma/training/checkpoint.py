@@ -86,15 +86,6 @@ def tensors(state: State) -> Iterator[tuple[str, Tensor]]:
     yield from ((f"memory/{name}", remembered) for name, remembered in state.memory.items())
 
 
-def save_state(run: Run, state: State, identity: Identity) -> None:
-    """Store the state, once per step."""
-    if state.step in run.checkpoint_steps():
-        return
-    if not bool(torch.isfinite(state.weights.vector).all()):
-        raise UserError(diverged(run, state.step))
-    run.store(state.step, lambda: encode(state, identity))
-
-
 def encode(state: State, identity: Identity) -> bytes:
     """Return the file of a state. All metadata is one JSON string, because a map would be written in random order."""
     everything = {**dict(tensors(state)), **{f"sum/{name}": total for name, total in state.sums.items()}}
@@ -110,11 +101,6 @@ def encode(state: State, identity: Identity) -> bytes:
         frozen=frozen_digest(state),
     )
     return save(arrays, metadata={"mma": header.model_dump_json()})
-
-
-def digest_of(state: State) -> str:
-    """Return one number for everything that training changed so far."""
-    return digest(as_arrays(dict(tensors(state))))
 
 
 def frozen_digest(state: State) -> str | None:
@@ -154,8 +140,14 @@ def load_latest(run: Run, state: State, identity: Identity) -> bool:
 def load(path: Path, state: State, identity: Identity | None) -> CheckpointHeader:
     """Put a stored state into `state`, after checking that it is whole and belongs here."""
     header, arrays = read(path)
-    if identity is not None:
-        check_identity(path.parent.parent, header, identity)
+    if identity is not None:  # going on with another config or other data would be a different run under the same name
+        for changed, why in (
+            (header.config != identity.config, CONFIG_CHANGED),
+            (header.data != identity.data, DATA_CHANGED),
+            (header.views != identity.views, views_changed(header.views, identity.views)),
+        ):
+            if changed:
+                raise UserError(f"{path.parent.parent}: {why}")
     frozen = frozen_digest(state)
     if header.frozen != frozen:
         raise UserError(
@@ -202,16 +194,6 @@ def damaged(path: Path, reason: str) -> str:
         f"{path} is damaged or cut short ({reason}). Restore it from a copy; or go back to {back} with  "
         f"rm {path} && mma train {run}"
     )
-
-
-def check_identity(run: Path, header: CheckpointHeader, identity: Identity) -> None:
-    """Refuse a state of another config or other data: going on would be a different run under the same name."""
-    if header.config != identity.config:
-        raise UserError(f"{run}: {CONFIG_CHANGED}")
-    if header.data != identity.data:
-        raise UserError(f"{run}: {DATA_CHANGED}")
-    if header.views != identity.views:
-        raise UserError(f"{run}: {views_changed(header.views, identity.views)}")
 
 
 def diverged(run: Run, step: int) -> str:

@@ -18,12 +18,11 @@ from mma.growth import Growth, Passive
 from mma.nets import Head, HeadNet
 from mma.nets.head import ENOUGH, find_temperature, stratified_folds, with_two_labels
 from mma.presets import preset
-from mma.training.batches import Stream
 from mma.training.host import training_threads
 from mma.training.predict import probabilities
 from mma.training.processes import alone
 from mma.training.state import State, start, start_from_labels
-from mma.training.step import steps
+from mma.training.step import Stream, steps
 from mma.views import VectorViews, Views
 
 

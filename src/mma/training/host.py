@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mma import machine
+from mma import children
 from mma.config import Optim
 from mma.errors import UserError
 from mma.features.backbone import Precision
@@ -41,24 +41,23 @@ EXACT = (
 class Host:
     """The device and the number of threads a run trains with. None: what the run used before, else the default."""
 
-    device: str | None = None  # the default is the CPU
+    device: str | None = None  # the default is auto: cuda, then mps, then cpu
     threads: int | None = None  # of each process; the default is what suits the network
     compile: bool | None = None  # the default is not to compile
 
     def check(self) -> torch.device:
         """Return the device, if it is there."""
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", name := self.device or "cpu"):
-            raise UserError(f"device {name}: there is no such device. Use cpu, cuda or cuda:N.")
-        device = torch.device(name)
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise UserError(f"device {self.device}: torch sees no GPU here. Use the device cpu.")
-        return device
+        return torch.device(choose_device(self.device)[0])
 
     def prepare(self, local: int | None = None) -> torch.device:
         """Set device and threads for this process; `local` is its number when several on this machine train one run."""
         device = self.check()
         torch.set_num_threads(self.threads or cores())
         keep_memory()
+        if device.type == "mps" and local is not None:
+            raise UserError(
+                "device mps: several processes cannot share Apple's GPU. Train with one, or with --device cpu."
+            )
         if device.type == "cuda":
             if local is not None:  # one of several processes on this machine
                 count = torch.cuda.device_count()
@@ -76,9 +75,32 @@ class Host:
         return device
 
 
+def choose_device(asked: str | None, gpus: int | None = None, apple: bool | None = None) -> tuple[str, str]:
+    """Return the name of the device to compute on, and why it is that one. None and auto take cuda, then mps, then cpu.
+
+    `gpus` that CUDA has and whether Apple's GPU is there are asked of torch, unless they are given.
+    """
+    gpus = (torch.cuda.device_count() if torch.cuda.is_available() else 0) if gpus is None else gpus
+    apple = torch.backends.mps.is_available() if apple is None else apple
+    if asked in (None, "auto"):
+        if gpus:
+            return "cuda", "torch sees a CUDA GPU"
+        return ("mps", "torch sees Apple's GPU, and no CUDA") if apple else ("cpu", "torch sees no GPU")
+    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", str(asked)):
+        raise UserError(f"device {asked}: there is no such device. Use auto, cpu, cuda, cuda:N or mps.")
+    kind, _, number = str(asked).partition(":")
+    if kind == "cuda" and not gpus:
+        raise UserError(f"device {asked}: torch sees no GPU here. Use the device cpu.")
+    if number and int(number) >= gpus:
+        raise UserError(f"device {asked}: torch sees {gpus} GPUs here, and counts them from 0. Use the device cuda.")
+    if kind == "mps" and not apple:
+        raise UserError("device mps: torch sees no GPU of Apple's here. Use the device cpu.")
+    return str(asked), "it was asked for"
+
+
 def cores() -> int:
     """Return the cores there are for this process: torchrun says how many processes share this machine."""
-    return max(machine.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    return max(children.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
 def suitable_threads(net: nn.Module, example: Tensor, batch: int, precision: Precision = "float32") -> int:
@@ -104,7 +126,7 @@ def fill_in(run: Run, asked: Host) -> Host:
     """Fill in what was not asked for from the run's own host.json, so that going on is exact by default."""
     then = run.host() or {}
     return Host(
-        asked.device or then.get("device", "cpu"),
+        choose_device(then.get("device", asked.device) if asked.device in (None, "auto") else asked.device)[0],
         asked.threads or then.get("threads"),
         asked.compile if asked.compile is not None else then.get("compile", False),
     )
@@ -112,7 +134,7 @@ def fill_in(run: Run, asked: Host) -> Host:
 
 def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = Optim()) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
-    device = torch.device(host.device or "cpu")
+    device = host.check()
     precision = resolve(optim, device)
     return {
         "format": 2,
@@ -122,8 +144,8 @@ def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = 
         "numpy": np.__version__,
         "scikit-learn": version("scikit-learn"),
         "arithmetic": ARITHMETIC,
-        "device": host.device,
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "device": choose_device(host.device)[0],
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else apple_gpu(device),
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         # Emulated bfloat16 rounds elsewhere than a processor's own, so it is another precision.
         "precision": precision if precision == "float32" or has_bfloat16(device) else f"{precision}, emulated",
@@ -140,6 +162,11 @@ def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = 
 def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
     then = run.host()
+    if now["device"] == "mps" and run.checkpoint_steps() and not inexact:
+        raise UserError(
+            f"{run.folder} cannot be continued exactly: on Apple's GPU (mps) torch does not promise the same sums twice. "
+            f"Accept slightly other numbers with  {command(run, 1)} --inexact"
+        )
     if then is not None:
         # Earlier versions did not name the precision; float32 is what it was then.
         changed = [key for key in EXACT if then.get(key) != now[key]]
@@ -152,6 +179,11 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
         if not changed:
             return
     run.write_host(now)
+
+
+def apple_gpu(device: torch.device) -> str | None:
+    """Return what is known of Apple's GPU; None for another device."""
+    return f"{platform.processor()}, macOS {platform.mac_ver()[0]}" if device.type == "mps" else None
 
 
 def explain_change(run: Run, then: dict[str, Any], now: dict[str, Any], changed: list[str]) -> str:

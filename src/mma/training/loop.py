@@ -10,14 +10,13 @@ import numpy as np
 import torch
 
 from mma.config import config_of
-from mma.data import DataSet, load_data
+from mma.data import OwnData, as_data_set, load_data
 from mma.errors import UserError
 from mma.growth import Round
 from mma.nets import HeadNet
 from mma.run import Run, Watch
 from mma.text import printable
-from mma.training.ask import Oracle, grow, labels_to_train, oracle_for
-from mma.training.batches import Stream
+from mma.training.ask import QUESTIONS, DatasetLabels, Oracle, QuestionFile, grow, labels_to_train
 from mma.training.checkpoint import diverged
 from mma.training.head import calibrate, fix_start
 from mma.training.host import Host
@@ -25,7 +24,7 @@ from mma.training.job import Job, RunSetup, resume
 from mma.training.predict import accuracy
 from mma.training.processes import SharedRun, group
 from mma.training.state import refresh, start_from_labels
-from mma.training.step import steps
+from mma.training.step import Stream, steps
 from mma.views import Views
 
 
@@ -37,7 +36,7 @@ def train(
     watch: Watch | None = None,
     on: Host = Host(),
     inexact: bool = False,
-    data: DataSet | None = None,
+    data: OwnData | None = None,
     views: Views | None = None,
     setup: RunSetup | None = None,
 ) -> None:
@@ -48,10 +47,13 @@ def train(
     """
     run = run if isinstance(run, Run) else Run.open(Path(run))
     run = run if group().size == 1 else SharedRun(run.folder)
-    data = setup.data if setup else data or load_data(config_of(run).data.name)
-    oracle = oracle or oracle_for(data, run.folder)
+    name = config_of(run).data.name
+    images = setup.data if setup else as_data_set(data, name) or load_data(name)
+    if oracle is None and (images.train.labels >= 0).any():
+        oracle = DatasetLabels(images.train, unlabeled_means_no_class=images.strangers)
+    oracle = oracle or QuestionFile(run.folder / QUESTIONS, images.train)
     with run.lock():
-        job = resume(run, watch or Watch(), on, inexact=inexact, data=data, views=views, setup=setup)
+        job = resume(run, watch or Watch(), on, inexact=inexact, data=images, views=views, setup=setup)
         for round in job.rounds:
             if job.state.step >= round.end:
                 continue

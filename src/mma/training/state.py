@@ -16,7 +16,7 @@ from mma.algorithms import Losses
 from mma.config import Config
 from mma.errors import UserError
 from mma.nets import Network, Shape, without_embeddings
-from mma.nets.layers import is_frozen
+from mma.nets.network import is_frozen
 from mma.query import Query
 from mma.rng import rng
 
@@ -108,10 +108,7 @@ def assemble(student: nn.Module, device: torch.device) -> State:
         if not parameter.requires_grad:  # nothing is held twice
             theirs[name].data = parameter.data
     student.train()
-    for (
-        name,
-        module,
-    ) in student.named_modules():  # frozen modules keep their statistics, so they stay in evaluation mode
+    for name, module in student.named_modules():  # frozen ones keep their statistics, so they stay in evaluation mode
         if name in frozen and any(parameter.requires_grad for parameter in module.parameters()):
             module.training = False  # only itself: something inside it is trained
         elif name in frozen:
@@ -165,7 +162,12 @@ class Flat:
         """Cut a vector of this layout into named tensors of the parameters' shapes."""
         begin = 0
         for name, shape in self.shapes.items():
-            yield name, in_shape(vector[begin : begin + math.prod(shape)], shape)
+            part = vector[begin : begin + math.prod(shape)]
+            if len(shape) == 4:  # undo `in_memory_order`, without a copy
+                out, channels, height, width = shape
+                yield name, part.view(out, height, width, channels).permute(0, 3, 1, 2)
+            else:
+                yield name, part.view(shape)
             begin += math.prod(shape)
 
     def spread(self, factors: Mapping[str, float]) -> Tensor | None:
@@ -187,11 +189,3 @@ class Flat:
 def in_memory_order(tensor: Tensor) -> Tensor:
     """Flatten; convolution kernels channels-last, which is how they are used."""
     return (tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor).reshape(-1)
-
-
-def in_shape(part: Tensor, shape: torch.Size) -> Tensor:
-    """Undo `in_memory_order` without a copy."""
-    if len(shape) != 4:
-        return part.view(shape)
-    out, channels, height, width = shape
-    return part.view(out, height, width, channels).permute(0, 3, 1, 2)

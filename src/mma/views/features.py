@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from mma.children import cores
 from mma.data import DataSet, Images
 from mma.features import FeatureProgress, Features, ImageSource, StoredViews, features, image_source, parse_backbone
 from mma.features.inputs import make_again
-from mma.machine import cores
 from mma.rng import rng
 from mma.views.views import DerivedViews, Say, ViewSettings, keep_quiet
 

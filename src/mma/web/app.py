@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import wraps
 from importlib import resources
 from typing import Annotated, Any, Literal
@@ -21,14 +24,18 @@ from starlette.routing import Route
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import Answer, Project
+from mma.project.browse import Browser, BrowseRequest
 from mma.project.records import Key, Person
 from mma.project.worker.supervise import ask_for_deep
-from mma.web.images import DECODERS, SIZES, Pictures
-from mma.web.security import refuse
+from mma.web.security import Invitations, Visitor, refuse
+from mma.web.tryout import files_to_take, try_photo, zipped
 from mma.web.views import (
+    DECODERS,
+    SIZES,
     Command,
     Json,
     Newsroom,
+    Pictures,
     Review,
     Setup,
     classes_for_page,
@@ -45,6 +52,9 @@ IMAGE_ID = re.compile(r"[0-9a-f]{64}")
 KEPT_BY_BROWSER = {"Cache-Control": "private, max-age=86400, immutable"}  # an id is the content
 MAX_STREAMS = 32
 MAX_HELD = 1_000
+DISPUTED = 200  # disagreements sent at once
+HERE_SECONDS = 60.0  # after which a browser is no longer taken to be open
+INVITED = ("id", "name", "made", "revoked")
 
 
 # What the page may send. Ids and names only: no path, address or pattern.
@@ -71,6 +81,32 @@ class GridRequest(PageRequest):
     n: int = Field(ge=1, le=48)
     class_id: int | None
     holding: list[Key] = Field(default_factory=list, max_length=MAX_HELD)
+
+
+class TryRequest(PageRequest):
+    """A picture to classify, in base64; the page makes it small."""
+
+    picture: str = Field(max_length=250_000)
+
+
+class HereRequest(PageRequest):
+    """Say who sits at which browser."""
+
+    browser: str = Field(pattern="^[0-9a-f-]{36}$")
+
+
+class Invite(PageRequest):
+    """Make an invitation for a person."""
+
+    do: Literal["make"]
+    name: Person
+
+
+class Withdraw(PageRequest):
+    """Withdraw an invitation."""
+
+    do: Literal["revoke"]
+    id: str = Field(pattern="^[0-9a-f]{16}$")
 
 
 class AddClass(PageRequest):
@@ -112,14 +148,17 @@ class Page:
     """What is served: a project, and what is kept in memory about it."""
 
     project: Project
-    by: str  # who answers unless the page says another name
+    by: str  # who answers unless the page says another name; empty: the page asks
+    invitations: Invitations
     ending: Callable[[], bool] = bool  # False until the server stops
     files: dict[str, tuple[bytes, str]] = field(default_factory=dict)  # read once: no request names a path
 
     def __post_init__(self) -> None:
         found = [each for each in STATIC.iterdir() if each.is_file()]
         self.files = {each.name: (each.read_bytes(), MEDIA_TYPES[each.name.rsplit(".", 1)[1]]) for each in found}
+        self.here: dict[str, dict[str, float]] = {}  # person -> browser -> when it was last seen
         self.pictures, self.newsroom, self.setup = Pictures(self.project), Newsroom(self.project), Setup(self.project)
+        self.browser, self.trying = Browser(self.project), threading.Lock()  # one picture is tried at a time
         self.review = Review(self.project, lambda: self.ending())
         self.export = Command("export", self.project, "the model was not exported", lambda: self.ending())
         self.decoders = anyio.CapacityLimiter(DECODERS)  # decoding never takes the threads that store labels
@@ -144,14 +183,22 @@ def parse(kind: Any, data: bytes | str, *, json: bool = True) -> Any:
         raise NotUnderstood(error) from error
 
 
-def answers(kind: Any = None) -> Callable[[Callable[..., Json]], Callable[[Request], Any]]:
+def answers(
+    kind: Any = None, *, takes_visitor: bool = False
+) -> Callable[[Callable[..., Json]], Callable[[Request], Any]]:
     """Make a route of a function: it gets the page and the parsed body or the query, and runs in a thread of its own."""
 
     def decorate(handle: Callable[..., Json]) -> Callable[[Request], Any]:
         @wraps(handle)
         async def endpoint(request: Request) -> Response:
-            asked = request.query_params if kind is None else parse(kind, await request.body())
-            return JSONResponse(await run_in_threadpool(handle, request.app.state.page, asked))
+            asked: Any = request.query_params if kind is None else parse(kind, await request.body())
+            visitor = request.scope["mma.visitor"]
+            if visitor.invitation and kind is not None and asked.by != visitor.invitation.name:
+                raise HTTPException(
+                    403, f"your invitation is for {visitor.invitation.name}, and this is by somebody else"
+                )
+            arguments = (request.app.state.page, asked, *((visitor,) if takes_visitor else ()))
+            return JSONResponse(await run_in_threadpool(handle, *arguments))
 
         return endpoint
 
@@ -173,7 +220,13 @@ async def get_events(request: Request) -> Response:
     page: Page = request.app.state.page
     if page.newsroom.streams >= MAX_STREAMS:
         raise HTTPException(503, "too many pages listen already")
-    return StreamingResponse(page.newsroom.stream(page.ending), media_type="text/event-stream")
+    invited = request.scope["mma.visitor"].invitation
+
+    def ending() -> bool:
+        withdrawn = invited and any(each.id == invited.id and each.revoked for each in page.invitations.all)
+        return page.ending() or bool(withdrawn)
+
+    return StreamingResponse(page.newsroom.stream(ending), media_type="text/event-stream")
 
 
 async def get_image(request: Request) -> Response:
@@ -192,17 +245,57 @@ async def get_image(request: Request) -> Response:
     return Response(picture.data, media_type=picture.media, headers=KEPT_BY_BROWSER, background=keep)
 
 
-@answers()
-def get_state(page: Page, query: Any) -> Json:
+@answers(takes_visitor=True)
+def get_state(page: Page, query: Any, visitor: Visitor) -> Json:
     """Send what the page needs to begin."""
-    about = {"id": page.project.settings.id, "name": page.project.root.name, "by": page.by}
-    return {**read_news(page.project), "project": about}
+    by = visitor.invitation.name if visitor.invitation else page.by
+    about = {"id": page.project.settings.id, "name": page.project.root.name, "by": by, "role": visitor.role}
+    return {**read_news(page.project), "project": {**about, "overlap": page.project.settings.overlap}}
+
+
+@answers(takes_visitor=True)
+def get_recent(page: Page, query: Any, visitor: Visitor) -> Json:
+    """Send a person's last answers; an invited person sees their own."""
+    by = visitor.invitation.name if visitor.invitation else parse(Person, query.get("by", ""), json=False)
+    return {"answers": recent_answers(page.project, by)}
 
 
 @answers()
-def get_recent(page: Page, query: Any) -> Json:
-    """Send a person's last answers."""
-    return {"answers": recent_answers(page.project, parse(Person, query.get("by", ""), json=False))}
+def get_people(page: Page, query: Any) -> Json:
+    """Send how far each person is and how far they agree."""
+    return {"people": [each._asdict() for each in page.project.people()]}
+
+
+@answers(takes_visitor=True)
+def get_disagreements(page: Page, query: Any, visitor: Visitor) -> Json:
+    """Send images that people answered differently; an invited person gets those they have not answered."""
+    found = page.project.disagreements(visitor.invitation.name if visitor.invitation else None)
+    return {"images": [{**each._asdict(), "images": [each.image], "id": each.event} for each in found[:DISPUTED]]}
+
+
+@answers(HereRequest)
+def post_here(page: Page, asked: HereRequest) -> Json:
+    """Note who sits where; say whether another browser has the same name."""
+    now, seen = time.monotonic(), page.here.setdefault(asked.by.casefold(), {})
+    seen[asked.browser] = now
+    return {"twice": sum(now - at < HERE_SECONDS for at in list(seen.values())) > 1}
+
+
+@answers()
+def get_invitations(page: Page, query: Any) -> Json:
+    """Send who is invited. Tokens are not kept."""
+    return {"invitations": [{n: getattr(each, n) for n in INVITED} for each in page.invitations.all]}
+
+
+@answers(Annotated[Invite | Withdraw, Field(discriminator="do")])
+def post_invitations(page: Page, change: Invite | Withdraw) -> Json:
+    """Invite a person, whose token is sent this once, or withdraw an invitation."""
+    token = None
+    if isinstance(change, Invite):
+        token = page.invitations.make(change.name, datetime.now(UTC).isoformat(timespec="seconds"))
+    else:
+        page.invitations.revoke(change.id)
+    return {"token": token}
 
 
 @answers()
@@ -232,9 +325,16 @@ def post_next(page: Page, wanted: NextRequest) -> Json:
     return {"items": [item._asdict() for item in page.project.next(wanted.by, wanted.n, wanted.holding)]}
 
 
-@answers(Answer)
-def post_answer(page: Page, answer: Answer) -> Json:
+@answers(Answer, takes_visitor=True)
+def post_answer(page: Page, answer: Answer, visitor: Visitor) -> Json:
     """Store an answer. The page says "saved" when it has this reply."""
+    if visitor.invitation:  # what others answered is theirs, unless it is in dispute
+        if answer.source == "review":
+            open_ones = {each.image for each in page.project.disagreements(answer.by)}
+            if answer.kind != "undo" and not set(answer.images) <= open_ones:
+                raise UserError("somebody has decided about this image already, or you answered it yourself.")
+        if answer.kind == "undo" and answer.supersedes and not page.project.gave(answer.by, str(answer.supersedes)):
+            raise UserError("that is another person's answer. Only the owner takes it back.")
     events = page.project.answer(answer)
     return {"saved": str(answer.id), "seq": events[-1].seq, "counts": counts_for_page(page.project)}
 
@@ -280,6 +380,30 @@ def post_export(page: Page, asked: PageRequest) -> Json:
     return page.export.run()
 
 
+@answers(BrowseRequest)
+def post_browse(page: Page, wanted: BrowseRequest) -> Json:
+    """List photos: by class, label, person or name. Nothing is leased."""
+    return page.browser.page(wanted)
+
+
+@answers(TryRequest)
+def post_try(page: Page, asked: TryRequest) -> Json:
+    """Classify a picture that is not in the project. It is not kept."""
+    with page.trying:
+        return try_photo(page.project, asked.picture, lambda: page.ending())
+
+
+async def get_download(request: Request) -> Response:
+    """Send the newest exported model and the labels as a zip, as it is made."""
+    page: Page = request.app.state.page
+    files = await run_in_threadpool(files_to_take, page.project)
+    if not files:
+        raise HTTPException(404, "there is nothing to download yet. Label some photos first")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", page.project.root.name).strip("-.") or "photos"
+    headers = {"Content-Disposition": f'attachment; filename="{name}.zip"'}
+    return StreamingResponse(zipped(files), media_type="application/zip", headers=headers)
+
+
 async def say_refused(request: Request, error: Exception) -> Response:
     """Answer what a person can mend. The page gives a label up after this alone, so it is signed with the project's id."""
     status = 422 if isinstance(error, NotUnderstood) else 400
@@ -313,6 +437,14 @@ ROUTES = [
     Route("/api/labels", get_labels),
     Route("/api/sheet", get_sheet),
     Route("/api/results", get_results),
+    Route("/api/download", get_download),
+    Route("/api/browse", post_browse, methods=["POST"]),
+    Route("/api/try", post_try, methods=["POST"]),
+    Route("/api/people", get_people),
+    Route("/api/disagreements", get_disagreements),
+    Route("/api/invitations", get_invitations),
+    Route("/api/here", post_here, methods=["POST"]),
+    Route("/api/invite", post_invitations, methods=["POST"]),
     Route("/api/next", post_next, methods=["POST"]),
     Route("/api/answers", post_answer, methods=["POST"]),
     Route("/api/grid", post_grid, methods=["POST"]),
@@ -329,8 +461,8 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {
 }
 
 
-def make_app(project: Project, by: str) -> Starlette:
+def make_app(project: Project, by: str, invitations: Invitations | None = None) -> Starlette:
     """Return the page's application for a project. It must stand behind a Guard."""
     app = Starlette(routes=ROUTES, exception_handlers=HANDLERS)
-    app.state.page = Page(project, by)
+    app.state.page = Page(project, by, invitations or Invitations(project.layout.state))
     return app

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
+import json
 import logging
 import re
 import secrets
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +21,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mma.errors import UserError
 from mma.files import write_atomically
 
 BYTES = 32  # 256 bits
@@ -65,19 +70,83 @@ def same(one: str, other: str) -> bool:
 
 
 def new_keys(state: Path) -> Keys:
-    """Make a token for this start; keep the session in `state`, so that a page survives a restart of the server."""
-    return Keys(token=secrets.token_urlsafe(BYTES), session=stored_session(state / "session"))
-
-
-def stored_session(path: Path) -> str:
-    """Return the session kept in a file only its owner can read; a new one when it is missing, damaged or old."""
-    if path.is_file() and time.time() - path.stat().st_mtime < SESSION_DAYS * 86_400:
+    """Make a token for this start. The session is kept in a file that only its owner can read, for a page to survive a
+    restart of the server; a new one is made when it is missing, damaged or old."""
+    path, session = state / "session", ""
+    about = path.stat() if path.is_file() else None
+    if about and time.time() - about.st_mtime < SESSION_DAYS * 86_400 and about.st_mode & 0o077 == 0:
         session = path.read_text("ascii", errors="replace")
-        if SHAPE.fullmatch(session) and path.stat().st_mode & 0o077 == 0:
-            return session
-    session = secrets.token_urlsafe(BYTES)
-    write_atomically(path, session, private=True)
-    return session
+    if not SHAPE.fullmatch(session):
+        session = secrets.token_urlsafe(BYTES)
+        write_atomically(path, session, private=True)
+    return Keys(token=secrets.token_urlsafe(BYTES), session=session)
+
+
+class Invitation(NamedTuple):
+    """A person who may label. Of the token in their link only a hash is kept."""
+
+    id: str
+    name: str
+    digest: str
+    made: str
+    revoked: bool = False
+
+
+class Visitor(NamedTuple):
+    """Who sent a request. The owner says their own name; an invited person has the one of the invitation."""
+
+    invitation: Invitation | None = None
+
+    @property
+    def role(self) -> str:
+        """What the person may do."""
+        return "annotator" if self.invitation else "owner"
+
+
+class Invitations:
+    """The people invited to a project, in a file that only its owner can read."""
+
+    def __init__(self, state: Path) -> None:
+        self.path, self._turn = state / "invitations.json", threading.Lock()
+        stored = json.loads(self.path.read_text("utf-8")) if self.path.is_file() else []
+        self.all = [Invitation(**each) for each in stored]
+
+    def make(self, name: str, made: str) -> str:
+        """Invite a person; return the token of their link, which is shown once."""
+        token = secrets.token_urlsafe(BYTES)
+        with self._turn:
+            if any(each.name.casefold() == name.casefold() and not each.revoked for each in self.all):
+                raise UserError(f"{name} is invited already. Choose another name, or withdraw that invitation first.")
+            self._store([*self.all, Invitation(secrets.token_hex(8), name, digest_of(token), made)])
+        return token
+
+    def revoke(self, id: str) -> None:
+        """Withdraw an invitation: its link and every page opened with it are refused from now on."""
+        with self._turn:
+            self._store([each._replace(revoked=True) if each.id == id else each for each in self.all])
+
+    def find(self, token: str) -> Invitation | None:
+        """Return the invitation that a token belongs to, unless it was withdrawn."""
+        digest, found = digest_of(token), None
+        for each in self.all:  # all of them, however early one fits
+            if same(digest, each.digest) and not each.revoked:
+                found = each
+        return found
+
+    def _store(self, invitations: list[Invitation]) -> None:
+        write_atomically(self.path, json.dumps([each._asdict() for each in invitations], indent=1) + "\n", private=True)
+        self.all = invitations
+
+
+def digest_of(token: str) -> str:
+    """Return what is kept of a token; it has too many bits to be guessed from this."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+# What an invited person may ask for. Everything else is the owner's.
+ANNOTATOR_READS = ("/", "/api/state", "/api/events", "/api/recent", "/api/sheet", "/api/people", "/api/disagreements")
+ANNOTATOR_SENDS = ("/api/next", "/api/answers", "/api/grid", "/api/here")
+OWNER_ONLY = "this is the owner's to do; with your invitation you can label"
 
 
 @dataclass(frozen=True)
@@ -95,10 +164,18 @@ class Guard:
     """Checks host, size, method, origin, kind and key of every request, in this order, before any route is looked up."""
 
     def __init__(
-        self, app: ASGIApp, keys: Keys, hosts: frozenset[str], project: str, limits: RequestLimits | None = None
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        hosts: frozenset[str],
+        project: str,
+        limits: RequestLimits | None = None,
+        invitations: Invitations | None = None,
+        *,
+        scheme: str = "http",
     ):
         self.app, self.keys, self.hosts, self.project = app, keys, hosts, project
-        self.limits = limits or RequestLimits()
+        self.limits, self.invitations, self.scheme = limits or RequestLimits(), invitations, scheme
         # The browser sends cookies to every port of a host: the port in the name keeps two projects apart.
         self.cookie = "mma-" + next(iter(hosts)).rsplit(":", 1)[1]
 
@@ -133,8 +210,18 @@ class Guard:
             query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=8)
             if "token" in query:
                 return self.exchange_token(query["token"][0])
-        if self.keys.session_matches(cookie_parser(headers.get("cookie", "")).get(self.cookie, "")):
+        cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
+        scope["mma.visitor"] = Visitor()
+        if self.keys.session_matches(cookie):
             return None
+        if invited := self.invitations.find(cookie) if self.invitations else None:
+            scope["mma.visitor"] = Visitor(invited)
+            path = scope["path"]
+            if scope["method"] == "POST":
+                allowed = path in ANNOTATOR_SENDS
+            else:
+                allowed = path in ANNOTATOR_READS or path.startswith(("/static/", "/images/"))
+            return None if allowed else refuse(403, OWNER_ONLY)
         return HTMLResponse(LOCKED, 401) if scope["path"] == "/" else refuse(401, NO_KEY)
 
     def problem(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
@@ -156,7 +243,7 @@ class Guard:
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and scope["path"] != "/":
             return 403, ELSEWHERE
         origins = headers.getlist("origin")
-        if (origins or method == "POST") and origins != [f"http://{host[0].lower()}"]:
+        if (origins or method == "POST") and origins != [f"{self.scheme}://{host[0].lower()}"]:
             return 403, ELSEWHERE
         if method != "POST":
             return None
@@ -172,10 +259,12 @@ class Guard:
 
         The page itself goes on: after a redirect from elsewhere a browser would hold back a strict cookie.
         """
-        if not self.keys.token_matches(token):
+        invited = self.invitations.find(token) if self.invitations else None
+        if not self.keys.token_matches(token) and not invited:
             return HTMLResponse(LOCKED, 401)
-        response = HTMLResponse(ENTER)
-        response.set_cookie(self.cookie, self.keys.session, path="/", httponly=True, samesite="strict")
+        response, session = HTMLResponse(ENTER), token if invited else self.keys.session
+        secure = self.scheme == "https"
+        response.set_cookie(self.cookie, session, path="/", httponly=True, samesite="strict", secure=secure)
         return response
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import getpass
+import hashlib
 import html
 import ipaddress
 import logging
 import os
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 import threading
 import webbrowser
@@ -18,9 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mma.data.photos import quiet_decoders
@@ -29,7 +33,7 @@ from mma.files import write_atomically
 from mma.project import Project
 from mma.text import printable
 from mma.web.app import make_app
-from mma.web.security import Guard, Keys, RequestLimits, new_keys
+from mma.web.security import Guard, Invitations, Keys, RequestLimits, new_keys
 
 HOST, PORT = "127.0.0.1", 8642
 PORTS = 50  # tried one after the other where none is given
@@ -116,27 +120,33 @@ def serve(
     allow_remote: bool = False,
     browser: bool = True,
     by: str | None = None,
+    tls: tuple[Path, Path] | None = None,
     say: Say = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> None:
     """Serve the page until the process is stopped. Labels are on disk at every moment.
 
-    Without a port the first free one from 8642 on is taken.
+    Without a port the first free one from 8642 on is taken. `tls` is a certificate and its key: then it is encrypted.
     """
     check_address(host, allow_remote)
-    keys = new_keys(project.layout.state)
-    with bind(host, port) as bound, quiet_decoders(), entrance(project, keys, address(host, bound)) as door:
+    keys, scheme = new_keys(project.layout.state), "https" if tls else "http"
+    with bind(host, port) as bound, quiet_decoders(), entrance(project, keys, address(host, bound, scheme)) as door:
         taken = bound.getsockname()[1]
-        server = server_of(guarded(project, keys, host, bound, by))
+        server = server_of(guarded(project, keys, host, bound, by, scheme))
+        if tls:
+            server.config.ssl_certfile, server.config.ssl_keyfile = map(str, tls)
+            say(f"sha256 of the certificate, to compare with what the browser shows:  {fingerprint(tls[0])}")
         with stopped_by_signals(server):
             if port is None and taken != PORT:
                 say(f"port {PORT} is taken, perhaps by another mma; this page has port {taken}")
             if not is_loopback(host):
                 say(
                     f"WARNING: the page listens at {printable(host)}, port {taken}: EVERY MACHINE THAT CAN REACH THIS ONE "
-                    "CAN TRY TO OPEN IT. Only the token in the address keeps others out, and the connection is not encrypted."
+                    "CAN TRY TO OPEN IT. Only the token in the address keeps others out"
+                    + ("." if tls else ", and the connection is not encrypted. Encrypt it with --tls.")
                 )
+                say("invite each person with a link of their own: on the page, under People")
             # The token goes to a terminal, never into a log.
-            url, file = address(host, bound), printable(str(door))
+            url, file = address(host, bound, scheme), printable(str(door))
             if sys.stderr.isatty():
                 say(f"the page is at  {url}?token={keys.token}  (Ctrl-C stops it; every label is saved)")
             else:
@@ -148,19 +158,29 @@ def serve(
             server.run(sockets=[bound])
 
 
-def guarded(project: Project, keys: Keys, host: str, bound: socket.socket, by: str | None) -> Guard:
+def guarded(
+    project: Project, keys: Keys, host: str, bound: socket.socket, by: str | None, scheme: str = "http"
+) -> Guard:
     """Return the whole application, with the guard outermost."""
-    app = make_app(project, by or login_name())
-    return Guard(app, keys, allowed_hosts(host, bound.getsockname()[1]), project.settings.id, RequestLimits())
+    invitations, hosts = Invitations(project.layout.state), allowed_hosts(host, bound.getsockname()[1])
+    app = make_app(project, by or "", invitations)
+    return Guard(app, keys, hosts, project.settings.id, RequestLimits(), invitations, scheme=scheme)
 
 
 def server_of(app: Guard) -> uvicorn.Server:
-    """Return a server that has limits, keeps no log of requests, and tells open pages when it ends."""
+    """Return a server that tells open pages when it ends."""
+    server = plain_server(app)
+    app.app.state.page.ending = lambda: server.should_exit  # type: ignore[attr-defined]
+    return server
+
+
+def plain_server(app: ASGIApp, lifespan: Literal["on", "off"] = "off") -> uvicorn.Server:
+    """Return a server that has limits and keeps no log of requests."""
     config = uvicorn.Config(
         app,
         http=Connection,
         ws="none",
-        lifespan="off",
+        lifespan=lifespan,
         loop="asyncio",
         log_config=None,
         log_level="error",
@@ -172,9 +192,7 @@ def server_of(app: Guard) -> uvicorn.Server:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
     )
-    server = Server(config)
-    app.app.state.page.ending = lambda: server.should_exit  # type: ignore[attr-defined]
-    return server
+    return Server(config)
 
 
 @contextmanager
@@ -200,14 +218,6 @@ def stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def login_name() -> str:
-    """Return who is logged in: the name under which labels are kept unless the page says another."""
-    try:
-        return printable(getpass.getuser())[:100] or "me"
-    except (KeyError, OSError):  # a container without users
-        return "me"
-
-
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach an address."""
     try:
@@ -223,6 +233,60 @@ def check_address(host: str, allow_remote: bool) -> None:
             f"--host {printable(host)} lets other machines reach this page, its images and labels. "
             f"If that is what you want, add --allow-remote; else leave --host out."
         )
+
+
+def lan_address() -> str:
+    """Return the address by which other machines of the network reach this one. Nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address that belongs to nobody: the system only looks up its route
+            found = str(probe.getsockname()[0])
+        except OSError:
+            found = "127.0.0.1"
+    if is_loopback(found):
+        raise UserError(
+            "--lan: this machine has no network. Connect it, or give its address with --host and --allow-remote."
+        )
+    return found
+
+
+def certificate(state: Path, host: str) -> tuple[Path, Path]:
+    """Return a certificate for this address and its key, made here once and kept in the project's private folder."""
+    pair = state / f"tls-{host.replace(':', '_')}.crt", state / f"tls-{host.replace(':', '_')}.key"
+    if all(each.is_file() for each in pair):
+        return pair
+    try:
+        name = f"subjectAltName=IP:{ipaddress.ip_address(host)},DNS:localhost,IP:127.0.0.1"
+    except ValueError:
+        name = f"subjectAltName=DNS:{host},DNS:localhost,IP:127.0.0.1"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "365",
+    ]
+    command += ["-subj", "/CN=mma", "-addext", name, "-keyout", str(pair[1]), "-out", str(pair[0])]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UserError(
+            "--tls makes a certificate with the program openssl, and that failed. Install it, or give a certificate:  "
+            "--tls-cert FILE --tls-key FILE"
+        ) from error
+    pair[1].chmod(0o600)
+    return pair
+
+
+def fingerprint(certificate: Path) -> str:
+    """Return the sha256 of a certificate as browsers show it."""
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text("ascii"))).hexdigest().upper()
+    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
 def bind(host: str, port: int | None = None) -> socket.socket:
@@ -272,10 +336,10 @@ def allowed_hosts(host: str, port: int) -> frozenset[str]:
     return frozenset(f"{name}:{port}" for name in names)
 
 
-def address(host: str, bound: socket.socket) -> str:
+def address(host: str, bound: socket.socket, scheme: str = "http") -> str:
     """Return the address of the page."""
     name = socket.gethostname() if host in WILDCARDS else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{bound.getsockname()[1]}/"
+    return f"{scheme}://{name}:{bound.getsockname()[1]}/"
 
 
 @contextmanager

@@ -1,22 +1,26 @@
-"""What the page shows besides pictures: news while it is open, answers given, labels to review, results, the first minute."""
+"""What the page shows: pictures, news while it is open, answers given, labels to review, results, the first minute."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from mma import children
+from mma.data.photos import LARGE, bounded_photo, explain_bad_file, open_photo, reduce_photo
 from mma.data.tables import DEFAULT, read_labels
-from mma.errors import TemporarilyUnavailable
+from mma.errors import TemporarilyUnavailable, UserError
+from mma.files import write_atomically
 from mma.project import ModelRow, Project
 from mma.project.photos import list_images
 from mma.project.quality.agreement import looks_words
@@ -35,20 +39,38 @@ EVENTS = 1_000  # a grid is many events and one answer
 SHOWN = 240  # labels of one class
 SHEET = 24  # images of the first minute
 PATIENCE = 600.0  # seconds for a command
+SIZES = {"thumb": 320, "full": 2_048}  # pixels of the longer side, at most
+LOSSLESS = 256 * 256  # pixels: small pictures are shown enlarged, where JPEG's blocks would show
+DECODERS = 3  # at once, however many cores there are: memory is what they share
+QUALITY = 88
+MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
 def read_news(project: Project) -> Json:
     """Return everything that the page shows besides images, as JSON can hold it."""
-    counts, models = project.counts(), project.models.rows()
+    models, current = project.models.rows(), None
+    ready = [model_for_page(row) for row in models if row.state == "ready"]
+    if models:  # the last one that is ready, with the state of the one that is being trained
+        shown, newest = ready[-1] if ready else model_for_page(models[-1]), models[-1]
+        current = {**shown, **{name: getattr(newest, name) for name in ("number", "kind", "state", "message")}}
+    tasks = [each for each in project.progress() if each.done < each.total]
+    work: list[Json] = [
+        {"name": WORK[task], "done": done, "total": total, "left": left} for task, done, total, left in tasks
+    ]
+    for row in models:  # without numbers where the worker gives none yet
+        if row.kind == "deep" and row.state == "training":
+            name = WORK["deep training"]
+            note = {"name": f"{name}: {row.message}".rstrip(": "), "done": 0, "total": 0}
+            work.append({**row.about["work"], "name": name} if "work" in row.about else note)
     return {
         "project": project.settings.id,
-        "seq": counts.seq,
+        "seq": project.counts().seq,
         "counts": counts_for_page(project),
         **classes_for_page(project),
         "budget": project.settings.budget,
-        "models": [model_for_page(row) for row in models if row.state == "ready"][-HISTORY:],
-        "model": current_model(models),
-        "work": work_of(project, models),
+        "models": ready[-HISTORY:],
+        "model": current,
+        "work": work,
     }
 
 
@@ -73,29 +95,6 @@ def model_for_page(row: ModelRow) -> Json:
     """Return what the page shows of a model."""
     own = {name: getattr(row, name) for name in ("number", "kind", "state", "message", "accuracy")}
     return {**own, **{name: row.about.get(name) for name in ("low", "high", "source", "forecast")}}
-
-
-def current_model(models: list[ModelRow]) -> Json | None:
-    """Return the last model that is ready, with the state of the one that is being trained; None before the first one."""
-    if not models:
-        return None
-    ready, newest = [row for row in models if row.state == "ready"], models[-1]
-    shown = model_for_page(ready[-1] if ready else newest)
-    return {**shown, "number": newest.number, "kind": newest.kind, "state": newest.state, "message": newest.message}
-
-
-def work_of(project: Project, models: list[ModelRow]) -> list[Json]:
-    """Return how far index, features and deep training are; without numbers where the worker gives none yet."""
-    tasks = [each for each in project.progress() if each.done < each.total]
-    found: list[Json] = [
-        {"name": WORK[task], "done": done, "total": total, "left": left} for task, done, total, left in tasks
-    ]
-    for row in models:
-        if row.kind == "deep" and row.state == "training":
-            name = WORK["deep training"]
-            note = {"name": f"{name}: {row.message}".rstrip(": "), "done": 0, "total": 0}
-            found.append({**row.about["work"], "name": name} if "work" in row.about else note)
-    return found
 
 
 class Newsroom:
@@ -151,9 +150,9 @@ def recent_answers(project: Project, by: str) -> list[Json]:
 def labeled_images(project: Project, class_id: int) -> Json:
     """Return the images of a class that were labeled last, and how many older ones there are."""
     images = project.labeled_by_class(class_id, SHOWN)
-    total = project.counts().per_class.get(class_id, 0)
+    total, how = project.counts().per_class.get(class_id, 0), project.how([each.image for each in images])
     return {
-        "images": [{**as_answer(each), "class_id": class_id} for each in images],
+        "images": [{**as_answer(each), "class_id": class_id, "how": how.get(each.image)} for each in images],
         "more": max(total - len(images), 0),
     }
 
@@ -196,29 +195,23 @@ class Review:
         seq = self.project.seq()
         if self.seq != seq:
             self.found, self.seq = self.command.run(), seq
-        reasons, notes = reasons_of(self.found), list(self.found["notes"])
+        reasons, notes = dict[str, str](), list(self.found["notes"])  # the first reason of a file counts
+        for each in self.found["suspects"]:
+            agree = f", {each['neighbours']} of 5 neighbours agree" if each["neighbours"] else ""
+            reasons.setdefault(each["file"], f"model says {each['likely']} {each['likely_confidence']:.0%}{agree}")
+        for group in self.found["conflicts"]:
+            for file in (file for files in group.values() for file in files):
+                reasons.setdefault(file, f"alike images, labeled {' and '.join(group)}")
+        for file in self.found["disagreements"]:
+            reasons.setdefault(file, "people disagree")
+        for each in self.found["changed"]:
+            reasons.setdefault(each["file"], f"first answered {each['before']}, then {each['after']}")
         if self.found["suspects"]:
             right = f"{self.found['predicted']:.0%}"
             notes.append(f"The models that doubt them did not see them, and are right about {right} of all labels.")
         entries = {each.file: as_answer(each) for each in self.project.labeled_files(list(reasons))}
         images = [{**entries[file], "why": why} for file, why in reasons.items() if file in entries]
         return {"images": images, "notes": notes}
-
-
-def reasons_of(found: Json) -> dict[str, str]:
-    """Return why each file should be looked at; the first reason counts."""
-    reasons: dict[str, str] = {}
-    for each in found["suspects"]:
-        agree = f", {each['neighbours']} of 5 neighbours agree" if each["neighbours"] else ""
-        reasons.setdefault(each["file"], f"model says {each['likely']} {each['likely_confidence']:.0%}{agree}")
-    for group in found["conflicts"]:
-        for file in (file for files in group.values() for file in files):
-            reasons.setdefault(file, f"alike images, labeled {' and '.join(group)}")
-    for file in found["disagreements"]:
-        reasons.setdefault(file, "people disagree")
-    for each in found["changed"]:
-        reasons.setdefault(each["file"], f"first answered {each['before']}, then {each['after']}")
-    return reasons
 
 
 def results(project: Project) -> Json:
@@ -255,3 +248,65 @@ class Setup:
             except ValueError as error:
                 found.append({"from": str(error).splitlines()[0], "names": []})
         return found
+
+
+# Pictures are decoded, turned upright and encoded anew: nothing of the original file but pixels goes out.
+
+
+class Picture(NamedTuple):
+    """An encoded picture."""
+
+    data: bytes
+    media: str
+
+
+class Pictures:
+    """The pictures of one project. Thumbnails are kept in its cache; larger ones are kept by the browser alone."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.folder = project, project.folder / "cache" / "thumbnails"
+        self._writing, self._large = threading.Lock(), threading.Lock()
+
+    def picture(self, image: str, size: str) -> Picture:
+        """Return a picture of an image; UserError says why there is none."""
+        return (self.stored(image) if size == "thumb" else None) or self.make(image, SIZES[size])
+
+    def make(self, image: str, longest: int) -> Picture:
+        """Decode an image's file, after checking where it lies and that it still has the bytes that were labeled."""
+        root, path = self.project.root, self.project.path_of(image)
+        try:
+            with open_photo(root, str(path.relative_to(root))) as (photo, key):
+                width, height = reduce_photo(photo, longest)
+                # Large ones one at a time.
+                with self._large if width * height > LARGE else nullcontext():
+                    small = bounded_photo(photo, longest)
+        except Exception as error:  # decoders raise anything at all on broken bytes
+            raise UserError(f"the file cannot be read: {explain_bad_file(error)}.") from error
+        if key.tobytes().hex() != image:
+            raise UserError("the file has changed since it was indexed. Start again to index it anew.")
+        lossless, buffer = small.width * small.height <= LOSSLESS, io.BytesIO()
+        if lossless:
+            small.save(buffer, "PNG", compress_level=3)
+        else:
+            small.save(buffer, "JPEG", quality=QUALITY)
+        return Picture(buffer.getvalue(), MEDIA[".png" if lossless else ".jpg"])
+
+    def stored(self, image: str) -> Picture | None:
+        """Return a thumbnail made earlier."""
+        for suffix, media in MEDIA.items():
+            path = self.folder / image[:2] / f"{image}{suffix}"
+            if path.is_file():
+                return Picture(path.read_bytes(), media)
+        return None
+
+    def store(self, image: str, picture: Picture) -> None:
+        """Keep a thumbnail. A disk that is full or read-only is no reason to complain: it can be made again."""
+        suffix = next(suffix for suffix, media in MEDIA.items() if media == picture.media)
+        path = self.folder / image[:2] / f"{image}{suffix}"
+        try:
+            with self._writing:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.exists():
+                    write_atomically(path, picture.data)
+        except OSError:
+            return

@@ -16,6 +16,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from mma.children import cores
 from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.report import compute_and_money, figures, summary
@@ -24,7 +25,6 @@ from mma.experiments.report.results import ABOUT, ROUND, RUNS, Results, write_cs
 from mma.experiments.report.summary import Section
 from mma.experiments.report.tables import plus_minus
 from mma.files import explain_write_errors, write_atomically
-from mma.machine import cores
 from mma.text import printable, render_html
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads

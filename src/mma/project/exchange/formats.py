@@ -22,7 +22,7 @@ from mma.data.photos import explain_bad_file, quiet_decoders, read_unscaled_phot
 from mma.data.tables import read_csv, read_text, render_csv
 from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, write_atomically
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.events import chunks, merge_roots, read_classes
 from mma.project.records import Item
 from mma.text import did_you_mean, printable, quote_path
@@ -55,26 +55,20 @@ def read_current(connection: Connection, *, gone: bool = False) -> list[LabelRow
     c, e = db.current.c, db.events.c
     query = select(c.image, c.kind, c.class_id, c.by, e.at).select_from(db.current).join(db.events, e.seq == c.seq)
     found = connection.execute(query).all()
-    paths = _paths(connection, [row.image for row in found], gone=gone)
+    # Files are asked for by image: joined, a database may walk through all files there are.
+    paths: dict[str, list[str]] = {row.image: [] for row in found}
+    for part in chunks(list(paths)):
+        for row in connection.execute(select(db.files.c.image, db.files.c.path).where(db.files.c.image.in_(part))):
+            paths[row.image].append(row.path)
+    for part in chunks([image for image, files in paths.items() if gone and not files]):
+        for row in connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part))):
+            paths[row.id].append(row.name)
     rows = [
         LabelRow(path, names[roots[number]] if kind == "label" else "", image, STATES[kind], by, at)
         for image, kind, number, by, at in found
         for path in paths[image]
     ]
     return sorted(rows, key=lambda row: (natural(row.file_name), row.sha256))
-
-
-def _paths(connection: Connection, images: list[str], *, gone: bool) -> dict[str, list[str]]:
-    """Return the files of each image. Asked for by image: joined, a database may walk through all files there are."""
-    paths: dict[str, list[str]] = {image: [] for image in images}
-    for part in chunks(images):
-        for row in connection.execute(select(db.files.c.image, db.files.c.path).where(db.files.c.image.in_(part))):
-            paths[row.image].append(row.path)
-    lost = [image for image, found in paths.items() if not found]
-    for part in chunks(lost if gone else []):
-        for row in connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part))):
-            paths[row.id].append(row.name)
-    return paths
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
@@ -142,20 +136,17 @@ def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, *, co
         beside.mkdir(parents=True)
         for row in rows:
             if not row.state:
-                _place(root / row.file_name, beside / class_folder(row.label) / row.file_name, copy=copy)
+                source, target = root / row.file_name, beside / class_folder(row.label) / row.file_name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if copy:
+                    shutil.copyfile(source, target)
+                else:
+                    target.symlink_to(source.resolve())
         (beside / MANIFEST).write_bytes(render_labels(rows))
 
     with explain_write_errors(folder, "the same command"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         create_atomically(folder, fill)
-
-
-def _place(source: Path, target: Path, *, copy: bool) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if copy:
-        shutil.copyfile(source, target)
-    else:
-        target.symlink_to(source.resolve())
 
 
 def class_folder(name: str) -> str:
@@ -201,14 +192,17 @@ def task(row: LabelRow, number: int) -> dict[str, Any]:
 
 def render_tasks(rows: Iterable[LabelRow]) -> bytes:
     """Write rows as tasks with one annotation each."""
-    tasks = [{**task(row, number), "annotations": [_annotation(row)]} for number, row in enumerate(rows, 1)]
+    tasks = []
+    for number, row in enumerate(rows, 1):
+        choice = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [row.label]}}
+        meta = {"state": row.state, "by": row.by, "at": row.at}
+        annotation = {
+            "result": [] if row.state else [choice],
+            "was_cancelled": row.state == "cannot_tell",
+            "meta": meta,
+        }
+        tasks.append({**task(row, number), "annotations": [annotation]})
     return (json.dumps(tasks, ensure_ascii=False, indent=1) + "\n").encode()
-
-
-def _annotation(row: LabelRow) -> dict[str, Any]:
-    result = [{"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [row.label]}}]
-    meta = {"state": row.state, "by": row.by, "at": row.at}
-    return {"result": [] if row.state else result, "was_cancelled": row.state == "cannot_tell", "meta": meta}
 
 
 def parse_tasks(path: Path) -> tuple[list[LabelRow], list[str]]:
@@ -240,18 +234,17 @@ def _rows(each: dict[str, Any], number: int) -> list[LabelRow]:
         state, by, at = (str(meta.get(field, "")) for field in ("state", "by", "at"))
         if annotation.get("was_cancelled"):
             state = "cannot_tell"
-        label = "" if state else _choice(annotation["result"])
+        label = ""
+        if not state:
+            parts = [part["value"]["choices"] for part in annotation["result"] if part["type"] == "choices"]
+            choices = [choice for part in parts for choice in part]
+            if len(choices) != 1 or not isinstance(choices[0], str):
+                raise UserError(f"{len(choices)} choices")
+            label = choices[0]
         found.append(LabelRow(name, label, key, state, by, at, number))
     if len({(row.label, row.state) for row in found}) > 1:
         raise UserError("its annotations differ")
     return found[-1:]
-
-
-def _choice(result: list[dict[str, Any]]) -> str:
-    choices = [choice for part in result if part["type"] == "choices" for choice in part["value"]["choices"]]
-    if len(choices) != 1 or not isinstance(choices[0], str):
-        raise UserError(f"{len(choices)} choices")
-    return choices[0]
 
 
 # Labels in and out of a project, in the formats of other tools.
@@ -298,23 +291,19 @@ def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *
     if form.render is None:
         write_image_folder(root, rows, path, copy=copy)
         return
-    if path.is_file() and not is_export(path, form):
-        raise UserError(
-            f"{printable(str(path))} is there already, and no export of ours in this format. Choose another place, or remove "
-            "it first."
-        )
+    if path.is_file():
+        try:
+            before, problems = form.parse(path)
+        except UserError:
+            before, problems = [], [""]
+        if problems or not all(row.sha256 for row in before):  # an export of ours names the sha256 of each image
+            raise UserError(
+                f"{printable(str(path))} is there already, and no export of ours in this format. Choose another place, or "
+                "remove it first."
+            )
     with explain_write_errors(path, "the same command"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, form.render(rows))
-
-
-def is_export(path: Path, form: LabelFormat) -> bool:
-    """Tell whether a file was written by an earlier export, which always names the sha256 of each image."""
-    try:
-        rows, problems = form.parse(path)
-    except UserError:
-        return False
-    return not problems and all(row.sha256 for row in rows)
 
 
 LABEL_FORMATS: dict[str, LabelFormat] = {

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from uuid import uuid4, uuid5
 
 from sqlalchemy import Connection, select
 
 from mma.data.tables import find_name, name_problem, quoted, refuse
 from mma.errors import UserError
 from mma.project.exchange.formats import KINDS, LabelRow, natural, read_rows
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.events import (
     CANNOT_TELL,
     Draft,
     check_name,
     chunks,
+    class_draft,
     draft,
     end_leases,
     merge_roots,
-    new_id,
     origin,
     read_classes,
     record,
@@ -48,35 +48,6 @@ class TakeIn:
     other_answers: str = "--replace takes the one of the file"
 
 
-@dataclass
-class _Plan:
-    """What the rows amount to, checked against the project."""
-
-    connection: Connection
-    options: TakeIn
-    classes: list[Klass]
-    paths: dict[str, str]
-    names: dict[str, str]
-    current: dict[str, Any]
-    told: dict[tuple[str, str], Any]  # the newest answer of each person, by image and name
-    lines: dict[str, LabelRow] = field(default_factory=dict)  # per image
-    known: set[str] = field(default_factory=set)  # images that have this answer already
-    files: dict[str, int] = field(default_factory=dict)
-    new_classes: dict[str, int] = field(default_factory=dict)  # name -> first line
-
-
-def take_in(connection: Connection, rows: Sequence[LabelRow], options: TakeIn, overlap: int) -> list[Event]:
-    """Check every row, then store what is new as one action. Raises with all problems, and stores nothing then."""
-    plan = _plan(connection, rows, options)
-    if problems := [(row.line, problem) for row in rows if (problem := _check_row(plan, row))]:
-        raise ImportProblems([f"line {line}: {problem}" for line, problem in sorted(problems)])
-    drafts, batch = _class_drafts(plan), str(uuid4())
-    drafts += [_label_draft(plan, batch, image, row) for image, row in plan.lines.items() if image not in plan.known]
-    events = record(connection, drafts, overlap) if drafts else []
-    end_leases(connection, [event for event in events if event.image])
-    return events
-
-
 class ImportProblems(UserError):
     """What is wrong with a file of labels, line by line."""
 
@@ -85,147 +56,147 @@ class ImportProblems(UserError):
         self.problems = list(problems)
 
 
-def _plan(connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> _Plan:
-    """Read what is known of the images that the rows name, and of nothing else."""
-    f, i, c, e = db.files.c, db.images.c, db.current.c, db.events.c
-    paths: dict[str, str] = {}
-    written = {row.file_name for row in rows if row.file_name}
-    for part in chunks(sorted({str(PurePosixPath(name)) for each in written for name in (each, each.strip())})):
-        found = connection.execute(select(f.path, f.image).where(f.path.in_(part), f.image.is_not(None)))
-        paths.update({row.path: row.image for row in found})
-    wanted = sorted({*paths.values(), *(row.sha256 for row in rows if row.sha256)})
-    names: dict[str, str] = {}
-    current: dict[str, Any] = {}
-    told: dict[tuple[str, str], Any] = {}
-    for part in chunks(wanted):
-        names.update({row.id: row.name for row in connection.execute(select(i.id, i.name).where(i.id.in_(part)))})
-        current.update({row.image: row for row in connection.execute(select(db.current).where(c.image.in_(part)))})
-        answers = select(e.image, e.by, e.kind, e.class_id).where(e.image.in_(part), e.active == 1, e.kind.in_(ANSWERS))
-        told.update({(row.image, row.by): row for row in connection.execute(answers.order_by(e.seq))})
-    return _Plan(connection, options, read_classes(connection), paths, names, current, told)
+def take_in(connection: Connection, rows: Sequence[LabelRow], options: TakeIn, overlap: int) -> list[Event]:
+    """Check every row, then store what is new as one action. Raises with all problems, and stores nothing then."""
+    plan = _Plan(connection, rows, options)
+    if problems := [(row.line, problem) for row in rows if (problem := plan.add(row))]:
+        raise ImportProblems([f"line {line}: {problem}" for line, problem in sorted(problems)])
+    drafts = plan.drafts()
+    events = record(connection, drafts, overlap) if drafts else []
+    end_leases(connection, [event for event in events if event.image])
+    return events
 
 
-def _check_row(plan: _Plan, row: LabelRow) -> str:
-    """Add a row to the plan, or say what is wrong with it."""
-    if not row.label and not row.state:
-        return ""  # nobody knows
-    problem = _file_problem(plan, row) or _answer_problem(plan, row)
-    if problem:
-        return problem
-    image = plan.paths[find_name(row.file_name, plan.paths)] if row.file_name.strip() else row.sha256
-    first = plan.lines.setdefault(image, row)
-    if first is row:
-        return _conflict(plan, image, row)
-    if (first.label, first.state) == (row.label, row.state):
+class _Plan:
+    """What the rows amount to, checked against what is known of the images that they name."""
+
+    def __init__(self, connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> None:
+        self.connection, self.options, self.classes = connection, options, read_classes(connection)
+        self.paths: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self.current: dict[str, Any] = {}
+        self.told: dict[tuple[str, str], Any] = {}  # the newest answer of each person, by image and name
+        self.lines: dict[str, LabelRow] = {}  # per image
+        self.same: set[str] = set()  # images that have this answer already
+        self.files: dict[str, int] = {}
+        self.new_classes: dict[str, int] = {}  # name -> first line
+        f, i, c, e = db.files.c, db.images.c, db.current.c, db.events.c
+        written = {row.file_name for row in rows if row.file_name}
+        for part in chunks(sorted({str(PurePosixPath(name)) for each in written for name in (each, each.strip())})):
+            found = connection.execute(select(f.path, f.image).where(f.path.in_(part), f.image.is_not(None)))
+            self.paths.update({row.path: row.image for row in found})
+        for part in chunks(sorted({*self.paths.values(), *(row.sha256 for row in rows if row.sha256)})):
+            named = connection.execute(select(i.id, i.name).where(i.id.in_(part)))
+            self.names.update({row.id: row.name for row in named})
+            in_force = connection.execute(select(db.current).where(c.image.in_(part)))
+            self.current.update({row.image: row for row in in_force})
+            answers = select(e.image, e.by, e.kind, e.class_id).where(e.image.in_(part), e.active == 1)
+            found = connection.execute(answers.where(e.kind.in_(ANSWERS)).order_by(e.seq))
+            self.told.update({(row.image, row.by): row for row in found})
+
+    def add(self, row: LabelRow) -> str:
+        """Add a row to the plan, or say what is wrong with it."""
+        if not row.label and not row.state:
+            return ""  # nobody knows
+        if problem := self._file_problem(row) or self._answer_problem(row):
+            return problem
+        image = self.paths[find_name(row.file_name, self.paths)] if row.file_name.strip() else row.sha256
+        first = self.lines.setdefault(image, row)
+        if first is row:
+            return self._conflict(image, row)
+        if (first.label, first.state) == (row.label, row.state):
+            return ""
+        return f"{quoted(row.file_name or row.sha256)} is the image of line {first.line}, with another answer"
+
+    def _file_problem(self, row: LabelRow) -> str:
+        name, shown = find_name(row.file_name, self.paths), quoted(row.file_name or row.sha256)
+        if not name and not row.sha256:
+            return "there is neither a file name nor a sha256"
+        if not name:
+            return "" if row.sha256 in self.names else f"there is no image with the sha256 {quoted(row.sha256)}"
+        if problem := name_problem(name, self.paths):
+            return problem
+        if name in self.files:
+            return f"{shown} is listed in line {self.files[name]} already"
+        self.files[name] = row.line
+        if row.sha256 and self.paths[name] != row.sha256:
+            return f"{shown} has other bytes here than the sha256 says"
         return ""
-    return f"{quoted(row.file_name or row.sha256)} is the image of line {first.line}, with another answer"
 
-
-def _file_problem(plan: _Plan, row: LabelRow) -> str:
-    name = find_name(row.file_name, plan.paths)
-    if not name and not row.sha256:
-        return "there is neither a file name nor a sha256"
-    if not name:
-        return "" if row.sha256 in plan.names else f"there is no image with the sha256 {quoted(row.sha256)}"
-    if problem := name_problem(name, plan.paths):
-        return problem
-    if name in plan.files:
-        return f"{quoted(row.file_name or row.sha256)} is listed in line {plan.files[name]} already"
-    plan.files[name] = row.line
-    if row.sha256 and plan.paths[name] != row.sha256:
-        return f"{quoted(row.file_name or row.sha256)} has other bytes here than the sha256 says"
-    return ""
-
-
-def _answer_problem(plan: _Plan, row: LabelRow) -> str:
-    if row.state not in KINDS:
-        return f"{quoted(row.state)} is no state; there are {', '.join(filter(None, KINDS))}"
-    if len(row.by) > MAX_NAME:
-        return f"the name in column by has more than {MAX_NAME} characters"
-    try:
-        check_characters(row.by)
-    except UserError as error:
-        return f"column by: {str(error).rstrip('.')}"
-    if row.at and not _is_time(row.at):
-        return f"{quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
-    if row.state or _find_class_id(plan, row.label) is not None or row.label == CANNOT_TELL:
+    def _answer_problem(self, row: LabelRow) -> str:
+        if row.state not in KINDS:
+            return f"{quoted(row.state)} is no state; there are {', '.join(filter(None, KINDS))}"
+        if len(row.by) > MAX_NAME:
+            return f"the name in column by has more than {MAX_NAME} characters"
+        try:
+            check_characters(row.by)
+        except UserError as error:
+            return f"column by: {str(error).rstrip('.')}"
+        try:
+            is_time = not row.at or (datetime.fromisoformat(row.at) is not None and len(row.at) <= 40)
+        except ValueError:
+            is_time = False
+        if not is_time:
+            return f"{quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
+        if row.state or self._class_id(row.label) is not None or row.label == CANNOT_TELL:
+            return ""
+        if not self.options.add_classes:
+            names = [each.name for each in self.classes if each.merged_into is None]
+            return f"there is no class {quoted(row.label)}.{did_you_mean(row.label, names)} {self.options.new_classes}"
+        if row.label in self.new_classes:
+            return ""
+        try:
+            if check_name(row.label, [*self.classes, *(Klass(-1, name) for name in self.new_classes)]) != row.label:
+                return f"{quoted(row.label)} cannot be the name of a class as it is written"
+        except UserError as error:
+            return str(error).rstrip(".")
+        self.new_classes[row.label] = row.line
         return ""
-    return _new_class(plan, row)
 
+    def _class_id(self, label: str) -> int | None:
+        return next((each.id for each in self.classes if each.name == label and each.merged_into is None), None)
 
-def _new_class(plan: _Plan, row: LabelRow) -> str:
-    if not plan.options.add_classes:
-        names = [each.name for each in plan.classes if each.merged_into is None]
-        return f"there is no class {quoted(row.label)}.{did_you_mean(row.label, names)} {plan.options.new_classes}"
-    if row.label in plan.new_classes:
-        return ""
-    others = [*plan.classes, *(Klass(-1, name) for name in plan.new_classes)]
-    try:
-        if check_name(row.label, others) != row.label:
-            return f"{quoted(row.label)} cannot be the name of a class as it is written"
-    except UserError as error:
-        return str(error).rstrip(".")
-    plan.new_classes[row.label] = row.line
-    return ""
+    def _kind(self, row: LabelRow) -> str:
+        if not row.state and row.label == CANNOT_TELL and self._class_id(row.label) is None:
+            return "cannot_tell"
+        return KINDS[row.state]
 
+    def _conflict(self, image: str, row: LabelRow) -> str:
+        """Say that the project has another answer; if it has the same one, there is nothing to store.
 
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return len(text) <= 40
+        A person who is told about says something also where they agree with others: only their own answer is the same.
+        """
+        by, kind = row.by or self.options.by, self._kind(row)
+        before = self.told.get((image, by)) if self.options.told else self.current.get(image)
+        if before is None:
+            return ""
+        if before.kind == kind and (
+            kind != "label" or merge_roots(self.classes)[before.class_id] == self._class_id(row.label)
+        ):
+            self.same.add(image)
+            return ""
+        if self.options.replace or self.options.told:
+            return ""
+        file = quoted(row.file_name or row.sha256)
+        return f"{file} has another answer here, by {printable(before.by)}; {self.options.other_answers}"
 
-
-def _find_class_id(plan: _Plan, label: str) -> int | None:
-    return next((each.id for each in plan.classes if each.name == label and each.merged_into is None), None)
-
-
-def _kind(plan: _Plan, row: LabelRow) -> str:
-    if not row.state and row.label == CANNOT_TELL and _find_class_id(plan, row.label) is None:
-        return "cannot_tell"
-    return KINDS[row.state]
-
-
-def _conflict(plan: _Plan, image: str, row: LabelRow) -> str:
-    """Say that the project has another answer; if it has the same one, there is nothing to store.
-
-    A person who is told about says something also where they agree with others: only their own answer is the same.
-    """
-    by = row.by or plan.options.by
-    before = plan.told.get((image, by)) if plan.options.told else plan.current.get(image)
-    if before is None:
-        return ""
-    kind = _kind(plan, row)
-    same = before.kind == kind and (
-        kind != "label" or merge_roots(plan.classes)[before.class_id] == _find_class_id(plan, row.label)
-    )
-    if same:
-        plan.known.add(image)
-        return ""
-    if plan.options.replace or plan.options.told:
-        return ""
-    file = quoted(row.file_name or row.sha256)
-    return f"{file} has another answer here, by {printable(before.by)}; {plan.options.other_answers}"
-
-
-def _class_drafts(plan: _Plan) -> list[Draft]:
-    first = max((each.id for each in plan.classes), default=-1) + 1
-    drafts = []
-    for number, name in enumerate(sorted(plan.new_classes, key=natural), first):
-        batch = str(uuid4())
-        drafts.append(draft("class_add", id=batch, batch=batch, by=plan.options.by, class_id=number, value=name))
-        plan.classes.append(Klass(number, name))
-    return drafts
-
-
-def _label_draft(plan: _Plan, batch: str, image: str, row: LabelRow) -> Draft:
-    kind, by = _kind(plan, row), row.by or plan.options.by
-    where = origin(plan.connection, image, by, "import") if plan.options.told else {"provenance": "import"}
-    values = {**where, **({"at": row.at} if row.at else {})}
-    class_id = _find_class_id(plan, row.label) if kind == "label" else None
-    file = find_name(row.file_name, plan.paths) or plan.names[image]
-    return draft(kind, id=new_id(batch, image), batch=batch, by=by, image=image, file=file, class_id=class_id, **values)
+    def drafts(self) -> list[Draft]:
+        """Prepare the events: new classes first, then the answers that are not here yet."""
+        first, drafts, batch = max((each.id for each in self.classes), default=-1) + 1, [], uuid4()
+        for number, name in enumerate(sorted(self.new_classes, key=natural), first):
+            drafts.append(class_draft("class_add", self.options.by, number, name))
+            self.classes.append(Klass(number, name))
+        for image, row in self.lines.items():
+            if image in self.same:
+                continue
+            kind, by = self._kind(row), row.by or self.options.by
+            where = {"provenance": "import"}
+            values: Draft = origin(self.connection, image, by, "import") if self.options.told else where
+            values |= {"file": find_name(row.file_name, self.paths) or self.names[image]}
+            values |= {"class_id": self._class_id(row.label) if kind == "label" else None}
+            values |= {"at": row.at} if row.at else {}
+            drafts.append(draft(kind, id=str(uuid5(batch, image)), batch=str(batch), by=by, image=image, **values))
+        return drafts
 
 
 # Take labels from sub-folders or a file when a person asks for it. What is not clear is a question, never a guess.
@@ -237,7 +208,13 @@ FEW = 10  # images below which as many classes as images are nothing odd
 def take_labels_from(project: Project, source: str) -> list[Event]:
     """Take labels from "folders", "folders:first", "folders:last" or a file. Classes are added if there are none yet."""
     if source in FOLDERS:
-        path, rows = project.root, _rows_of_folders(project, source)
+        path = project.root
+        with project.store.reading() as connection:
+            f = db.files.c
+            files = connection.execute(select(f.path, f.image).where(f.image.is_not(None)).order_by(f.path)).all()
+        level = _level(project.root, [row.path for row in files], source)
+        found = enumerate(files, 1)
+        rows = [LabelRow(row.path, folder_of(row.path, level), row.image, line=number) for number, row in found]
     else:
         path = _find(project.root, source)
         rows = _rows_of_file(path)
@@ -282,15 +259,6 @@ def _find(root: Path, source: str) -> Path:
     if not path.exists():
         raise UserError(f"there is no file {printable(source)}. --labels-from takes a file, or: {', '.join(FOLDERS)}.")
     return path
-
-
-def _rows_of_folders(project: Project, source: str) -> list[LabelRow]:
-    with project.store.reading() as connection:
-        f = db.files.c
-        files = connection.execute(select(f.path, f.image).where(f.image.is_not(None)).order_by(f.path)).all()
-    level = _level(project.root, [row.path for row in files], source)
-    rows = enumerate(files, 1)
-    return [LabelRow(row.path, folder_of(row.path, level), row.image, line=number) for number, row in rows]
 
 
 def _level(root: Path, names: Sequence[str], source: str) -> Level:

@@ -12,17 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy import select
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import append_bytes, cut_lines, explain_write_errors, in_turn, write_atomically
 from mma.project.exchange.formats import read_current, render_labels
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.database import Store
 from mma.project.labels.events import events_after
 from mma.project.records import Event
 from mma.project.settings import Layout
-from mma.text import printable, quote_path, update_hint
+from mma.text import quote_path
 
 TAIL = 1 << 16  # bytes read from the end to find the last line
 PART = 5_000  # events appended at once
@@ -51,12 +51,9 @@ class SecondCopy:
             while self._seq < upto:
                 with store.reading() as connection:
                     events = events_after(connection, self._seq, PART)
-                self._append(events)
-
-    def _append(self, events: list[Event]) -> None:
-        data = b"".join(map(line_of, events))
-        append_bytes(self.path, data)
-        self._size, self._seq = self._size + len(data), events[-1].seq
+                data = b"".join(map(line_of, events))
+                append_bytes(self.path, data)
+                self._size, self._seq = self._size + len(data), events[-1].seq
 
     def _find_end(self, store: Store) -> None:
         """Find the last good line, unless the file is as we left it. A torn line at the end is cut off."""
@@ -64,7 +61,12 @@ class SecondCopy:
             self.path.touch(0o600)
         if self.path.stat().st_size == self._size:
             return
-        cut_torn_line(self.path)
+        with self.path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - 1, 0))
+            torn = size > 0 and file.read(1) != b"\n"
+        if torn:  # whoever wrote the last line was never told that it was saved
+            cut_lines(self.path)
         self._size, self._seq = self.path.stat().st_size, last_seq(self.path)
         with store.reading() as connection:
             known = connection.execute(select(db.events.c.seq).where(db.events.c.seq == self._seq)).scalar()
@@ -77,7 +79,20 @@ class SecondCopy:
 
 def last_seq(path: Path) -> int:
     """Return the number of the last event in the file; 0 where there is none."""
-    return next((line.event.seq for line in _backwards(path) if line.event), 0) if path.exists() else 0
+    size, length, done = path.stat().st_size if path.exists() else 0, TAIL, 0
+    while size:  # whole lines from the last to the first, reading only as much of the file as is needed
+        start = max(size - length, 0)
+        with path.open("rb") as file:
+            file.seek(start)
+            lines = file.read(length).split(b"\n")[:-1]
+        whole = lines if start == 0 else lines[1:]
+        for line in reversed(whole[: len(whole) - done]):
+            if event := parse_log_line(0, line).event:
+                return event.seq
+        if start == 0:
+            break
+        done, length = len(whole), length * 4
+    return 0
 
 
 def line_of(event: Event) -> bytes:
@@ -113,32 +128,6 @@ def read_log(path: Path) -> Iterator[LogLine]:
                 yield LogLine(number, None, "the last line is torn: writing it was interrupted")
             else:
                 yield parse_log_line(number, line[:-1])
-
-
-def cut_torn_line(path: Path) -> None:
-    """Remove a last line without an end. Whoever wrote it was never told that it was saved."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - 1, 0))
-        if size and file.read(1) != b"\n":
-            cut_lines(path)
-
-
-def _backwards(path: Path) -> Iterator[LogLine]:
-    """Yield whole lines from the last to the first, reading only as much of the file as is needed."""
-    size, length = path.stat().st_size, TAIL
-    done = 0
-    while True:
-        start = max(size - length, 0)
-        with path.open("rb") as file:
-            file.seek(start)
-            lines = file.read(length).split(b"\n")[:-1]
-        whole = lines if start == 0 else lines[1:]
-        for line in reversed(whole[: len(whole) - done]):
-            yield parse_log_line(0, line)
-        if start == 0:
-            return
-        done, length = len(whole), length * 4
 
 
 # labels.csv in the project folder: the labels in force, for people and other programs. Never behind when we end.
@@ -210,36 +199,3 @@ def back_up_events(layout: Layout, number: int) -> None:
         write_atomically(place, layout.log.read_bytes(), private=True)
         for old in sorted(layout.backups.glob("round-*.jsonl"))[:-KEPT]:
             old.unlink(missing_ok=True)
-
-
-def prepare(store: Store, layout: Layout) -> None:
-    """Make the tables of a new database; refuse those of another format."""
-    found, place = read_format(store), printable(str(layout.folder))
-    if found is None:
-        with store.writing() as connection:
-            create_tables(connection)
-    elif found > db.FORMAT:
-        raise UserError(
-            f"the database of {place} was made by a newer mma (format {found}, this one knows {db.FORMAT}). Get a newer "
-            f"mma:  {update_hint()}"
-        )
-    elif found < db.FORMAT:
-        raise UserError(
-            f"the database of {place} has format {found}, and this mma needs {db.FORMAT}. Make it again:  "
-            f"mma doctor {quote_path(layout.folder)} --rebuild"
-        )
-
-
-def create_tables(connection: Connection) -> None:
-    """Make the tables of today's format."""
-    db.metadata.create_all(connection)
-    connection.execute(insert(db.meta).values(key="format", value=str(db.FORMAT)))
-
-
-def read_format(store: Store) -> int | None:
-    """Return the format of the tables; None where there are none yet."""
-    with store.reading() as connection:
-        if not inspect(connection).has_table("meta"):
-            return None
-        found = connection.execute(select(db.meta.c.value).where(db.meta.c.key == "format")).scalar()
-    return None if found is None else int(found)

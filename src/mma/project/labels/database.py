@@ -1,20 +1,179 @@
-"""The database of a project: SQLite in its folder, or PostgreSQL by URL. One writer at a time, readers see a snapshot."""
+"""The database of a project: its tables, and connections to SQLite in its folder or PostgreSQL by URL.
+
+`events` is the truth; the other tables follow from the events and the image folder. One writer at a time, readers see a
+snapshot.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, ProgrammingError
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn
-from mma.text import install_hint, printable, quote_path
+from mma.project.settings import Layout
+from mma.text import install_hint, printable, quote_path, update_hint
+
+FORMAT = 1  # of the tables; those of another format are made again from labels.jsonl
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
+
+# Numbers that would otherwise be counted anew: seq, images, open, labeled, class:3, ...
+counts = Table(
+    "counts", metadata, Column("name", String, primary_key=True), Column("value", BigInteger, nullable=False)
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("id", String(36), nullable=False, unique=True),
+    Column("batch", String(36), nullable=False),
+    Column("kind", String, nullable=False),
+    Column("image", String(64)),
+    Column("file", Text),
+    Column("class_id", Integer),
+    Column("value", Text),
+    Column("by", String, nullable=False),
+    Column("at", String, nullable=False),
+    Column("round", Integer),
+    Column("provenance", String),
+    Column("shown", Text),
+    Column("seconds", Float),
+    Column("note", Text),
+    Column("supersedes", String(36)),
+    Column("active", SmallInteger, nullable=False),  # derived: an answer that nobody has undone
+    Index("events_of_image", "image", "seq"),
+    Index("events_of_person", "by", "active", "seq"),
+    Index("events_of_batch", "batch"),
+)
+
+images = Table(
+    "images",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("width", Integer, nullable=False),
+    Column("height", Integer, nullable=False),
+    Column("phash", String(16), nullable=False),
+    Column("near", String(64), nullable=False),  # the first image of its near-duplicates
+    Column("rank", BigInteger, nullable=False),  # a random order that never changes
+    Column("audit", SmallInteger, nullable=False),
+    Column("present", SmallInteger, nullable=False),
+    # Derived from events and `present`:
+    Column("open", SmallInteger, nullable=False),  # may be asked about
+    Column("answers", SmallInteger, nullable=False),  # people who answered
+    Column("deferred", BigInteger, nullable=False),  # seq of the last "later", 0 without one
+    Index("images_to_ask", "open", "audit", "deferred", "rank"),
+)
+_gone = images.c.present == 0
+Index("images_gone", images.c.id, sqlite_where=_gone, postgresql_where=_gone)  # only the few of which no file is left
+
+files = Table(
+    "files",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("image", String(64)),
+    Column("size", BigInteger, nullable=False),
+    Column("mtime", BigInteger, nullable=False),  # nanoseconds
+    Column("reason", Text),  # why it cannot be used
+    Index("files_of_image", "image"),
+)
+
+classes = Table(
+    "classes",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("key", String),
+    Column("merged_into", Integer),
+)
+
+current = Table(
+    "current",
+    metadata,
+    Column("image", String(64), primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("class_id", Integer),
+    Column("by", String, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("provenance", String),
+    Index("current_by_class", "class_id", "seq"),
+)
+
+picks = Table(
+    "picks",
+    metadata,
+    Column("image", String(64), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("score", Float, nullable=False),
+    Column("provenance", String, nullable=False),
+    Column("suggestion", Text),  # JSON: [[class id, probability], ...]
+    Column("model", Integer),
+    Index("picks_in_order", "position"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("image", String(64), primary_key=True),
+    Column("by", String, primary_key=True),
+    Column("taken", Float, nullable=False),  # seconds since 1970
+    Column("until", Float, nullable=False),
+    Column("provenance", String, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("suggestion", Text),
+    Column("model", Integer),
+    Index("leases_of_person", "by", "until"),
+)
+
+models = Table(
+    "models",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("state", String, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("accuracy", Float),
+    Column("at", String, nullable=False),
+    Column("about", Text, nullable=False),  # JSON
+)
+
+
+# Connections.
 
 WAIT = 60_000  # milliseconds to wait for another writer
 NOT_ALLOWED = "42501"  # what PostgreSQL calls a missing permission
@@ -145,36 +304,86 @@ def explain_database_errors(place: str) -> Iterator[None]:
         if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != NOT_ALLOWED:
             raise
         way_out = "Start the server" if "://" in place else "Make room"
+        folder, reason = Path(place).parent, _first_line(error)
+        if folder.is_dir() and hasattr(os, "statvfs"):  # SQLite only says that a file cannot be opened or written
+            disk = os.statvfs(folder)
+            if disk.f_flag & os.ST_RDONLY:
+                reason = f"its disk is read-only ({reason})"
+            elif disk.f_bavail * disk.f_frsize < ROOM:
+                reason = f"its disk is full ({reason})"
         raise TemporarilyUnavailable(
-            f"the database {printable(place)} cannot be used: {_reason(place, error)}. What was saved before is whole. "
+            f"the database {printable(place)} cannot be used: {reason}. What was saved before is whole. "
             f"{way_out} or allow writing there, then run the same command again."
         ) from error
     except (DatabaseError, UnicodeDecodeError) as error:  # what SQLite says of damage may be no text
         if isinstance(error, DatabaseError) and type(error) is not DatabaseError:  # a broken constraint is our mistake
             raise
+        project = "PROJECT" if "://" in place else quote_path(Path(place).parents[1])  # a server does not know it
         raise TemporarilyUnavailable(
             f"the database {printable(place)} is damaged or not ours: {_first_line(error)}. Rebuild it from labels.jsonl:  "
-            f"mma doctor {_project(place)} --rebuild"
+            f"mma doctor {project} --rebuild"
         ) from error
-
-
-def _project(place: str) -> str:
-    """Return the project that a database belongs to, as it is typed; a server does not know it."""
-    return "PROJECT" if "://" in place else quote_path(Path(place).parents[1])
-
-
-def _reason(place: str, error: DatabaseError) -> str:
-    """Say what is wrong. SQLite says of a full or read-only disk only that a file cannot be opened or written."""
-    folder, said = Path(place).parent, _first_line(error)
-    if not folder.is_dir() or not hasattr(os, "statvfs"):
-        return said
-    disk = os.statvfs(folder)
-    if disk.f_flag & os.ST_RDONLY:
-        return f"its disk is read-only ({said})"
-    if disk.f_bavail * disk.f_frsize < ROOM:
-        return f"its disk is full ({said})"
-    return said
 
 
 def _first_line(error: Exception) -> str:
     return printable(str(getattr(error, "orig", error)).strip().split("\n")[0].rstrip("."))
+
+
+# The format of the tables, and how far index and features are.
+
+
+def prepare(store: Store, layout: Layout) -> None:
+    """Make the tables of a new database; refuse those of another format."""
+    found, place = read_format(store), printable(str(layout.folder))
+    if found is None:
+        with store.writing() as connection:
+            create_tables(connection)
+    elif found > FORMAT:
+        raise UserError(
+            f"the database of {place} was made by a newer mma (format {found}, this one knows {FORMAT}). Get a newer "
+            f"mma:  {update_hint()}"
+        )
+    elif found < FORMAT:
+        raise UserError(
+            f"the database of {place} has format {found}, and this mma needs {FORMAT}. Make it again:  "
+            f"mma doctor {quote_path(layout.folder)} --rebuild"
+        )
+
+
+def create_tables(connection: Connection) -> None:
+    """Make the tables of today's format."""
+    metadata.create_all(connection)
+    connection.execute(insert(meta).values(key="format", value=str(FORMAT)))
+
+
+def read_format(store: Store) -> int | None:
+    """Return the format of the tables; None where there are none yet."""
+    with store.reading() as connection:
+        if not inspect(connection).has_table("meta"):
+            return None
+        found = connection.execute(select(meta.c.value).where(meta.c.key == "format")).scalar()
+    return None if found is None else int(found)
+
+
+TASKS = ("index", "features")  # in the order in which they are done
+
+
+class TaskProgress(NamedTuple):
+    """How many of how many files or images are done, and how long the rest takes, in words."""
+
+    task: str
+    done: int
+    total: int
+    left: str | None = None
+
+
+def write_progress(connection: Connection, task: str, done: int, total: int, left: str | None = None) -> None:
+    """Write down how far a task is."""
+    connection.execute(delete(meta).where(meta.c.key == task))
+    connection.execute(insert(meta).values(key=task, value=json.dumps([done, total, left])))
+
+
+def read_progress(connection: Connection) -> list[TaskProgress]:
+    """Return how far each task is that was begun."""
+    found = {row.key: row.value for row in connection.execute(select(meta).where(meta.c.key.in_(TASKS)))}
+    return [TaskProgress(task, *json.loads(found[task])) for task in TASKS if task in found]

@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any, NamedTuple, TypeVar
-from uuid import UUID, uuid4, uuid5
+from typing import Any, TypeVar
+from uuid import uuid4, uuid5
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, text, update
 
 from mma.errors import TemporarilyUnavailable, UserError
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
+from mma.project.labels.votes import Standing, Vote, last_vote, poll, read_shared, read_vote, store_vote
 from mma.project.records import (
     ANSWERS,
     CLASS_KINDS,
     MAX_NAME,
-    SECOND_LOOKS,
     UNDOABLE,
     Answer,
     Counts,
@@ -32,10 +32,11 @@ from mma.project.records import (
     Labels,
     check_characters,
 )
-from mma.text import did_you_mean, printable
+from mma.text import printable
 
 COLUMNS = [db.events.c[name] for name in Event._fields]
 CHUNK = 500  # images or events per statement; SQLite has a limit of 999 in old versions
+POLL_EVERY = 10  # answers about images of others, after which the reliability of people is estimated anew
 LEASE = 600.0  # seconds an image stays with a person who does not answer
 Draft = dict[str, Any]  # an event without its seq
 T = TypeVar("T")
@@ -71,14 +72,20 @@ def record(connection: Connection, drafts: Sequence[Draft], overlap: int) -> lis
         store_classes(connection, known)
     for gone in chunks([event.supersedes for event in found if event.kind == "undo" and event.supersedes]):
         connection.execute(update(db.events).where(db.events.c.id.in_(gone)).values(active=0))
-    refresh(connection, [event.image for event in found if event.image and event.kind != "note"], overlap)
+    images = [event.image for event in found if event.image and event.kind != "note"]
+    for event in found:
+        if event.kind == "vote":
+            store_vote(connection, event.value)
+    if any(event.kind in ("vote", "class_merge") for event in found):  # they can turn every vote
+        images += read_shared(connection)
+    if refresh(connection, images, overlap):
+        shared, polled = read_counters(connection, "shared", "polled")
+        if shared - polled >= max(POLL_EVERY, polled // 10):
+            add_counts(connection, Counter({"polled": shared - polled}))
+            value = poll(read_shared(connection), merge_roots(read_classes(connection)))
+            number = str(uuid4())
+            found += record(connection, [draft("vote", id=number, batch=number, by="vote", value=value)], overlap)
     return found
-
-
-def events_of_batch(connection: Connection, batch: str) -> list[Event]:
-    """Return the events of one action."""
-    c = db.events.c
-    return [Event(*row) for row in connection.execute(select(*COLUMNS).where(c.batch == batch).order_by(c.seq))]
 
 
 def count_labels(connection: Connection, batches: Collection[str]) -> dict[str, int]:
@@ -99,15 +106,20 @@ def events_after(connection: Connection, seq: int, limit: int | None = None) -> 
 
 def write_answer(connection: Connection, answer: Answer, overlap: int) -> list[Event]:
     """Store an answer, or return what was stored when the same answer came before."""
-    known = events_of_batch(connection, str(answer.id))
-    if known:
+    c = db.events.c
+    same = select(*COLUMNS).where(c.batch == str(answer.id)).order_by(c.seq)
+    if known := [Event(*row) for row in connection.execute(same)]:
         return known
-    drafts = _undo(connection, answer) if answer.kind == "undo" else _answer(connection, answer)
-    found = record(connection, drafts, overlap)
+    found = record(connection, (_undo if answer.kind == "undo" else _answer)(connection, answer), overlap)
     if answer.kind != "note":
-        end_leases(connection, found)
-    if answer.kind == "undo":
-        _lease_again(connection, found)
+        end_leases(connection, [event for event in found if event.image])
+    if answer.kind == "undo":  # the images go back to the person who undid it, as they were asked about before
+        moment = time.time()
+        for event in found:
+            before = connection.execute(select(c.provenance, c.round).where(c.id == event.supersedes)).one()
+            values = {"taken": moment, "until": moment + LEASE, "why": "taken back", "model": before.round}
+            values |= {"image": event.image, "by": event.by, "provenance": before.provenance or "query"}
+            connection.execute(insert(db.leases).values(**values))
     return found
 
 
@@ -121,59 +133,38 @@ def end_leases(connection: Connection, events: Sequence[Event]) -> None:
         connection.execute(delete(db.picks).where(queued.in_(part), ~still_open.exists()))
 
 
-def _lease_again(connection: Connection, events: Sequence[Event]) -> None:
-    """Give the images of an undone answer back to the person who undid it, as they were asked about before."""
-    c, moment = db.events.c, time.time()
-    times = {"taken": moment, "until": moment + LEASE, "why": "taken back"}
-    for event in events:
-        before = connection.execute(select(c.provenance, c.round).where(c.id == event.supersedes)).one()
-        values = {"provenance": before.provenance or "query", "model": before.round, **times}
-        connection.execute(insert(db.leases).values(image=event.image, by=event.by, **values))
-
-
 def _answer(connection: Connection, answer: Answer) -> list[Draft]:
-    _check(answer)
-    class_id = None if answer.class_id is None else resolve(connection, answer.class_id)
-    names = _names(connection, answer.images)
-    batch, single = str(answer.id), len(answer.images) == 1
-    source = {} if answer.source == "label" else {"provenance": answer.source}
-    return [
-        draft(
-            answer.kind,
-            id=batch if single else str(uuid5(answer.id, image)),
-            batch=batch,
-            by=answer.by,
-            image=image,
-            file=names[image],
-            class_id=class_id,
-            shown=answer.shown,
-            seconds=answer.seconds,
-            note=answer.note,
-            supersedes=None if answer.supersedes is None else str(answer.supersedes),
-            **{**origin(connection, image, answer.by), **source},
-        )
-        for image in answer.images
-    ]
-
-
-def _check(answer: Answer) -> None:
+    """Check an answer and prepare its events, one for each image."""
     if not answer.images or len(set(answer.images)) != len(answer.images):
         raise UserError("an answer needs its images, each of them once.")
     if (answer.kind == "label") != (answer.class_id is not None):
         raise UserError("an answer of kind label needs a class_id, and no other kind has one.")
     if answer.kind == "note" and not answer.note:
         raise UserError("a note needs its text.")
-
-
-def _names(connection: Connection, images: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in chunks(images):
+    class_id = None if answer.class_id is None else resolve(connection, answer.class_id)
+    names: dict[str, str] = {}
+    for part in chunks(answer.images):
         rows = connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part)))
-        found.update({row.id: row.name for row in rows})
-    if missing := [image for image in images if image not in found]:
+        names.update({row.id: row.name for row in rows})
+    if missing := [image for image in answer.images if image not in names]:
         # Whoever answers has seen it. After a rebuild it is unknown until the folder is indexed: not now, but later.
         raise TemporarilyUnavailable(f"image {missing[0]} is not indexed yet, or its file is gone.")
-    return found
+    source = {} if answer.source == "label" else {"provenance": answer.source}
+    common = {
+        "batch": str(answer.id),
+        "by": answer.by,
+        "class_id": class_id,
+        "shown": answer.shown,
+        "seconds": answer.seconds,
+        "note": answer.note,
+        "supersedes": None if answer.supersedes is None else str(answer.supersedes),
+    }
+    drafts = []
+    for image in answer.images:
+        own_id = str(answer.id if len(answer.images) == 1 else uuid5(answer.id, image))
+        values = {**common, **origin(connection, image, answer.by), **source}
+        drafts.append(draft(answer.kind, id=own_id, image=image, file=names[image], **values))
+    return drafts
 
 
 def origin(connection: Connection, image: str, by: str, otherwise: str = "query") -> Draft:
@@ -185,30 +176,14 @@ def origin(connection: Connection, image: str, by: str, otherwise: str = "query"
     lease = connection.execute(select(c.provenance, c.model).where(c.image == image, c.by == by)).first()
     if lease:
         return {"provenance": lease.provenance, "round": lease.model}
-    answers = select(e.provenance, e.round).where(e.image == image, e.kind.in_(UNDOABLE))
+    asked = or_(e.provenance.is_(None), e.provenance != "review", e.by == by)  # whose decision it was stays with them
+    answers = select(e.provenance, e.round).where(e.image == image, e.kind.in_(UNDOABLE), asked)
     before = connection.execute(answers.order_by(e.seq.desc()).limit(1)).first()
     return {"provenance": before.provenance, "round": before.round} if before else {"provenance": otherwise}
 
 
 def _undo(connection: Connection, answer: Answer) -> list[Draft]:
-    rows = _to_undo(connection, answer)
-    batch = str(answer.id)
-    return [
-        draft(
-            "undo",
-            id=batch if len(rows) == 1 else str(uuid5(answer.id, row.id)),
-            batch=batch,
-            by=answer.by,
-            image=row.image,
-            file=row.file,
-            supersedes=row.id,
-        )
-        for row in rows
-    ]
-
-
-def _to_undo(connection: Connection, answer: Answer) -> list[Event]:
-    """Find the events in force of the action to take back: the one given, or the last of this person."""
+    """Prepare to take back the events in force of one action: the one given, or the last of this person."""
     c = db.events.c
     if answer.supersedes is not None:
         given = connection.execute(select(c.batch).where(c.id == str(answer.supersedes))).scalar()
@@ -216,16 +191,15 @@ def _to_undo(connection: Connection, answer: Answer) -> list[Event]:
     else:
         mine = select(c.batch).where(c.by == answer.by, c.active == 1).order_by(c.seq.desc()).limit(1)
         batch = connection.execute(mine).scalar() or ""
-    found = connection.execute(select(*COLUMNS).where(c.batch == batch, c.active == 1).order_by(c.seq))
-    rows = [Event(*row) for row in found]
+    found = select(c.id, c.image, c.file).where(c.batch == batch, c.active == 1).order_by(c.seq)
+    rows = connection.execute(found).all()
     if not rows:
         raise UserError(f"{printable(answer.by)} has no answer left to undo.")
-    return rows
-
-
-def new_id(batch: UUID | str, *parts: str) -> str:
-    """Derive the id of an event from that of the action it belongs to."""
-    return str(uuid5(UUID(str(batch)), "/".join(parts)))
+    drafts = []
+    for row in rows:
+        values = {"batch": str(answer.id), "by": answer.by, "image": row.image, "file": row.file, "supersedes": row.id}
+        drafts.append(draft("undo", id=str(answer.id if len(rows) == 1 else uuid5(answer.id, row.id)), **values))
+    return drafts
 
 
 # Classes are made by events: added, renamed, merged, given a key. Ids stay; the table follows from the events.
@@ -251,15 +225,12 @@ def apply_class_event(classes: list[Klass], event: Event) -> list[Klass]:
     assert event.class_id is not None
     if event.kind == "class_add":
         return [*classes, Klass(event.class_id, event.value or "")]
-    return [_apply_change(each, event) if each.id == event.class_id else each for each in classes]
-
-
-def _apply_change(klass: Klass, event: Event) -> Klass:
+    change: dict[str, Any] = {"key": event.value}
     if event.kind == "class_rename":
-        return klass._replace(name=event.value or "")
-    if event.kind == "class_key":
-        return klass._replace(key=event.value)
-    return klass._replace(merged_into=None if event.value is None else int(event.value))
+        change = {"name": event.value or ""}
+    elif event.kind == "class_merge":
+        change = {"merged_into": None if event.value is None else int(event.value)}
+    return [each._replace(**change) if each.id == event.class_id else each for each in classes]
 
 
 def merge_roots(classes: Iterable[Klass]) -> dict[int, int]:
@@ -347,58 +318,26 @@ def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
         raise UserError("a class cannot be merged into itself.")
 
 
-def class_by_name(classes: Iterable[Klass], name: str) -> Klass:
-    """Return the class in use that has this name, or say which there are."""
-    usable = {each.name: each for each in classes if each.merged_into is None}
-    if name not in usable:
-        raise UserError(f"there is no class '{printable(name)}'.{did_you_mean(name, usable)}")
-    return usable[name]
-
-
 # What follows from events: the label of each image, whether it is to be asked about, and the counts. Never a scan.
 
 
-class Standing(NamedTuple):
-    """What the events of one image amount to."""
-
-    answer: Any  # the newest answer in force, a row of events, or None
-    provenance: str | None  # why the image was asked about, before anybody looked at its label again
-    people: int  # how many answered
-    deferred: int
-
-
-def standing(rows: Iterable[Any]) -> Standing:
-    """Sum up the active events of one image, oldest first: the newest answer counts."""
-    answer, provenance, people, deferred = None, None, set(), 0
-    for row in rows:
-        if row.kind in ANSWERS:
-            answer = row
-            provenance = row.provenance if row.provenance not in SECOND_LOOKS else provenance or row.provenance
-            people.add(row.by)
-        elif row.kind == "later":
-            deferred = row.seq
-    return Standing(answer, provenance, len(people), deferred)
-
-
-def refresh(connection: Connection, images: Sequence[str], overlap: int) -> None:
-    """Bring everything derived of these images up to date, in the caller's transaction."""
-    change: Counter[str] = Counter()
+def refresh(connection: Connection, images: Sequence[str], overlap: int) -> int:
+    """Bring everything derived of these images up to date. Return how many got an answer of one more person, not the first."""
+    change, c, vote = Counter[str](), db.events.c, Vote()
+    columns = (c.seq, c.kind, c.image, c.class_id, c.by, c.provenance)
     for part in chunks(sorted(set(images))):
         known = {row.id: row for row in connection.execute(select(db.images).where(db.images.c.id.in_(part)))}
         before = {row.image: row for row in connection.execute(select(db.current).where(db.current.c.image.in_(part)))}
-        now = {image: standing(rows) for image, rows in _active_events(connection, part).items()}
+        active: dict[str, list[Any]] = {image: [] for image in part}
+        for row in connection.execute(select(*columns).where(c.image.in_(part), c.active == 1).order_by(c.seq)):
+            active[row.image].append(row)
+        if vote.roots == {} and any(len({row.by for row in rows}) > 1 for rows in active.values()):
+            vote = read_vote(connection, merge_roots(read_classes(connection)))
+        now = {image: vote.standing(rows) for image, rows in active.items()}
         _store_current(connection, part, before, now, change)
         _store_open(connection, known, now, overlap, change)
     add_counts(connection, change)
-
-
-def _active_events(connection: Connection, images: Sequence[str]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {image: [] for image in images}
-    c = db.events.c
-    columns = (c.seq, c.kind, c.image, c.class_id, c.by, c.provenance)
-    for row in connection.execute(select(*columns).where(c.image.in_(images), c.active == 1).order_by(c.seq)):
-        found[row.image].append(row)
-    return found
+    return change["shared"]
 
 
 def _store_current(
@@ -444,6 +383,7 @@ def _store_open(
         after = (int(row.present and not settled), found.people, found.deferred)
         if after != (row.open, row.answers, row.deferred):
             change["open"] += after[0] - row.open
+            change["shared"] += found.people > max(row.answers, 1)
             rows.append({"image": image, "open": after[0], "answers": after[1], "deferred": after[2]})
     if rows:
         names = ("open", "answers", "deferred")
@@ -491,7 +431,7 @@ def read_labels_at(connection: Connection, upto: int | None) -> Labels:
     """
     last = count(connection, "seq")
     if upto is not None and not 0 <= upto <= last:
-        raise ValueError(f"there is no event {upto}; the last one is {last}.")
+        raise UserError(f"there is no event {upto}; the last one is {last}.")
     if upto is None or upto == last:
         rows: Sequence[Any] = connection.execute(select(db.current).order_by(db.current.c.seq)).all()
         classes = read_classes(connection)
@@ -502,7 +442,19 @@ def read_labels_at(connection: Connection, upto: int | None) -> Labels:
     gone = {*connection.execute(select(i.id).where(i.present == 0)).scalars()}
     strange = select(c.image).select_from(db.current).outerjoin(db.images, i.id == c.image).where(i.id.is_(None))
     gone.update(connection.execute(strange).scalars())
-    return _labels(last if upto is None else upto, [row for row in rows if row.image not in gone], classes)
+    rows, roots = [row for row in rows if row.image not in gone], merge_roots(classes)
+    labels = [row for row in rows if row.kind == "label"]
+    return Labels(
+        seq=last if upto is None else upto,
+        ids=tuple(row.image for row in labels),
+        class_ids=tuple(roots[row.class_id] for row in labels),
+        provenance=tuple(row.provenance for row in labels),
+        by=tuple(row.by for row in labels),
+        seqs=tuple(row.seq for row in labels),
+        classes=tuple(classes),
+        cannot_tell=tuple(row.image for row in rows if row.kind == "cannot_tell"),
+        excluded=tuple(row.image for row in rows if row.kind == "exclude"),
+    )
 
 
 def replay(events: Sequence[Event]) -> tuple[list[Event], list[Klass]]:
@@ -512,27 +464,12 @@ def replay(events: Sequence[Event]) -> tuple[list[Event], list[Klass]]:
     for event in events:
         if event.image is not None and event.kind in UNDOABLE and event.id not in undone:
             of_image.setdefault(event.image, []).append(event)
-    stands = [found for found in map(standing, of_image.values()) if found.answer is not None]
+    classes: list[Klass] = reduce(apply_class_event, (event for event in events if event.kind in CLASS_KINDS), [])
+    in_circles = any(in_circle(classes, each.id) for each in classes)  # of a copy that is not merged yet
+    vote = last_vote(events, {} if in_circles else merge_roots(classes))
+    stands = [found for found in map(vote.standing, of_image.values()) if found.answer is not None]
     answers = [found.answer._replace(provenance=found.provenance) for found in stands]
-    changes = (event for event in events if event.kind in CLASS_KINDS)
-    return sorted(answers, key=lambda event: event.seq), reduce(apply_class_event, changes, [])
-
-
-def _labels(seq: int, rows: Sequence[Any], classes: Iterable[Klass]) -> Labels:
-    classes = tuple(classes)
-    roots = merge_roots(classes)
-    labels = [row for row in rows if row.kind == "label"]
-    return Labels(
-        seq=seq,
-        ids=tuple(row.image for row in labels),
-        class_ids=tuple(roots[row.class_id] for row in labels),
-        provenance=tuple(row.provenance for row in labels),
-        by=tuple(row.by for row in labels),
-        seqs=tuple(row.seq for row in labels),
-        classes=classes,
-        cannot_tell=tuple(row.image for row in rows if row.kind == "cannot_tell"),
-        excluded=tuple(row.image for row in rows if row.kind == "exclude"),
-    )
+    return sorted(answers, key=lambda event: event.seq), classes
 
 
 def read_labeled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
-from mma.project.labels import tables as db
-from mma.project.labels.copies import LogLine, create_tables, line_of, read_format, read_log
-from mma.project.labels.database import Store, open_database, sqlite_store
+from mma.project.labels import database as db
+from mma.project.labels.copies import line_of, read_log
+from mma.project.labels.database import Store, create_tables, open_database, read_format, sqlite_store
 from mma.project.labels.events import (
     COLUMNS,
     Draft,
@@ -36,6 +36,7 @@ from mma.project.labels.events import (
     replay,
     store_classes,
 )
+from mma.project.labels.votes import store_vote
 from mma.project.project import Project, Say, open_store, owned, silent, training
 from mma.project.records import CLASS_KINDS, UNDOABLE, Event, Kind, Klass
 from mma.project.settings import Layout, ProjectSettings, read_settings
@@ -74,60 +75,41 @@ def doctor(folder: Path | str, *, rebuild: bool = False, say: Say = silent) -> l
 
 
 def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> list[Finding]:
-    lines = list(read_log(layout.log))
-    findings = _log_findings(lines)
+    """Look at labels.jsonl, the database, what follows from its events, and the images, in this order."""
+    lines, command = list(read_log(layout.log)), f"mma doctor {quote_path(layout.folder)} --rebuild"
+    found = [Finding(f"labels.jsonl holds {len({line.event.seq for line in lines if line.event}):,} events")]
+    if bad := [f"line {line.number}: {line.problem}" for line in lines if line.event is None]:
+        found.append(Finding(f"labels.jsonl: {'; '.join(bad[:SHOWN])}", problem=True))
     try:
-        _check_integrity(project.store, f"mma doctor {quote_path(layout.folder)} --rebuild")
-        with project.store.reading() as connection:
-            columns = [db.events.c[name] for name in Event._fields]
-            events = [Event(*row) for row in connection.execute(select(*columns).order_by(db.events.c.seq))]
+        if read_format(project.store) is None:
+            raise UserError(f"the database is empty: it has no tables. Make it again:  {command}")
+        if project.store.sqlite:
+            with project.store.reading() as connection:
+                said = connection.execute(text("PRAGMA integrity_check(3)")).scalars().all()
+            if said != ["ok"]:
+                raise UserError(f"the database is damaged: {'; '.join(said)}. Make it again:  {command}")
+        events = project.events()
     except UserError as error:
-        return [*findings, Finding(str(error), problem=True)]
-    findings += _compare(lines, events, layout)
-    findings += _check_derived(project, layout)
+        return [*found, Finding(str(error), problem=True)]
+    # The database is written first, so the file may lack the last events.
+    file, base = {line.event.id: line.event for line in lines if line.event}, {event.id: event for event in events}
+    found.append(Finding(f"the database holds {len(base):,} events"))
+    if lacking := len(base.keys() - file.keys()):
+        count = f"{lacking:,} events of the database are not in labels.jsonl"
+        found.append(Finding(f"{count}. Write them there:  {command}", problem=True))
+    if lacking := len(file.keys() - base.keys()):
+        count = f"{lacking:,} events of labels.jsonl are not in the database"
+        found.append(Finding(f"{count}. Take them in:  {command}", problem=True))
+    if any(base[name] != event for name, event in file.items() if name in base):
+        differ = "the database and labels.jsonl tell the same event differently; labels.jsonl carries checks"
+        found.append(Finding(f"{differ}. Use it:  {command}", problem=True))
+    found += _check_derived(project, command)
     if project.root.is_dir() and rebuild:
         project.index(say)
-    return [*findings, *_images(project)]
+    return [*found, *_images(project)]
 
 
-def _check_integrity(store: Store, command: str) -> None:
-    if read_format(store) is None:
-        raise UserError(f"the database is empty: it has no tables. Make it again:  {command}")
-    if not store.sqlite:
-        return
-    with store.reading() as connection:
-        found = connection.execute(text("PRAGMA integrity_check(3)")).scalars().all()
-    if found != ["ok"]:
-        raise UserError(f"the database is damaged: {'; '.join(found)}. Make it again:  {command}")
-
-
-def _log_findings(lines: Sequence[LogLine]) -> list[Finding]:
-    bad = [line for line in lines if line.event is None]
-    again = {line.event.seq for line in lines if line.event}
-    listed = "; ".join(f"line {line.number}: {line.problem}" for line in bad[:SHOWN])
-    found = [Finding(f"labels.jsonl holds {len(again):,} events")]
-    return [*found, Finding(f"labels.jsonl: {listed}", problem=True)] if bad else found
-
-
-def _compare(lines: Sequence[LogLine], events: Sequence[Event], layout: Layout) -> list[Finding]:
-    """Say which events are in one copy only. The database is written first, so the file may lack the last ones."""
-    file = {line.event.id: line.event for line in lines if line.event}
-    base = {event.id: event for event in events}
-    place = quote_path(layout.folder)
-    found = [Finding(f"the database holds {len(base):,} events")]
-    if lacking := [event for event in events if event.id not in file]:
-        count = f"{len(lacking):,} events of the database are not in labels.jsonl"
-        found.append(Finding(f"{count}. Write them there:  mma doctor {place} --rebuild", problem=True))
-    if lacking := [event for name, event in file.items() if name not in base]:
-        count = f"{len(lacking):,} events of labels.jsonl are not in the database"
-        found.append(Finding(f"{count}. Take them in:  mma doctor {place} --rebuild", problem=True))
-    if any(base[name] != event for name, event in file.items() if name in base):
-        text = "the database and labels.jsonl tell the same event differently; labels.jsonl carries checks"
-        found.append(Finding(f"{text}. Use it:  mma doctor {place} --rebuild", problem=True))
-    return found
-
-
-def _check_derived(project: Project, layout: Layout) -> list[Finding]:
+def _check_derived(project: Project, command: str) -> list[Finding]:
     """Compare classes, labels in force and counts with a replay of all events, at one point in time."""
     with project.store.reading() as connection:
         events, stored_classes = events_after(connection, 0), read_classes(connection)
@@ -146,40 +128,33 @@ def _check_derived(project: Project, layout: Layout) -> list[Finding]:
         != [tuple(getattr(event, key) for key in keys) for event in answers],
         "counts": any(stored.get(name, 0) != expected[name] for name in derived),
     }
-    place = quote_path(layout.folder)
-    problems = [
-        Finding(f"{what} do not follow from the events. Make them anew:  mma doctor {place} --rebuild", problem=True)
-        for what, is_wrong in wrong.items()
-        if is_wrong
-    ]
+    words = "do not follow from the events. Make them anew"
+    problems = [Finding(f"{what} {words}:  {command}", problem=True) for what, is_wrong in wrong.items() if is_wrong]
     return problems or [Finding(f"{expected['labeled']:,} labels in force follow from the events")]
 
 
 def _images(project: Project) -> list[Finding]:
+    """Say which labeled images changed or are gone, and which files cannot be used."""
     if not project.root.is_dir():
         where = f"the images are no longer in {printable(str(project.root))}"
         command = f"mma start FOLDER --project {quote_path(project.folder)}"
         return [Finding(f"{where}. If they were moved:  {command}", problem=True)]
     c, i, f = db.current.c, db.images.c, db.files.c
+    labeled = select(i.name, f.path).select_from(db.images).join(db.current, c.image == i.id)
     with project.store.reading() as connection:
-        gone: list[Any] = list(
-            connection.execute(
-                select(i.name, f.path).select_from(db.images).join(db.current, c.image == i.id)
-                .outerjoin(db.files, f.path == i.name).where(i.present == 0)
-            )
-        )  # fmt: skip
+        gone = connection.execute(labeled.outerjoin(db.files, f.path == i.name).where(i.present == 0)).all()
         bad = connection.execute(select(f.path, f.reason).where(f.reason.is_not(None))).all()
-    found = [_list_names("labeled images were changed since", [row.name for row in gone if row.path])]
-    found.append(_list_names("labeled images have no file any more", [row.name for row in gone if not row.path]))
-    found.append(_list_names("files cannot be used", [f"{row.path} ({row.reason})" for row in bad]))
-    return [finding for finding in found if finding is not None]
-
-
-def _list_names(what: str, names: list[str]) -> Finding | None:
-    if not names:
-        return None
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return Finding(f"{len(names):,} {what}: {', '.join(map(printable, names[:SHOWN]))}{more}")
+    lists = {
+        "labeled images were changed since": [row.name for row in gone if row.path],
+        "labeled images have no file any more": [row.name for row in gone if not row.path],
+        "files cannot be used": [f"{row.path} ({row.reason})" for row in bad],
+    }
+    found = []
+    for what, names in lists.items():
+        more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+        if names:
+            found.append(Finding(f"{len(names):,} {what}: {', '.join(map(printable, names[:SHOWN]))}{more}"))
+    return found
 
 
 # Make the database again: every event of labels.jsonl, and what can still be read from the old database.
@@ -199,7 +174,24 @@ def rebuild_database(layout: Layout, settings: ProjectSettings, say: Any) -> lis
             if layout.log.exists():
                 write_atomically(layout.backups / f"labels-{stamp}.jsonl", layout.log.read_bytes(), private=True)
             write_atomically(layout.log, text, private=True)
-        _replace(layout, settings, events, rest["models"], stamp)
+        if settings.store != "sqlite":
+            store = open_database(layout.database, layout.url, settings.store, settings.id)
+            with store.writing() as connection:
+                db.metadata.drop_all(connection)
+                fill(connection, events, rest["models"], settings.overlap)
+            store.close()
+        else:
+            fresh = layout.state / "rebuild.db"
+            fresh.unlink(missing_ok=True)
+            store = sqlite_store(fresh)
+            with store.writing() as connection:
+                fill(connection, events, rest["models"], settings.overlap)
+            store.close()  # the last connection empties and removes the -wal file
+            for suffix in ("", "-wal", "-shm"):
+                old = layout.database.with_name(layout.database.name + suffix)
+                if old.exists():
+                    old.replace(layout.backups / f"project-{stamp}.db{suffix}")
+            fresh.replace(layout.database)
     bad = sum(line.event is None for line in lines)
     found = len(events) - len({event.id for event in logged})
     return [
@@ -269,41 +261,18 @@ def bring_together(logged: Iterable[Event], stored: Iterable[Event]) -> list[Eve
 
 def is_sound(event: Event) -> bool:
     """Tell whether a row of a damaged database can be an event: its kind, ids and numbers are such."""
-    kinds = (*get_args(Kind), *CLASS_KINDS)
+    kinds = (*get_args(Kind), *CLASS_KINDS, "vote")
     texts = (event.id, event.batch, event.by, event.at)
     return (
         event.kind in kinds
         and all(isinstance(text, str) and text for text in texts)
         and re.fullmatch("[0-9a-f-]{36}", event.id) is not None
         and (event.image is None or re.fullmatch("[0-9a-f]{64}", str(event.image)) is not None)
-        and (event.kind in CLASS_KINDS) == (event.image is None)
+        and (event.kind in (*CLASS_KINDS, "vote")) == (event.image is None)
         and isinstance(event.class_id, int | None)
         and (event.class_id is not None) == (event.kind in ("label", *CLASS_KINDS))
         and isinstance(event.seconds, float | int | None)
     )
-
-
-def _replace(
-    layout: Layout, settings: ProjectSettings, events: Sequence[Event], models: list[dict[str, Any]], stamp: str
-) -> None:
-    if settings.store != "sqlite":
-        store = open_database(layout.database, layout.url, settings.store, settings.id)
-        with store.writing() as connection:
-            db.metadata.drop_all(connection)
-            fill(connection, events, models, settings.overlap)
-        store.close()
-        return
-    fresh = layout.state / "rebuild.db"
-    fresh.unlink(missing_ok=True)
-    store = sqlite_store(fresh)
-    with store.writing() as connection:
-        fill(connection, events, models, settings.overlap)
-    store.close()  # the last connection empties and removes the -wal file
-    for suffix in ("", "-wal", "-shm"):
-        old = layout.database.with_name(layout.database.name + suffix)
-        if old.exists():
-            old.replace(layout.backups / f"project-{stamp}.db{suffix}")
-    fresh.replace(layout.database)
 
 
 def fill(connection: Connection, events: Sequence[Event], models: list[dict[str, Any]], overlap: int) -> None:
@@ -317,6 +286,7 @@ def fill(connection: Connection, events: Sequence[Event], models: list[dict[str,
         connection.execute(insert(db.models), models)
     add_counts(connection, Counter({"seq": events[-1].seq if events else 0}))
     store_classes(connection, replay(events)[1])
+    store_vote(connection, next((event.value for event in reversed(events) if event.kind == "vote"), None))
     refresh(connection, [event.image for event in events if event.image], overlap)
 
 
@@ -349,9 +319,8 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
     c = db.events.c
     own = [Event(*row) for row in connection.execute(select(*COLUMNS).order_by(c.seq))]
     ids, their_ids = {event.id for event in own}, {event.id for event in events}
-    numbers = _class_numbers(own, events)
-    theirs = [_renumber(event, numbers) for event in events]
-    new = [event for event in theirs if event.id not in ids]
+    theirs = _renumbered(own, events)
+    new = [event for event in theirs if event.id not in ids and event.kind != "vote"]  # ours are polled anew
     if not new:
         return MergeReport([], [])
     ours = read_classes(connection)
@@ -372,8 +341,8 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
     return MergeReport(stored, sorted(image for image, answer in before.items() if after.get(image, answer) != answer))
 
 
-def _class_numbers(own: Sequence[Event], events: Sequence[Event]) -> dict[int, int]:
-    """Map the class numbers of the copy to ours; a class that is not here gets the next free one."""
+def _renumbered(own: Sequence[Event], events: Sequence[Event]) -> list[Event]:
+    """Return the events of the copy with our class numbers; a class that is not here gets the next free one."""
     added = {event.id: event.class_id for event in own if event.kind == "class_add"}
     free = max((number for number in added.values() if number is not None), default=-1) + 1
     numbers: dict[int, int] = {}
@@ -382,16 +351,14 @@ def _class_numbers(own: Sequence[Event], events: Sequence[Event]) -> dict[int, i
             here = added.get(event.id)
             numbers[event.class_id] = free if here is None else here
             free += here is None
-    return numbers
-
-
-def _renumber(event: Event, numbers: Mapping[int, int]) -> Event:
-    if event.class_id is None:
-        return event
-    into = event.value
-    if event.kind == "class_merge" and into is not None:
-        into = str(numbers[int(into)])
-    return event._replace(class_id=numbers[event.class_id], value=into)
+    found = []
+    for event in events:
+        into = event.value
+        if event.kind == "class_merge" and into is not None:
+            into = str(numbers[int(into)])
+        number = None if event.class_id is None else numbers[event.class_id]
+        found.append(event._replace(class_id=number, value=into))
+    return found
 
 
 def join_classes(base: Sequence[Klass], ours: Sequence[Klass], theirs: Sequence[Klass]) -> list[Klass]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import or_, select
 
-from mma.project.labels import tables as db
+from mma.project.labels import database as db
 from mma.project.labels.events import chunks, merge_roots
 from mma.project.project import Project
 from mma.project.quality.accuracy import share

@@ -38,10 +38,9 @@ from mma.project.worker.training_set import TrainingSet
 from mma.run import Run, Watch
 from mma.text import duration, printable, quote_path
 from mma.training.host import Host
-from mma.training.job import Job, load_read_only
+from mma.training.job import Job, as_guess, is_pretrained, load_read_only, new_run
 from mma.training.loop import train
 from mma.training.predict import probabilities
-from mma.training.start import as_guess, is_pretrained, new_run
 
 NICE = 15  # behind the live worker, which is behind the page
 SIDE = 32  # pixels, for networks that do not say what they see

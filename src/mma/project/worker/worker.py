@@ -20,8 +20,8 @@ import torch
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import open_project
+from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, report_file
-from mma.project.progress import write_progress
 from mma.project.project import Project, silent, training
 from mma.project.quality.show import write_page
 from mma.project.worker.features import Gathering, Pool
@@ -53,8 +53,9 @@ class LiveWorker:
         deep: bool = True,
         every: int = EVERY,
         asks: bool = True,  # False: models are made, but nothing is picked, so that people are asked in random order
+        raises: bool = False,  # what fails ends the worker: nobody is labeling, and numbers without it would mislead
     ) -> None:
-        self.project, self.say, self.every, self.asks = project, say, every, asks
+        self.project, self.say, self.every, self.asks, self.raises = project, say, every, asks, raises
         self.config = live_config(project)
         self.attempts = Attempts(project.layout.state / "attempt.json")
         assert isinstance(self.config.views, FeatureViews)
@@ -109,6 +110,8 @@ class LiveWorker:
         try:
             do()
         except Exception as error:  # whatever it is, labeling goes on and the page says so
+            if self.raises:
+                raise
             self.say(f"{place}: {type(error).__name__}: {error}")
             failed_again = self.attempts.counts().get(place, 0) >= MOST
             return self.give_up(place, str(error) or type(error).__name__) if failed_again else True

@@ -7,12 +7,15 @@ import { Queue } from "./queue.js";
 import { History } from "./history.js";
 import { LabelView } from "./label.js";
 import { GridView } from "./grid.js";
+import { BrowseView } from "./browse.js";
+import { TryView } from "./try.js";
 import { SetupView } from "./setup.js";
 import { ResultsView } from "./results.js";
 import { ReviewView } from "./review.js";
+import { askWho, PeopleView, stayHere } from "./people.js";
 import { Pace, showPanel, showWork } from "./panel.js";
 import { showSettings, showUnsaved } from "./dialogs.js";
-import { applyTheme, listen, RETRY, showSaved, state, update, watch } from "./state.js";
+import { applyTheme, by, listen, RETRY, showSaved, state, update, watch } from "./state.js";
 
 class Page {
   pace = new Pace();
@@ -28,6 +31,8 @@ class Page {
     watch((names) => this.react(names));
     listen(news.project.id);
     addEventListener("keydown", (event) => this.onKey(event));
+    if (!by()) await askWho();
+    stayHere();
     await this.history.open().catch(() => {});
     this.turnTo(location.hash.slice(1) || (state.classes.length < 2 ? "classes" : "label"));
     addEventListener("hashchange", () => this.turnTo(location.hash.slice(1)));
@@ -57,10 +62,17 @@ class Page {
     this.views = {
       label: new LabelView(shared),
       grid: new GridView(shared),
+      browse: new BrowseView(shared),
       review: new ReviewView({ correct: (entry) => this.correct(entry), outbox, history: this.history }),
       results: new ResultsView(),
+      try: new TryView(),
       classes: new SetupView({ begin: () => { location.hash = "label"; } }),
     };
+    this.views.people = new PeopleView();
+    if (state.project.role === "annotator") {
+      for (const name of Object.keys(this.views)) if (!["label", "grid", "review", "people"].includes(name)) delete this.views[name];
+    }
+    document.body.dataset.role = state.project.role;
     document.title = `${state.project.name} – mma`;
     show(find("brand"), h("img", { src: "/static/icon.svg", alt: "" }), nameOf(state.project.name));
     show(find("settings"), icon("gear"));

@@ -92,12 +92,13 @@ const KEYS = () => [
   [typing() ? "Alt N" : "N", "note"],
   [typing() ? "Alt Z" : "Z", "zoom; drag to move"],
   ["arrows, space, Enter", "grid: move, add or remove an image, confirm"],
+  ["E", "grid: look at one image large, and give it its class there"],
   ["?", "this window"],
 ];
 
 /** Settings of this browser, and the keys. */
 export function showSettings() {
-  const who = h("input", { id: "who", type: "text", maxlength: 60, value: by(), autocomplete: "off", dir: "auto", onchange: () => choose("by", who.value.trim()) });
+  const who = h("input", { id: "who", type: "text", disabled: state.project.role === "annotator", maxlength: 60, value: by(), autocomplete: "off", dir: "auto", onchange: () => choose("by", who.value.trim()) });
   return ask("Settings and keys", (finish) => [
     h("div", { class: "dialog-head" }, h("h2", {}, "Settings and keys"), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close"))),
     choiceOf("suggestions", "What the model thinks", [["hidden", "Hidden"], ["after", "After my answer"], ["shown", "Shown"]]),

@@ -1,9 +1,9 @@
 /** Many at once: take out the wrong ones, confirm the rest as one answer with one undo. */
 
-import { announce, h, nameOf, number, plural, printable, show } from "./dom.js";
+import { announce, h, icon, nameOf, number, plural, printable, show } from "./dom.js";
 import { imageAddress, post, Refused } from "./api.js";
 import { Choices, typing } from "./choices.js";
-import { askClass } from "./dialogs.js";
+import { ask, askClass } from "./dialogs.js";
 import { by, classById, newAnswer, secondsSince, state } from "./state.js";
 
 const SIZE = 24;
@@ -94,6 +94,7 @@ export class GridView {
       !this.items.length ? null : this.of !== null ? h("button", { type: "button", class: "main", disabled: !this.inside.size, onclick: () => this.confirm(this.of) },
         `Confirm ${count} as `, name ? nameOf(name) : "", h("kbd", {}, "Enter"))
         : h("p", { class: "soft" }, this.inside.size ? `${count} chosen. Press the key of their class.` : "Choose images with space or a click, then press the key of their class."),
+      this.items.length ? h("button", { type: "button", class: "quiet", onclick: () => this.enlarge() }, "Enlarge", h("kbd", {}, "E")) : null,
       h("button", { type: "button", class: "quiet", onclick: () => this.fetch() }, "Another group", h("kbd", {}, "R")),
       h("button", { type: "button", class: "quiet", onclick: () => this.undo() }, "Undo", h("kbd", {}, "U")));
   }
@@ -101,7 +102,7 @@ export class GridView {
   tile(item, place) {
     return h("div", {
       class: "tile", role: "option", id: `tile-${place}`, "aria-selected": String(this.inside.has(item.image)),
-      onclick: () => { this.at = place; this.toggle(); },
+      onclick: () => { this.at = place; this.toggle(); }, ondblclick: () => { this.at = place; this.enlarge(); },
     }, h("img", { src: imageAddress(item.image, "thumb"), alt: printable(item.name), draggable: "false" }), h("span", { class: "tick", "aria-hidden": "true" }));
   }
 
@@ -138,10 +139,14 @@ export class GridView {
   /** One answer for all images that are in. */
   confirm(classId, images = this.chosen()) {
     if (!images.length || classId === null) return;
+    this.store(classId, images);
+    this.fetch();
+  }
+
+  store(classId, images) {
     const shown = this.of === null ? "hidden" : `grid: ${this.of}`;
     const answer = newAnswer({ images, class_id: classId, seconds: secondsSince(this.begin), shown, source: "grid" });
     this.outbox.add(answer);
-    this.fetch();
     this.history.add(answer);
     this.queue.drop(images);
     this.paced("label", images.length);
@@ -156,6 +161,25 @@ export class GridView {
 
   undo() {
     if (this.history.undo("grid")) this.fetch();
+  }
+
+  /** Look at one tile large, and give it its right class there: one answer of its own, and it leaves the group. */
+  async enlarge() {
+    const item = this.items[this.at];
+    if (!item) return;
+    const picked = await ask(printable(item.name), (finish) => [
+      h("div", { class: "dialog-head" }, h("h2", {}, nameOf(item.name)), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close"))),
+      h("img", { class: "enlarged", src: imageAddress(item.image, "full"), alt: printable(item.name) }),
+      h("div", { class: "choices", role: "group", "aria-label": "Its class" }, state.classes.map((each) => h("button", { type: "button", class: "choice", onclick: () => finish(each.id) }, nameOf(each.name)))),
+    ]);
+    if (picked === null || !this.items.includes(item)) return;
+    this.store(picked, [item.image]);
+    this.items = this.items.filter((each) => each !== item);
+    this.inside.delete(item.image);
+    this.at = Math.max(0, Math.min(this.at, this.items.length - 1));
+    if (this.items.length) this.render();
+    else this.fetch();
+    this.tiles.focus({ preventScroll: true });
   }
 
   columns() {
@@ -183,6 +207,7 @@ export class GridView {
     const free = event.altKey || this.of !== null || !(typing() || state.classes.some((each) => each.key === letter));
     if (letter === "u" && free) return this.undo(), true;
     if (letter === "r" && free) return this.fetch(), true;
+    if (letter === "e" && free) return this.enlarge(), true;
     return this.of === null && !event.altKey ? this.choices.onKey(event) : false;
   }
 }

@@ -10,6 +10,9 @@ import { by, classById, newAnswer, secondsSince, state } from "./state.js";
 
 const SEARCH = 600_000; // milliseconds
 const MISTAKES = "mistakes";
+const DISPUTED = "disputed"; // what people answered differently
+
+const KINDS = { cannot_tell: "can't tell", exclude: "excluded" };
 
 export class ReviewView {
   title = "Review";
@@ -32,7 +35,13 @@ export class ReviewView {
       h("header", { class: "grid-head" }, h("h2", { class: "grid-title" }, "Labels to look at again"), this.words, this.kinds), this.suspect, this.tiles);
   }
 
+  /** Whether labels are judged one by one, with keys. */
+  judging() {
+    return this.of === MISTAKES || this.of === DISPUTED;
+  }
+
   open() {
+    if (state.project.role === "annotator") this.of = DISPUTED;
     if (this.merged()) this.of = MISTAKES;
     this.fetch();
   }
@@ -48,13 +57,13 @@ export class ReviewView {
 
   /** Whether the class that is looked through is no more. */
   merged() {
-    return this.of !== MISTAKES && !classById(this.of);
+    return !this.judging() && !classById(this.of);
   }
 
   async fetch() {
     const of = this.of;
     this.showKinds();
-    const { images, words } = await (of === MISTAKES ? this.mistakes() : this.labels(of));
+    const { images, words } = await (of === MISTAKES ? this.mistakes() : of === DISPUTED ? this.disputed() : this.labels(of));
     if (of !== this.of) return;
     show(this.words, words);
     Object.assign(this, { entries: images, at: 0 });
@@ -63,13 +72,21 @@ export class ReviewView {
 
   showKinds() {
     const kind = (id, ...words) => h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => { this.of = id; this.fetch(); } }, ...words);
-    show(this.kinds, kind(MISTAKES, "may be wrong"), state.classes.map((each) =>
+    const own = state.project.role === "annotator";
+    show(this.kinds, own ? null : kind(MISTAKES, "may be wrong"), kind(DISPUTED, "people disagree"), own ? null : state.classes.map((each) =>
       kind(each.id, nameOf(each.name), h("span", { class: "count", "data-class": each.id }))));
     this.showCounts();
   }
 
   showCounts() {
     for (const node of this.kinds.querySelectorAll(".count")) node.textContent = number(state.counts.per_class[node.dataset.class] ?? 0);
+  }
+
+  async disputed() {
+    const { images } = await get("/api/disagreements").catch(() => ({ images: [] }));
+    const voice = ([who, kind, klass]) => `${who}: ${kind === "label" ? classById(klass)?.name ?? "?" : KINDS[kind]}`;
+    return { images: images.map((each) => ({ ...each, why: each.voices.map(voice).join(", ") })),
+      words: images.length ? `${plural(images.length, "photo")} that people answered differently. Press the key of the right class: your answer decides.` : "Nobody disagrees about a photo that you can settle." };
   }
 
   async labels(of) {
@@ -93,18 +110,24 @@ export class ReviewView {
 
   render() {
     show(this.tiles, this.entries.map((entry, place) => this.tile(entry, place)));
-    this.tiles.classList.toggle("review-strip", this.of === MISTAKES);
-    const current = this.of === MISTAKES ? this.entries[this.at] : null;
+    this.tiles.classList.toggle("review-strip", this.judging());
+    const current = this.judging() ? this.entries[this.at] : null;
     this.suspect.hidden = !current;
     if (current) this.showSuspect(current);
+  }
+
+  /** Who said what; the weightier side is in force until somebody decides. */
+  voices(entry) {
+    return h("ul", { class: "voices" }, entry.voices.map(([who, kind, klass]) => h("li", {}, nameOf(who),
+      h("strong", {}, kind === "label" ? nameOf(classById(klass)?.name ?? "?") : KINDS[kind]))));
   }
 
   async showSuspect(entry) {
     this.since = performance.now();
     const label = classById(entry.class_id)?.name ?? "";
     show(this.about,
-      h("p", {}, "Labeled ", h("strong", {}, nameOf(label)), " by ", nameOf(entry.by), "."),
-      h("p", { class: "soft" }, `${sentence(entry.why)}. File: `, nameOf(entry.name)),
+      entry.voices ? this.voices(entry) : h("p", {}, "Labeled ", h("strong", {}, nameOf(label)), " by ", nameOf(entry.by), "."),
+      h("p", { class: "soft" }, entry.voices ? "File: " : `${sentence(entry.why)}. File: `, nameOf(entry.name)),
       h("button", { type: "button", class: "main keep", onclick: () => this.keep() }, "Keep ", nameOf(label), h("kbd", {}, typing() ? "Alt K" : "K")),
       h("p", { class: "soft" }, "Or give it another class:"));
     this.choices.refresh();
@@ -116,9 +139,9 @@ export class ReviewView {
 
   tile(entry, place) {
     const why = entry.why ? printable(entry.why) : "";
-    const words = `${printable(entry.name)}, labeled by ${printable(entry.by)}.${why ? ` ${why}.` : ""} ${this.of === MISTAKES ? "Look at it." : "Correct it."}`;
-    const choose = () => (this.of === MISTAKES ? this.move(place - this.at) : this.correct({ ...entry, review: true }));
-    return h("li", { class: this.of === MISTAKES && place === this.at ? "tile at" : "tile" }, h("button", { type: "button", class: "past-tile", title: words, onclick: choose },
+    const words = `${printable(entry.name)}${entry.by ? `, labeled by ${printable(entry.by)}` : ""}.${why ? ` ${why}.` : ""}${entry.how ? ` ${printable(entry.how)}.` : ""} ${this.judging() ? "Look at it." : "Correct it."}`;
+    const choose = () => (this.judging() ? this.move(place - this.at) : this.correct({ ...entry, review: true }));
+    return h("li", { class: this.judging() && place === this.at ? "tile at" : "tile" }, h("button", { type: "button", class: "past-tile", title: words, onclick: choose },
       h("img", { src: imageAddress(entry.images[0], "thumb"), alt: words, loading: "lazy", decoding: "async" }),
       why ? h("span", { class: "reason", "aria-hidden": "true" }, why) : null));
   }
@@ -136,7 +159,7 @@ export class ReviewView {
   /** Keep or correct the label: both are answers. */
   answer(classId) {
     const entry = this.entries[this.at];
-    if (!entry || this.of !== MISTAKES) return;
+    if (!entry || !this.judging()) return;
     const answer = newAnswer({ images: entry.images, class_id: classId, seconds: secondsSince(this.since), shown: "review", supersedes: entry.id, source: "review" });
     this.outbox.add(answer);
     this.history.add({ ...answer, name: entry.name });
@@ -153,7 +176,7 @@ export class ReviewView {
   }
 
   onKey(event) {
-    if (this.of !== MISTAKES || !this.entries.length || event.ctrlKey || event.metaKey) return false;
+    if (!this.judging() || !this.entries.length || event.ctrlKey || event.metaKey) return false;
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (steps) return this.move(steps), true;
     const taken = state.classes.some((each) => each.key === "k");

@@ -51,7 +51,7 @@ export function choose(name, value) {
 addEventListener("storage", ({ key }) => { if (key === "mma-by") update({ "choice:by": choice("by") }); });
 
 /** Who answers: a name of this browser, else the one the server proposes. */
-export const by = () => choice("by") || state.project.by;
+export const by = () => (state.project.role === "annotator" ? state.project.by : choice("by") || state.project.by);
 
 /** An answer as it is stored and sent. */
 export const newAnswer = (values) => ({ id: uuid(), kind: "label", class_id: null, by: by(), seconds: null, shown: null, note: null, supersedes: null, source: "label", ...values });

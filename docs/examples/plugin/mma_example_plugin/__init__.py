@@ -1,0 +1,1 @@
+"""A query and an algorithm for mma."""

@@ -1,0 +1,136 @@
+"""Browse all photos of a project: by class, label, person or file name, or those most like one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
+
+from mma.errors import UserError
+from mma.project.grid import SAME_BITS, hash_bits, latest_opinion
+from mma.project.labels import database as db
+from mma.project.labels.events import merge_roots
+from mma.project.project import Project
+from mma.project.records import Key, Person
+
+
+class BrowseRequest(BaseModel):
+    """Which photos to show, in which order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    by: Person
+    kind: Literal["all", "labeled", "unlabeled"] = "all"
+    class_id: int | None = None  # of the label where there is one, else what the model says
+    person: str = Field(default="", max_length=200)  # who gave the label
+    text: str = Field(default="", max_length=200)  # in the file's name
+    like: Key | None = None  # a photo: those most like it first
+    order: Literal["sure", "unsure", "name"] = "unsure"
+    offset: int = Field(default=0, ge=0)
+    n: int = Field(default=120, ge=1, le=400)
+
+
+class _Known(NamedTuple):
+    """All photos of one moment, in the order of their names."""
+
+    ids: list[str]
+    names: list[str]
+    bits: NDArray[np.int32]  # (N, 64) of the perceptual hashes, -1 and 1
+    label: NDArray[np.int64]  # class ids; -1 = none
+    by: list[str]
+    guess: NDArray[np.int64]  # class ids by the model; -1 = none
+    sure: NDArray[np.float32]  # its probability
+    probs: NDArray[np.float32]  # (N, classes)
+    hidden: (
+        int  # photos kept for measuring that are not labeled yet: whoever chose among them would spoil the measurement
+    )
+
+
+class Browser:
+    """Lists the photos of a project. What was read is kept until the next answer or model."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self._turn, self._key = project, threading.Lock(), (-1, -1, -1)
+        self._known: _Known | None = None
+
+    def page(self, wanted: BrowseRequest) -> dict[str, Any]:
+        """Return some photos, how many there are in all, and who has labeled."""
+        known = self._read()
+        shown = np.ones(len(known.ids), bool)
+        if wanted.kind != "all":
+            shown &= (known.label >= 0) == (wanted.kind == "labeled")
+        if wanted.class_id is not None:
+            shown &= np.where(known.label >= 0, known.label, known.guess) == wanted.class_id
+        if wanted.person:
+            shown &= np.array([by == wanted.person for by in known.by], bool)
+        if wanted.text:
+            text = wanted.text.casefold()
+            shown &= np.array([text in name.casefold() for name in known.names], bool)
+        rows = np.flatnonzero(shown)
+        if wanted.like is not None:
+            if wanted.like not in known.ids:
+                raise UserError("this photo is not in the project any more.")
+            place = known.ids.index(wanted.like)
+            same = (known.bits[rows] @ known.bits[place] + 64) / 2  # bits of 64; near-duplicates come before all others
+            alike = same / 64 + (same >= SAME_BITS) + np.sqrt(known.probs[rows]) @ np.sqrt(known.probs[place])
+            rows = rows[np.argsort(-alike, kind="stable")]
+        elif wanted.order != "name":
+            # Photos without an answer of the model come last either way.
+            sure = known.sure[rows] if wanted.order == "unsure" else -known.sure[rows]
+            rows = rows[np.argsort(np.where(known.guess[rows] < 0, 2.0, sure), kind="stable")]
+        items = [
+            {
+                "image": known.ids[row],
+                "name": known.names[row],
+                "label": None if known.label[row] < 0 else int(known.label[row]),
+                "by": known.by[row],
+                "guess": None if known.guess[row] < 0 else [int(known.guess[row]), round(float(known.sure[row]), 4)],
+            }
+            for row in rows[wanted.offset : wanted.offset + wanted.n].tolist()
+        ]
+        people = sorted({by for by in known.by if by})
+        return {"items": items, "total": len(rows), "people": people, "hidden": known.hidden}
+
+    def _read(self) -> _Known:
+        project, counts = self.project, self.project.counts()
+        models = project.models.rows()
+        key = (counts.seq, counts.images, models[-1].number if models else 0)
+        with self._turn:
+            if self._known is None or key != self._key:
+                self._known, self._key = self._look(), key
+            return self._known
+
+    def _look(self) -> _Known:
+        project, c = self.project, db.images.c
+        roots, labels = merge_roots(project.classes()), project.labels()
+        given = {i: (roots[k], by) for i, k, by in zip(labels.ids, labels.class_ids, labels.by, strict=True)}
+        with project.store.reading() as connection:
+            query = select(c.id, c.name, c.phash, c.audit).where(c.present == 1).order_by(c.name)
+            rows = connection.execute(query).all()
+            opinion = latest_opinion(connection, project.models)
+        left_out = {*labels.cannot_tell, *labels.excluded}
+        hidden = sum(bool(row.audit) and row.id not in given for row in rows)
+        rows = [row for row in rows if row.id not in left_out and (row.id in given or not row.audit)]
+        probs = np.zeros((len(rows), max(len(opinion.classes), 1)), np.float32)
+        seen = [(place, opinion.row[row.id]) for place, row in enumerate(rows) if row.id in opinion.row]
+        guess, sure = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.float32)
+        if seen and opinion.classes:
+            places, theirs = np.array(seen, np.int64).T
+            probs[places] = opinion.probs[theirs]
+            classes = np.array([roots.get(each, each) for each in opinion.classes], np.int64)
+            guess[places], sure[places] = classes[probs[places].argmax(1)], probs[places].max(1)
+        return _Known(
+            [row.id for row in rows],
+            [row.name for row in rows],
+            hash_bits([row.phash for row in rows]) if rows else np.zeros((0, 64), np.int32),
+            np.array([given.get(row.id, (-1, ""))[0] for row in rows], np.int64),
+            [given.get(row.id, (-1, ""))[1] for row in rows],
+            guess,
+            sure,
+            probs,
+            hidden,
+        )

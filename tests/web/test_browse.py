@@ -1,0 +1,127 @@
+"""Browse, try and download through the guard."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mma.project import Pick
+from mma.web import tryout
+from tests.web.page import write_image
+
+
+def browse(client, **wanted):
+    reply = client.post("/api/browse", json={"by": "anna", **wanted})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+@pytest.fixture
+def guessed(project):
+    """Let a model take the first half for cats, the rest for dogs, and be surer the later the name comes."""
+    images = sorted((image for image in project.images() if not image.audit), key=lambda image: image.name)
+    guesses = [(number < len(images) // 2, 0.5 + 0.01 * number) for number in range(len(images))]
+    picks = [Pick(image.id, suggestion=[(0 if cat else 1, p)]) for image, (cat, p) in zip(images, guesses, strict=True)]
+    project.put_picks(picks, None)
+    return images
+
+
+def test_photos_are_listed_by_class_sureness_and_name(client, project, guessed):
+    least = browse(client, order="unsure")
+    assert [each["image"] for each in least["items"]] == [each.id for each in guessed]
+    surest = browse(client, order="sure", class_id=1)
+    assert [each["image"] for each in surest["items"]] == [each.id for each in reversed(guessed[len(guessed) // 2 :])]
+    assert surest["items"][0]["guess"] == [1, pytest.approx(0.5 + 0.01 * (len(guessed) - 1))]
+    named = browse(client, text=guessed[3].name.upper())
+    assert [each["name"] for each in named["items"]] == [guessed[3].name]
+    part = browse(client, order="name", offset=2, n=3)
+    assert ([each["image"] for each in part["items"]], part["total"]) == (
+        [each.id for each in guessed[2:5]],
+        len(guessed),
+    )
+
+
+def test_labels_count_before_guesses_and_are_found_by_person(client, project, guessed, answer_for):
+    reply = client.post("/api/answers", json=answer_for(guessed[0].id, 1))
+    assert reply.status_code == 200
+    found = browse(client, kind="labeled", class_id=1, person="anna")
+    assert [(each["image"], each["label"], each["by"]) for each in found["items"]] == [(guessed[0].id, 1, "anna")]
+    assert found["people"] == ["anna"]
+    assert browse(client, kind="unlabeled")["total"] == len(guessed) - 1
+    assert browse(client, person="bob")["total"] == 0
+
+
+def test_photos_kept_for_measuring_cannot_be_chosen(client, project, guessed):
+    kept = {image.id for image in project.images() if image.audit}
+    found = browse(client, n=400)
+    assert kept
+    assert found["hidden"] == len(kept)
+    assert not kept & {each["image"] for each in found["items"]}
+
+
+def test_those_most_like_a_photo_come_first(client, project, photos, guessed):
+    with Image.open(photos / guessed[5].name) as image:
+        near = np.asarray(image).copy()
+    near[0, 0] ^= 1
+    Image.fromarray(near).save(photos / "zz.png")
+    project.index()
+    names = [each["name"] for each in browse(client, like=guessed[5].id)["items"]]
+    assert names[:2] == [guessed[5].name, "zz.png"]
+
+
+def test_labels_and_the_newest_export_leave_as_one_zip(client, project, guessed, answer_for):
+    client.post("/api/answers", json=answer_for(guessed[0].id, 1))
+    for number in (1, 2):
+        place = project.folder / "export" / f"model-00{number}"
+        place.mkdir(parents=True)
+        (place / "model.onnx").write_bytes(bytes([number]) * 3_000_000)
+    reply = client.get("/api/download")
+    assert reply.headers["content-disposition"] == 'attachment; filename="photos.zip"'
+    with zipfile.ZipFile(io.BytesIO(reply.content)) as archive:
+        assert archive.testzip() is None
+        assert sorted(archive.namelist()) == ["labels.csv", "model-002/model.onnx"]
+        assert archive.read("model-002/model.onnx") == b"\x02" * 3_000_000
+        assert guessed[0].name in archive.read("labels.csv").decode()
+
+
+def test_a_link_in_the_export_folder_leads_nothing_out(client, project, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    place = project.folder / "export" / "model-001"
+    place.mkdir(parents=True)
+    (place / "x").symlink_to(tmp_path / "secret")
+    with zipfile.ZipFile(io.BytesIO(client.get("/api/download").content)) as archive:
+        assert "model-001/x" not in archive.namelist()
+
+
+def test_a_picture_is_tried_with_the_model_in_use_and_not_kept(client, project, tmp_path, monkeypatch):
+    seen = {}
+
+    def run(module, command, folder, images, *options, **rest):
+        from pathlib import Path
+        from subprocess import CompletedProcess
+
+        seen["place"] = Path(images)
+        with Image.open(Path(images) / "photo.png") as photo:
+            seen["size"] = photo.size
+        row = '{"file": "photo.png", "label": "dog", "confidence": 0.9, "label_2": "cat", "confidence_2": 0.1, "problem": null}'
+        Path(options[1]).write_text(row + "\n")
+        return CompletedProcess([], 0, "{}", "")
+
+    monkeypatch.setattr(tryout.children, "run", run)
+    picture = base64.b64encode(write_image(tmp_path / "new.png", 77).read_bytes()).decode()
+    reply = client.post("/api/try", json={"by": "anna", "picture": picture})
+    assert reply.json()["answers"] == [["dog", 0.9], ["cat", 0.1]]
+    assert seen["size"] == (48, 48)
+    assert not seen["place"].exists()
+
+
+def test_what_is_no_picture_is_refused(client):
+    for picture in ("!!!", base64.b64encode(b"no picture").decode()):
+        reply = client.post("/api/try", json={"by": "anna", "picture": picture})
+        assert reply.status_code == 400
+        assert "cannot be read" in reply.json()["error"]
