@@ -48,7 +48,7 @@ OPEN = ("/", "/healthz", "/openapi.json")  # these need no key: they say nothing
 TOKEN = re.compile(r"[A-Za-z0-9_-]{32,}")
 
 
-class Images(BaseModel):
+class EncodedImages(BaseModel):
     """Several images in one request."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -58,7 +58,7 @@ class Images(BaseModel):
     top: int = Field(default=1, ge=1, le=1_000, description="How many classes to name for each image.")
 
 
-class Answer(BaseModel):
+class PredictedImage(BaseModel):
     """What the model says about one image, or why it says nothing."""
 
     label: str | None = Field(description="The likeliest class; null if the image cannot be read.")
@@ -67,10 +67,10 @@ class Answer(BaseModel):
     problem: str | None = Field(default=None, description="Why the image cannot be read.")
 
 
-class Answers(BaseModel):
+class PredictedImages(BaseModel):
     """One answer for each image, in the order of the request."""
 
-    predictions: list[Answer]
+    predictions: list[PredictedImage]
 
 
 class Batcher:
@@ -170,10 +170,10 @@ async def predict(request: Request) -> Response:
     body = await request.body()
     try:
         if kind == "application/json":
-            asked = Images.model_validate_json(body)
+            asked = EncodedImages.model_validate_json(body)
             files = [base64.b64decode(image, validate=True) for image in asked.images]
         elif kind.startswith("image/") or kind == "application/octet-stream":
-            asked, files = Images.model_construct(images=[], top=top_of(request)), [body]
+            asked, files = EncodedImages.model_construct(images=[], top=top_of(request)), [body]
         else:
             return refuse(415, "send an image (Content-Type: image/jpeg) or JSON with images as base64")
     except ValidationError as error:
@@ -188,7 +188,7 @@ async def predict(request: Request) -> Response:
     if kind != "application/json" and answers[0].problem:
         return refuse(422, answers[0].problem)
     single = kind != "application/json"
-    return JSONResponse((answers[0] if single else Answers(predictions=list(answers))).model_dump())
+    return JSONResponse((answers[0] if single else PredictedImages(predictions=list(answers))).model_dump())
 
 
 def top_of(request: Request) -> int:
@@ -199,27 +199,27 @@ def top_of(request: Request) -> int:
     return int(wanted)
 
 
-async def answer_of(batcher: Batcher, data: bytes, top: int) -> Answer:
+async def answer_of(batcher: Batcher, data: bytes, top: int) -> PredictedImage:
     """Classify one file, or say why it cannot be read."""
     try:
         prepared = await run_in_threadpool(batcher.prepare, lambda: Image.open(io.BytesIO(data), formats=FORMATS))
     except Exception as error:  # decoders raise anything at all on broken bytes
-        return Answer(label=None, confidence=None, top=[], problem=explain_bad_file(error))
+        return PredictedImage(label=None, confidence=None, top=[], problem=explain_bad_file(error))
     probs = await batcher.probabilities(prepared)
     order = sorted(range(len(probs)), key=lambda place: -probs[place])[:top]
     best = [(batcher.classes[place], round(probs[place], 6)) for place in order]
-    return Answer(label=best[0][0], confidence=best[0][1], top=best)
+    return PredictedImage(label=best[0][0], confidence=best[0][1], top=best)
 
 
 def openapi(request: Request) -> JSONResponse:
     """GET /openapi.json: the interface in the words other programs read."""
     names = "#/components/schemas/{model}"
     schemas: dict[str, Any] = {}
-    for model in (Images, Answers, Answer):
+    for model in (EncodedImages, PredictedImages, PredictedImage):
         schema = model.model_json_schema(ref_template=names)
         schemas |= schema.pop("$defs", {}) | {model.__name__: schema}
     image = {"schema": {"type": "string", "format": "binary"}}
-    one_of = {"oneOf": [{"$ref": names.format(model=name)} for name in ("Answer", "Answers")]}
+    one_of = {"oneOf": [{"$ref": names.format(model=name)} for name in ("PredictedImage", "PredictedImages")]}
     refusals = {
         "401": "no valid key",
         "413": "too large",
@@ -232,7 +232,7 @@ def openapi(request: Request) -> JSONResponse:
         "security": [{"key": []}],
         "parameters": [{"name": "top", "in": "query", "schema": {"type": "integer", "default": 1, "minimum": 1}}],
         "requestBody": {
-            "content": {"image/*": image, "application/json": {"schema": {"$ref": names.format(model="Images")}}}
+            "content": {"image/*": image, "application/json": {"schema": {"$ref": names.format(model="EncodedImages")}}}
         },
         "responses": {
             "200": {"description": "an answer for each image", "content": {"application/json": {"schema": one_of}}},
