@@ -36,7 +36,7 @@ Cell = tuple[str, Difference]
 def cells(results: Path) -> list[Cell]:
     """Return the difference of `auto` to random in every data set and budget, with the data set's name."""
     found = []
-    for folder in sorted(path.parent for path in results.glob("*/about.json")):
+    for folder in sorted(path.parent for path in results.glob("*/about.json") if (path.parent / "runs.csv").is_file()):
         rows = differences(collect(folder), REFERENCE)
         found += [(folder.name, row) for row in rows if row.method == ASKING and row.n >= SEEDS]
     return found

@@ -157,4 +157,8 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_every_example_is_explained(example):
-    assert any(f"(examples/{example.name})" in page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+    assert any(
+        f"(examples/{example.name})" in page.read_text("utf-8")
+        for page in (ROOT / "docs").glob("*.md")
+        if page.name != "README.md"
+    )

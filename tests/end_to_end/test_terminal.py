@@ -82,7 +82,8 @@ def deep(tmp_path_factory) -> Path:
 def test_lines_through_a_pipe_are_whole_and_plain(deep, settings):
     done = pipe("train", "digits", "--out", deep / "run", *settings, cwd=deep, **NARROW, **FORCED)
     assert done.returncode == 0, done.stderr
-    first, *_ = done.stderr.splitlines()
+    device, first, *_ = done.stderr.splitlines()
+    assert device.startswith("device ")
     assert first == f"{deep / 'run'}: step 0 of 36, 10 -> 20 labels, 3 rounds"
     assert len(done.stdout.splitlines()) == 1
     assert done.stdout.startswith(f"{deep / 'run'}: done. ")
