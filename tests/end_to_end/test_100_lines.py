@@ -51,12 +51,12 @@ def test_it_has_the_losses_and_the_picks_of_a_run(plain, tmp_path):
     losses = np.array([value for kind, value in events if kind == "losses"])  # (steps, 2)
     comparable = len(losses)
     for row, (_, value) in zip(run.read("queries"), [event for event in events if event[0] == "picks"], strict=True):
-        both = set(row["indices"]) & {int(index) for index in value}
-        assert len(both) >= 0.9 * len(row["indices"]), (row["round"], sorted(value), sorted(row["indices"]))
-        if len(both) < len(row["indices"]):
+        picks = [int(index) for index in value]
+        if picks != row["indices"]:  # another order is another order of the labels in the batches to come
+            assert len(set(picks) & set(row["indices"])) >= 0.9 * len(picks)
             comparable = row["step"]
             break
-    assert comparable >= 24
+    assert comparable >= 20
     for row in run.read("metrics"):
         mean = losses[max(row["step"] - 4, 0) : row["step"]].mean(0) if row["step"] % 4 == 0 else losses[-2:].mean(0)
         if row["step"] <= comparable:
