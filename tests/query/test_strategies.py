@@ -45,6 +45,18 @@ def test_a_typical_point_lies_in_the_middle_of_its_group():
     assert np.mean(order[:50]) < np.mean(order[-50:])
 
 
+# coreset
+
+
+def test_coreset_takes_the_farthest_image_each_time():
+    features, groups = blobs([40] * 6, spread=0.1)
+    candidates = Candidates(np.arange(len(groups)), features=features)
+    labeled = Labeled(features[groups < 2])
+    picks = Query.parse("coreset").selection(candidates, 5, 0, labeled)
+    assert sorted(groups[picks.index[:4]]) == [2, 3, 4, 5], "one of each group without a label first"
+    assert picks.scores[3] > 10 * picks.scores[4], "then there is nothing far away left"
+
+
 # cluster-margin
 
 

@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Diversity, Picks, Query, Strategy, names
+from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Diversity, Labeled, Picks, Query, Strategy, names
 from mma.rng import rng
 
 
@@ -167,6 +167,50 @@ def test_a_seed_does_for_a_generator(seed):
 def test_what_is_neither_seed_nor_generator_is_refused(seed, refusal):
     with refusal():
         Query.parse("random").select(Candidates(np.arange(3)), 1, seed)
+
+
+def test_how_many_must_be_a_whole_number(refusal):
+    for n in (1.0, "1", True, None, -2):
+        with refusal():
+            Query.parse("random").select(Candidates(np.arange(3)), n, 0)
+
+
+def test_a_negative_seed_is_refused(refusal):
+    with refusal():
+        Query.parse("random").select(Candidates(np.arange(3)), 1, -1)
+
+
+def test_embeddings_alone_are_a_labeled_set_and_none_is_an_empty_one():
+    features = rng(0, "rows").normal(size=(30, 4))
+    herding, candidates = Query.parse("herding"), Candidates(np.arange(30), features=features)
+    expected = herding.select(candidates, 5, 0, Labeled(features[:3])).tolist()
+    assert herding.select(candidates, 5, 0, features[:3]).tolist() == expected
+    assert herding.select(candidates, 5, 0, None).tolist() == herding.select(candidates, 5, 0).tolist() != expected
+
+
+def test_what_is_no_labeled_set_is_refused(refusal):
+    for labeled in ((np.ones((2, 2)), np.zeros(2)), np.zeros(3), "three", [["a", "b"]], 5):
+        with refusal():
+            Query.parse("herding").select(Candidates(np.arange(3), features=np.eye(3)), 1, 0, labeled)
+
+
+def test_labels_that_no_class_has_are_refused(refusal):
+    with refusal():
+        Labeled(np.eye(2), np.array([0, -7]))
+    with refusal():
+        Query.parse("auto").select(Candidates(np.arange(3), P, F), 1, 0, Labeled(F[:1], np.array([50])))
+
+
+def test_words_are_no_probabilities(refusal):
+    with refusal():
+        Candidates(np.arange(2), [["0.5", "0.5"], ["1", "0"]])
+
+
+def test_a_strategy_whose_scores_rise_is_refused(monkeypatch, refusal):
+    rising = Strategy(lambda candidates, labeled, n, rng: Picks(np.arange(n), np.arange(n) * 1.0))
+    monkeypatch.setitem(STRATEGIES, "rising", rising)
+    with refusal():
+        Query.parse("rising").select(Candidates(np.arange(3), P, F), 2, 0)
 
 
 P, F = np.full((3, 2), 0.5), np.ones((3, 2))

@@ -20,7 +20,20 @@ SUM_TOLERANCE = 1e-2  # a softmax in half precision is off by about 1e-3; logits
 class Candidates:
     """Images we may ask about. For `.aug` the caller has already averaged `probs` over the views.
 
-    `probs` and `features` may be left out for a query that does not use them (`Query.needs_probs`, `needs_features`).
+    Parameters
+    ----------
+    index : array of shape (N,)
+        The images' positions in the data set, each once.
+    probs : array of shape (N, classes), optional
+        What the model says; rows sum to 1. Only where the query uses it (`Query.needs_probs`).
+    features : array of shape (N, D), optional
+        Embeddings, kept as float32. Only where the query uses them (`Query.needs_features`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> len(Candidates(np.arange(3), probs=np.full((3, 2), 0.5)))
+    3
     """
 
     index: Ints  # (N,) positions in the data set, each once
@@ -40,9 +53,20 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Labeled:
-    """The images that have a label, as the query sees them: embeddings from the same network as those of the candidates.
+    """The images that have a label, as the query sees them.
 
-    `labels` holds class numbers, -1 for an image that people could not tell. Without it all labels are unknown.
+    Parameters
+    ----------
+    features : array of shape (L, D), optional
+        Embeddings from the same network as those of the candidates. Default: none are labeled.
+    labels : array of shape (L,), optional
+        Class numbers from 0 on, -1 for an image that people could not tell. Default: all unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Labeled(np.eye(2), np.array([0, -1])).classes
+    array([ 0, -1])
     """
 
     features: Floats | None = None  # (L, D); None = none
@@ -55,6 +79,10 @@ class Labeled:
             raise UserError(
                 f"The labeled set has labels of shape {labels.shape} and type {labels.dtype}, but {count} embeddings. "
                 "Pass one whole number for each: its class, or -1."
+            )
+        if count and labels.min() < -1:
+            raise UserError(
+                f"The labeled set has the label {labels.min()}. A label is a class number from 0 on, or -1."
             )
         object.__setattr__(self, "labels", labels.astype(np.int64, copy=False))
         if self.features is not None:
@@ -130,6 +158,8 @@ def _matrix(values: Floats, name: str, n: int, whose: str = "candidates'") -> Fl
             f"The {whose} {name} have shape {values.shape}, but with {n} indices they "
             f"must be ({n}, {wide}): one row per image, in the order of the index."
         )
+    if values.dtype.kind not in "fiub":
+        raise UserError(f"The {whose} {name} are of type {values.dtype}; they must be numbers.")
     return values if values.dtype.kind == "f" else values.astype(np.float64)
 
 

@@ -19,7 +19,6 @@ from mma.text import did_you_mean, printable
 
 AUG_VIEWS = 2  # Paper: "We choose K = 2 to stay consistent with the setting of MixMatch"
 RANDOM = "random"
-NOTHING = Labeled()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,18 +123,48 @@ class Query:
         _check_scores(f"The diversification '{self.diversity}'", scores, len(candidates))
         return scores
 
-    def select(self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled = NOTHING) -> Ints:
-        """Return the n images to ask about, highest score first; all of them when there are no more than n.
+    def select(
+        self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled | Floats | None = None
+    ) -> Ints:
+        """Return the images to ask about.
 
-        `rng` is a seed or a numpy generator; it breaks ties and starts k-means. `labeled` are the images that have a label.
+        Parameters
+        ----------
+        candidates : Candidates
+            The images that may be asked about.
+        n : int
+            How many; all candidates when there are no more.
+        rng : int or numpy.random.Generator
+            Breaks ties and starts k-means.
+        labeled : Labeled or array of shape (L, D), optional
+            The images that have a label, or their embeddings alone. Default: none.
+
+        Returns
+        -------
+        array of shape (n,)
+            Entries of `candidates.index`, the most wanted first.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> probs = np.array([[0.9, 0.1], [0.55, 0.45], [0.7, 0.3]])
+        >>> Query.parse("diff2-direct").select(Candidates(np.array([10, 11, 12]), probs), 2, rng=0)
+        array([11, 12])
         """
         return self.selection(candidates, n, rng, labeled).index
 
-    def selection(self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled = NOTHING) -> Selection:
+    def selection(
+        self, candidates: Candidates, n: int, rng: Generator | int, labeled: Labeled | Floats | None = None
+    ) -> Selection:
         """Return what `select` returns, with the scores and the reason."""
-        if n < 0:
-            raise UserError(f"A query for {n} images makes no sense. Ask for 0 or more.")
-        n, generator = min(n, len(candidates)), as_generator(rng)
+        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 0:
+            raise UserError(f"A query for {n!r} images makes no sense. Ask for a whole number, 0 or more.")
+        n, generator, labeled = min(int(n), len(candidates)), as_generator(rng), as_labeled(labeled)
+        if candidates.probs is not None and len(labeled) and labeled.classes.max() >= candidates.probs.shape[1]:
+            raise UserError(
+                f"The labeled set has an image of class {labeled.classes.max()}, but the candidates' probs know the "
+                f"classes 0 to {candidates.probs.shape[1] - 1}."
+            )
         if self.strategy is not None:
             return self._by_strategy(self.strategy, candidates, labeled, n, generator)
         scores = self.scores(candidates)
@@ -157,6 +186,12 @@ class Query:
         rows, scores = np.asarray(picks.rows), np.asarray(picks.scores, np.float64)
         _check_rows(f"The strategy '{name}'", rows, n, len(candidates))
         _check_scores(f"The strategy '{name}'", scores, n)
+        if (np.diff(scores) > 0).any():
+            at = int(np.argmax(np.diff(scores) > 0))
+            raise UserError(
+                f"The strategy '{name}' must return the most wanted image first, with scores that never rise; score "
+                f"{at + 2} is {scores[at + 1]:g}, after {scores[at]:g}."
+            )
         return Selection(candidates.index[rows], scores, picks.why)
 
     def _features(self, candidates: Candidates) -> Floats:
@@ -193,9 +228,23 @@ def as_generator(rng: Generator | int) -> Generator:
     """Return a generator for a seed; a generator is returned as it is."""
     if isinstance(rng, Generator):
         return rng
-    if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
         return seeded(int(rng), "query")
-    raise UserError(f"rng is {rng!r}; it must be a whole number (a seed) or a numpy Generator, like rng=0.")
+    raise UserError(f"rng is {rng!r}; it must be a whole number from 0 on (a seed) or a numpy Generator, like rng=0.")
+
+
+def as_labeled(labeled: Labeled | Floats | None) -> Labeled:
+    """Return the labeled set; embeddings alone are one whose classes nobody knows, None is an empty one."""
+    if labeled is None or isinstance(labeled, Labeled):
+        return Labeled() if labeled is None else labeled
+    try:
+        return Labeled(np.asarray(labeled, np.float64))
+    except (TypeError, ValueError) as error:
+        reason = f" ({error})" if isinstance(error, UserError) else ""
+        raise UserError(
+            f"labeled is a {type(labeled).__name__} that is no table of embeddings{reason}. Pass "
+            "Labeled(features, labels), or the embeddings of the labeled images as an array of shape (L, D)."
+        ) from None
 
 
 def names() -> list[str]:

@@ -107,6 +107,34 @@ def draw_one(weights: Floats, taken: np.ndarray, rng: Generator) -> int:
     return row if not taken[row] else int(np.argmin(taken))
 
 
+def coreset(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
+    """Pick, again and again, the image that lies farthest from all labeled ones (k-center greedy, arXiv:1708.00489).
+
+    Cost: a pass over at most 40,000 images for each labeled one and each pick.
+    """
+    assert candidates.features is not None
+    rows = draw_rows(len(candidates), max(DRAWN, n), rng)
+    space = space_of(candidates.features[rows[:DRAWN]], rng)
+    points, centers = space(candidates.features[rows]), space(labeled.features_like(candidates.features))
+    nearest = np.full(len(rows), 2.0, np.float32)  # distance to the nearest center; 2: nothing is farther on a sphere
+    for start in range(0, len(centers), 256):
+        cosine = (points @ centers[start : start + 256].T).max(axis=1)
+        np.minimum(nearest, np.sqrt(np.maximum(2 - 2 * cosine, 0)), out=nearest)
+    picked: list[int] = []
+    distances: list[float] = []
+    taken = np.zeros(len(rows), bool)
+    for _ in range(n):
+        farthest = (
+            int(np.where(taken, -1, nearest).argmax()) if picked or len(centers) else int(rng.integers(len(rows)))
+        )
+        picked.append(farthest)
+        distances.append(float(nearest[farthest]))
+        taken[farthest] = True
+        np.minimum(nearest, np.sqrt(np.maximum(2 - 2 * points @ points[farthest], 0)), out=nearest)
+    why = f"the farthest image from a labeled one is {nearest.max():.2f} away now (1.41: unlike, 0: the same)"
+    return Picks(rows[picked], np.array(distances), why)
+
+
 SAMPLE = 20_000  # images that are clustered
 MOST_CLUSTERS = 500  # Paper: at most 500
 FEWEST = 5  # Paper: clusters with fewer images are left aside
@@ -204,6 +232,7 @@ STRATEGIES: dict[str, Strategy] = {
     "typiclust": Strategy(typiclust),
     "uherding": Strategy(uncertain_herding, needs_probs=True, before_model=True),
     "cluster-margin": Strategy(cluster_margin, needs_probs=True, needs_labeled=False),
+    "coreset": Strategy(coreset),
     "badge": Strategy(badge, needs_probs=True, needs_labeled=False),
     "auto": Strategy(auto, needs_probs=True, before_model=True),
 }
