@@ -220,6 +220,14 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     image_shape_ : (height, width, channels) as the network sees X
     n_features_in_ : columns of X, when X was rows
     feature_names_in_ : their names, when X came with names that are all strings
+
+    Examples
+    --------
+    >>> digits = mma.load_data("digits").train
+    >>> y = np.where(np.arange(200) < 40, digits.labels[:200], -1)
+    >>> classifier = mma.MixMatchClassifier(filters=4, steps=5, random_state=0).fit(digits.pixels[:200], y)
+    >>> classifier.predict_proba(digits.pixels[:3]).shape
+    (3, 10)
     """
 
     def __init__(

@@ -77,7 +77,25 @@ else:  # an entry that is added to a table, also by user code, is a choice from 
 
 
 class Config(Settings):
-    """A run: everything that its numbers depend on, but for the machine."""
+    """A run: everything that its numbers depend on, but for the machine. Frozen; `mma.change` returns another one.
+
+    Parameters
+    ----------
+    preset : str
+        The preset that it came from; for people only.
+    seed : int
+        All randomness of a run is a function of it. Default: 1.
+    data, views, net, algorithm, optim, growth, log : settings
+        The groups that `mma show PRESET` lists, each with its own fields.
+    query : str
+        What is asked about, for example "diff2.aug-direct" or "auto"; without effect where growth.policy=passive.
+
+    Examples
+    --------
+    >>> config = mma.preset("digits")
+    >>> config.algorithm.name, config.growth.budget
+    ('mixmatch', 60)
+    """
 
     preset: str
     seed: int = Field(default=1, ge=0)
@@ -87,7 +105,7 @@ class Config(Settings):
     algorithm: AnyAlgorithm
     optim: Optim
     growth: Growth
-    query: str  # "diff2.aug-direct", "random", ...; without effect where growth.policy=passive
+    query: str
     log: Log = Log()
 
     @field_validator("query")
@@ -160,9 +178,21 @@ def config_of(run: Run) -> Config:
 
 
 def change(config: Config, settings: Sequence[str]) -> Config:
-    """Apply `path=value` settings: change(config, ["growth.add=10", "algorithm=vat", "algorithm.weight=0.5"]).
+    """Return a config with other settings.
 
-    A group that is chosen by name comes first, with its own defaults; an algorithm's ramp is cut to fit the run's length.
+    Parameters
+    ----------
+    config : Config
+        Is not changed.
+    settings : sequence of str
+        Each `path=value`. A group that is chosen by name brings its own defaults and stands before its fields; an
+        algorithm's ramp is cut to fit the run's length.
+
+    Examples
+    --------
+    >>> vat = mma.change(mma.preset("digits"), ["growth.add=10", "algorithm=vat", "algorithm.weight=0.5"])
+    >>> vat.algorithm.weight
+    0.5
     """
     data = config.model_dump(mode="json")
     given = []

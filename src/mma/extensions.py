@@ -25,7 +25,18 @@ VARIABLE = "MMA_USE"  # modules that every process of this program imports, sepa
 
 
 def use(name: str) -> ModuleType:
-    """Import a user's module, by its name or the path of its file, here and in every worker process started later."""
+    """Import a user's module here and in every worker process that is started later.
+
+    Parameters
+    ----------
+    name : str
+        A module that Python finds, or the path of a file. Its entries of mma's tables can be named from then on.
+
+    Examples
+    --------
+    >>> mma.use("colorsys").__name__
+    'colorsys'
+    """
     place = str(Path(name).resolve()) if name.endswith(".py") else name
     module = _import_file(Path(place)) if name.endswith(".py") else _import_module(name)
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*_in_use(), place]))

@@ -143,22 +143,45 @@ else:
 
 
 class Growth(Settings):
-    """How the labeled set grows. `budget` labels in all; then training to convergence (the tail)."""
+    """How the labeled set grows, and how long each part trains; then training to convergence (the tail).
 
-    start: int = Field(gt=0)  # labels before the first step
-    add: int = Field(gt=0)  # labels asked for per round
-    budget: int = Field(gt=0)  # labels we may buy
-    first: int = Field(gt=0)  # steps with the start set
-    every: int = Field(gt=0)  # steps between two queries
-    final: int = Field(gt=0)  # steps at the full budget
+    Parameters
+    ----------
+    start, add, budget : int
+        Labels before the first step, labels asked for per round, and labels in all.
+    first, every, final : int
+        Steps with the start set, between two queries, and at the full budget.
+    policy : settings
+        count (the default), passive, split or buyer.
+    start_set : str
+        How the first labels are chosen: uniform (the default), proportional, coverage, or query (the run's own).
+    budgets : tuple of int
+        Budgets that share this trunk: the states that they start from are kept. Default: none.
+    ramp_again, refresh_every, refresh_final, shrink
+        Against lock-in, early guesses that later labels cannot mend; the paper uses none. The unlabeled weight ramps up
+        again after each growth; the student is refreshed after so many rounds (0: never) or before the tail, and keeps
+        this share of its old weights.
+
+    Examples
+    --------
+    >>> growth = mma.Growth(start=20, add=10, budget=60, first=100, every=50, final=200)
+    >>> [round.labels for round in growth.rounds()]
+    [20, 30, 40, 50, 60]
+    """
+
+    start: int = Field(gt=0)
+    add: int = Field(gt=0)
+    budget: int = Field(gt=0)
+    first: int = Field(gt=0)
+    every: int = Field(gt=0)
+    final: int = Field(gt=0)
     policy: AnyPolicy = Count()
-    start_set: Literal["uniform", "proportional", "coverage", "query"] = "uniform"  # query = chosen by the run's own
-    budgets: tuple[int, ...] = ()  # budgets that share this trunk: the states they start from are kept
-    # Against lock-in (guesses made early from too few labels that later labels cannot mend). The paper uses none of them.
-    ramp_again: bool = False  # the unlabeled weight ramps up again after each growth
-    refresh_every: int = Field(default=0, ge=0)  # rounds between two refreshes of the student; 0 = never
-    refresh_final: bool = False  # refresh before the tail
-    shrink: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the old weights a refresh keeps; 0 = start afresh
+    start_set: Literal["uniform", "proportional", "coverage", "query"] = "uniform"
+    budgets: tuple[int, ...] = ()
+    ramp_again: bool = False
+    refresh_every: int = Field(default=0, ge=0)
+    refresh_final: bool = False
+    shrink: float = Field(default=0.0, ge=0.0, le=1.0)
 
     @model_validator(mode="after")
     def _fits_the_budget(self) -> Growth:

@@ -270,7 +270,18 @@ def photos_scratch() -> Config:
 
 
 def preset(name: str) -> Config:
-    """Return the preset called `name`."""
+    """Return a preset: the whole description of a run.
+
+    Parameters
+    ----------
+    name : str
+        One that `mma show` lists, for example "digits", "photos" or "cifar10".
+
+    Examples
+    --------
+    >>> mma.preset("cifar10").net.filters
+    32
+    """
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS)
         raise UserError(f"no preset or run '{name}'.{hint} Presets: {', '.join(PRESETS)}.")

@@ -44,7 +44,14 @@ TIMINGS: dict[str, type] = {"step": int}  # clock values, in a file of their own
 
 @dataclass(frozen=True)
 class Run:
-    """A folder that holds one run. Whatever is known about the run is read from it, never kept beside it."""
+    """A folder that holds one run. Whatever is known about the run is read from it, never kept beside it.
+
+    Examples
+    --------
+    >>> run = mma.Run.open("runs/digits")
+    >>> run.status()
+    'done'
+    """
 
     folder: Path
 
@@ -63,8 +70,9 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: Path) -> Run:
+    def open(cls, folder: Path | str) -> Run:
         """Open an existing run, or say why it is none."""
+        folder = Path(folder)
         if not (folder / "config.json").is_file():
             raise UserError(f"{folder} is not a run (it has no config.json).   mma runs DIR  lists the runs below DIR.")
         run = cls(folder)

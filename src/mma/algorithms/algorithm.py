@@ -18,29 +18,72 @@ RAMP_SHARE = 0.4
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of one step. Examples have any shape: images (C, H, W) or feature rows (D,)."""
+    """The input of one step. Examples have any shape: images (C, H, W) or feature rows (D,).
 
-    x: Tensor  # (B, ...) labeled
-    y: Tensor  # (B,) int64
-    u: Tensor  # (K, B', ...) K weak views of B' unlabeled examples
-    strong: Tensor | None = None  # (S, B', ...) strong views of the same examples; None for S = 0
-    memory: Mapping[str, Tensor] = field(default_factory=dict)  # running averages of earlier steps, by name
-    guesses: Tensor | None = None  # (B', classes) what another model says about the unlabeled examples; None = nothing
+    Parameters
+    ----------
+    x : tensor of shape (B, ...)
+        Labeled examples, and their classes `y`, int64 of shape (B,).
+    u : tensor of shape (K, B', ...)
+        K weak views of B' unlabeled examples.
+    strong : tensor of shape (S, B', ...), optional
+        Strong views of the same examples; None for S = 0.
+    memory : mapping of tensors, optional
+        Running averages of earlier steps, by name.
+    guesses : tensor of shape (B', classes), optional
+        What another model says about the unlabeled examples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> Batch(torch.zeros(4, 8), torch.zeros(4, dtype=torch.int64), torch.zeros(2, 6, 8)).u.shape[0]
+    2
+    """
+
+    x: Tensor
+    y: Tensor
+    u: Tensor
+    strong: Tensor | None = None
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    guesses: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The result of one step: terms to minimise, guessed labels, updated running averages."""
+    """The result of one step.
 
-    terms: dict[str, Tensor]  # scalars, already weighted: their sum is minimised
-    guesses: Tensor | None = None  # (B, classes), rows sum to one, no gradient; None when nothing is guessed
-    memory: Mapping[str, Tensor] = field(default_factory=dict)  # for the next step's batch; no gradient
+    Parameters
+    ----------
+    terms : dict of scalar tensors
+        Already weighted: their sum is minimised.
+    guesses : tensor of shape (B, classes), optional
+        Guessed labels; rows sum to one, without gradient.
+    memory : mapping of tensors, optional
+        Running averages for the next step's batch, without gradient.
+
+    Examples
+    --------
+    >>> import torch
+    >>> sum(Losses({"labeled": torch.tensor(0.5), "unlabeled": torch.tensor(0.25)}).terms.values()).item()
+    0.75
+    """
+
+    terms: dict[str, Tensor]
+    guesses: Tensor | None = None
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Algorithm(Settings):
     """A way to learn from labeled and unlabeled images; fields are its hyper-parameters.
 
     The loop owns everything else: forward mode, backward, optimizer, EMA, logging, checkpoints.
+
+    Examples
+    --------
+    >>> from mma.algorithms import ALGORITHMS
+    >>> mixmatch = ALGORITHMS["mixmatch"](weight=50.0)
+    >>> mixmatch.temperature, mixmatch.views
+    (0.5, 2)
     """
 
     name: str

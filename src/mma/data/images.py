@@ -27,10 +27,24 @@ KEY = re.compile("[0-9a-f]{64}")
 class Images:
     """Images, their keys, what is known about them, and what they can be.
 
-    `pixels` is (N, H, W, C) uint8; it is memory-mapped copy-on-write when it comes from the cache. `labels` is (N,)
-    int64, -1 where nobody knows; any other integer type is converted. `classes` may be empty, and may grow
-    (`with_classes`). `names` are the file names (relative, with /) of images that came from a folder, and `root` is that
-    folder. `stored_keys` are given where the keys cannot be computed from the pixels; see `keys`.
+    Parameters
+    ----------
+    pixels : uint8 array of shape (N, H, W, C)
+        Memory-mapped copy-on-write when it comes from the cache.
+    labels : integer array of shape (N,)
+        Class numbers, -1 where nobody knows.
+    classes : sequence of str
+        Their names; may be empty, and may grow (`with_classes`).
+    names, root : optional
+        The file names (relative, with /) of images that came from a folder, and that folder.
+    stored_digest, stored_keys : optional
+        Given where keys cannot be computed from the pixels; see `keys`.
+
+    Examples
+    --------
+    >>> images = mma.Images(np.zeros((2, 8, 8, 1), np.uint8), np.array([0, -1]), ("cat", "dog"))
+    >>> images.shape
+    (8, 8, 1)
     """
 
     pixels: NDArray[np.uint8] = field(repr=False)
@@ -139,8 +153,25 @@ class BadFile:
 class DataSet:
     """A pool to learn from and ask about, and a test set (which may be empty).
 
-    `mirror` says whether an image and its mirror image mean the same; `verified` whether the files it was made from are
-    the official ones (always true where there is nothing official to compare with).
+    Parameters
+    ----------
+    name : str
+        For people and for run folders.
+    train, test : Images
+        The pool and the test set, of one shape and with the same classes.
+    mirror : bool
+        Whether an image and its mirror image mean the same. Default: False.
+    source, verified, notes, quarantine, options
+        Where it comes from, whether its files are the official ones (true where there is nothing official to compare
+        with), remarks, files that could not be read, and the options of `mma data get folder` that make it again.
+    strangers : bool
+        Whether a pool image without a label is of no class: who is asked about it cannot tell. Default: False.
+
+    Examples
+    --------
+    >>> images = mma.Images(np.zeros((4, 8, 8, 1), np.uint8), np.array([0, 1, -1, -1]), ("cat", "dog"))
+    >>> len(mma.DataSet("mine", images, images).train)
+    4
     """
 
     name: str
@@ -151,8 +182,8 @@ class DataSet:
     verified: bool = True
     notes: tuple[str, ...] = ()
     quarantine: tuple[BadFile, ...] = ()
-    strangers: bool = False  # a pool image without a label is of no class: who is asked about it cannot tell
-    options: str = ""  # of  mma data get folder , for a data set that it can make again
+    strangers: bool = False
+    options: str = ""
 
     @classmethod
     def of(

@@ -65,7 +65,20 @@ class Source:
 
 
 def load_data(name: str, root: Path | None = None) -> DataSet:
-    """Open a data set by its name: "digits", "cifar10", "folder:NAME". Only digits needs no  mma data get  before."""
+    """Open a data set.
+
+    Parameters
+    ----------
+    name : str
+        "digits", "cifar10", "folder:NAME", ...: what `mma data list` shows. Only digits needs no `mma data get` before.
+    root : path, optional
+        Where data sets are stored. Default: the usual place.
+
+    Examples
+    --------
+    >>> len(mma.load_data("digits").train)
+    1297
+    """
     check_known(name)
     if is_hard(name):
         kind, base = parse_hard(name)

@@ -34,15 +34,42 @@ def grid(
 ) -> Results:
     """Train many runs and return what they reached. Called again, it goes on where it was, or does nothing.
 
-    `target` is an experiment of the catalogue ("digits"), a preset with `axes` or named `methods`, or a grid folder:
+    A run that fails stops no other; its row has the status "failed" and a note.
 
-        found = mma.grid("digits", axes={"query": ["random", "diff2.aug-direct"]}, seeds=3, out="grids/x", workers=2)
-        found = mma.grid("digits", methods={"A": {"optim.lr": 0.002}, "B": {"optim.lr": 0.004}}, out="grids/rates")
-        print(found.table(), found.statistics())
-        found.plot("curves.svg", "learning-curves")
+    Parameters
+    ----------
+    target : str
+        An experiment of the catalogue ("digits"), a preset with `axes` or `methods`, or a grid folder.
+    axes : mapping, optional
+        Setting -> values; every combination is a row, for example {"query": ["random", "auto"]}.
+    methods : mapping, optional
+        Name of a row -> its settings, for example {"A": {"optim.lr": 0.002}}; or names of the experiment's rows.
+    settings : mapping or sequence of str, optional
+        Change all runs.
+    seeds, budgets : optional
+        A number of seeds or seeds ("1..5"); label budgets.
+    scale, features : str, optional
+        An experiment's scale, and a backbone: the paper's table on its features.
+    out : path, optional
+        The grid's folder. Default: grids/NAME.
+    workers, device, threads, inexact : optional
+        Processes (default: the cores there are); device, threads and inexact as in `train`, for each.
+    engine, ray_address, ray_cpus, ray_gpus, ray_retries : optional
+        "local" (the default) or "ray", its address, what a task takes and how often it is tried.
+    progress : bool
+        Print what happens. Default: True.
 
-    `features` names a backbone: the paper's table on its features. `settings` change all runs. A run that fails stops no
-    other; its row has the status "failed" and a note.
+    Returns
+    -------
+    Results
+        With table(), statistics(), differences(), plot(path, kind) and rows.
+
+    Examples
+    --------
+    >>> rows = {"slow": {"optim.lr": 0.001}, "fast": {"optim.lr": 0.004}}
+    >>> found = mma.grid("digits", methods=rows, settings=tiny, seeds=1, workers=1, progress=False)
+    >>> len(found.runs)
+    2
     """
     from mma.children import cores
     from mma.experiments.engines import EngineOptions

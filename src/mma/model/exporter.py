@@ -64,9 +64,22 @@ def export(
     *,
     photos: Sequence[Photo] | None = None,
 ) -> Exported:
-    """Export the model of a run, a project or a model folder; `to` names some of KINDS, None is all that there is.
+    """Export a model for others.
 
-    The ONNX file is compared with the model on `photos`, (H, W, 3) uint8 each; None takes some of the model's own kind.
+    Parameters
+    ----------
+    path : Run or path
+        A run, a project or a model folder.
+    out : path, optional
+        A new folder. Default: in the project, or beside the run.
+    to : sequence of str, optional
+        Some of "onnx", "safetensors", "labels". Default: all that there is.
+    photos : sequence of uint8 arrays of shape (H, W, 3), optional
+        What the ONNX file is compared with the model on. Default: some of the model's own kind.
+
+    Examples
+    --------
+    >>> exported = mma.export("runs/digits", "exported", to=["safetensors"])
     """
     origin = find_model(path)
     if out is not None:

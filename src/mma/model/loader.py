@@ -61,9 +61,19 @@ class Origin:
 
 
 def load(path: Run | Path | str, *, data: OwnData | None = None) -> Model:
-    """Load a model: from a run, a project, a folder with model.json, or an exported .onnx file.
+    """Load a model.
 
-    `data` is what a run was trained on, where that is no data set with a name.
+    Parameters
+    ----------
+    path : Run or path
+        A run, a project, a folder with model.json, or an exported .onnx file.
+    data : DataSet or torch Dataset, optional
+        What a run was trained on, where that is no data set with a name.
+
+    Examples
+    --------
+    >>> mma.load("runs/digits").classes[:3]
+    ('0', '1', '2')
     """
     origin = find_model(path)
     if origin.place.is_file():

@@ -62,7 +62,14 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A trained model. Get one with `mma.load(path)`, keep it with `save(folder)`."""
+    """A trained model. Get one with `mma.load(path)`, keep it with `save(folder)`.
+
+    Examples
+    --------
+    >>> model = mma.load("runs/digits")
+    >>> model.predict(mma.load_data("digits").test.pixels[:3]).probs.shape
+    (3, 10)
+    """
 
     file: ModelFile | OnnxFile
     predictor: Predictor = field(repr=False)

@@ -149,7 +149,25 @@ def predict_folder(
     """Classify every image of a folder, or one file, and write OUT: a .csv, .jsonl or .parquet file.
 
     OUT has one row per file; those that cannot be read say why in the column `problem`. Call it again after a kill.
-    `sort_into` is a new folder that gets a sub-folder per class with links to the images, or copies of them.
+
+    Parameters
+    ----------
+    model : Model
+        From `mma.load`.
+    images, out : path
+        What to classify, and the file to write.
+    top : int
+        How many classes to write for each image. Default: 1.
+    progress : callable, optional
+        Hears how many of how many are done.
+    sort_into, copy : path and bool, optional
+        A new folder that gets a sub-folder per class with links to the images, or with copies of them.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> Image.new("L", (8, 8)).save("blank.png")
+    >>> summary = mma.predict_folder(mma.load("runs/digits"), "blank.png", "answers.csv")
     """
     if sort_into is not None:
         check_sorted(Path(images), sort_into)

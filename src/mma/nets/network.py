@@ -25,6 +25,13 @@ class Net(Settings):
     """A network owns its settings, its shape and its initial weights. One class and one line in NETS, also in user code.
 
     A parameter that `build` leaves with `requires_grad=False` is frozen: it stays as it came, and is not stored.
+
+    Examples
+    --------
+    >>> from mma.nets import NETS
+    >>> module = NETS["wrn"](filters=8).build((32, 32, 3), classes=10)
+    >>> module.head.out_features
+    10
     """
 
     name: str

@@ -34,7 +34,21 @@ class Selection:
 class Query:
     """Uncertainty x diversification, or a whole `strategy`. `Query(None)` is `random`: all scores are equal, ties are shuffled.
 
-    The names are the keys of the tables UNCERTAINTY, DIVERSITY and STRATEGIES, which may get new entries at any time.
+    Parameters
+    ----------
+    uncertainty : str or None
+        A name of UNCERTAINTY.
+    aug : bool
+        Average the predictions over two augmented views. Default: False.
+    diversity : str
+        A name of DIVERSITY. Default: "direct", the most uncertain ones.
+    strategy : str, optional
+        A name of STRATEGIES, instead of all that. User code may add entries to the three tables at any time.
+
+    Examples
+    --------
+    >>> Query.parse("diff2.aug-kmeans") == Query("diff2", aug=True, diversity="kmeans")
+    True
     """
 
     uncertainty: str | None

@@ -183,9 +183,28 @@ def score_candidates(job: Job, free: np.ndarray, query: Query, round: int) -> tu
 def suggest(
     run: Run | Path | str, n: int, strategy: str | None = None, *, data: OwnData | None = None
 ) -> list[dict[str, Any]]:
-    """Return the n unlabeled images that a run's latest model would ask about: index, key, score, and name if it has one.
+    """Return the unlabeled images that a run's latest model would ask about.
 
-    `data` is what the run was trained on, where that is no data set with a name.
+    Parameters
+    ----------
+    run : Run or path
+        A run that has a model.
+    n : int
+        How many images.
+    strategy : str, optional
+        A query. Default: the run's own.
+    data : DataSet or torch Dataset, optional
+        What the run was trained on, where that is no data set with a name.
+
+    Returns
+    -------
+    list of dict
+        Index, key and score of each, and its name if it has one; the most wanted first.
+
+    Examples
+    --------
+    >>> len(mma.suggest("runs/digits", 3))
+    3
     """
     return suggest_with_reason(run, n, strategy, data=data)[0]
 
@@ -218,7 +237,16 @@ def suggest_with_reason(
 
 
 class Oracle(Protocol):
-    """Anyone who can be asked for labels."""
+    """Anyone who can be asked for labels: any object with this method.
+
+    Examples
+    --------
+    >>> class Always:
+    ...     def ask(self, indices, round):
+    ...         return {index: 0 for index in indices}
+    >>> Always().ask([4, 7], round=1)
+    {4: 0, 7: 0}
+    """
 
     def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
         """Return index -> label for those that can be answered now. Fewer than asked = people are still working."""
@@ -237,7 +265,17 @@ class Selective(Protocol):
 class DatasetLabels:
     """Answers from the data set's own labels: for experiments. Asked only about images whose label is known, if any is.
 
-    Where images without a label are of no class, it is asked about them too, and cannot tell.
+    Parameters
+    ----------
+    images : Images
+        The pool.
+    unlabeled_means_no_class : bool
+        Images without a label are of no class: it is asked about them, too, and cannot tell. Default: False.
+
+    Examples
+    --------
+    >>> DatasetLabels(mma.load_data("digits").train).ask([0, 1], round=1)
+    {0: 0, 1: 2}
     """
 
     def __init__(self, images: Images, *, unlabeled_means_no_class: bool = False) -> None:

@@ -39,11 +39,26 @@ EXACT = (
 
 @dataclass(frozen=True)
 class Host:
-    """The device and the number of threads a run trains with. None: what the run used before, else the default."""
+    """What a run trains with. None means: what the run used before, else the default.
 
-    device: str | None = None  # the default is auto: cuda, then mps, then cpu
-    threads: int | None = None  # of each process; the default is what suits the network
-    compile: bool | None = None  # the default is not to compile
+    Parameters
+    ----------
+    device : str, optional
+        cpu, cuda, cuda:1, mps, or auto, the default: cuda, then mps, then cpu.
+    threads : int, optional
+        Of each process. Default: what suits the network.
+    compile : bool, optional
+        Use torch.compile. Default: no.
+
+    Examples
+    --------
+    >>> mma.Host(device="cpu", threads=1).check()
+    device(type='cpu')
+    """
+
+    device: str | None = None
+    threads: int | None = None
+    compile: bool | None = None
 
     def check(self) -> torch.device:
         """Return the device, if it is there."""

@@ -306,9 +306,24 @@ def load_read_only(run: Run | Path | str, data: OwnData | None = None, on: Host 
 
 
 def evaluate(run: Run | Path | str, *, data: OwnData | None = None) -> dict[str, Any]:
-    """Test a run's latest model: accuracy in percent, in all and per class, on the test images that have a label.
+    """Test a run's latest model on the test images that have a label.
 
-    `data` is what the run was trained on, where that is no data set with a name.
+    Parameters
+    ----------
+    run : Run or path
+        A run that has a model.
+    data : DataSet or torch Dataset, optional
+        What the run was trained on, where that is no data set with a name.
+
+    Returns
+    -------
+    dict
+        The accuracy in percent, in all and per class, and what it was measured on.
+
+    Examples
+    --------
+    >>> 0 <= mma.evaluate("runs/digits")["accuracy"] <= 100
+    True
     """
     job = load_read_only(run, data)
     labels, classes = job.data.test.labels, job.data.test.classes
@@ -346,9 +361,28 @@ def new_run(
 ) -> Run:
     """Make the folder of a new run, after checking that its data, classes, budget and network go together.
 
-    Features that are not stored yet are computed here; `say` hears how far that is. The labels of another run,
-    `labels_from`, become its start set, and what its model says about the pool guides the first steps; `guesses` are those
-    of a model without a run. A `setup` that was prepared from the config is not made again, here and in `train`.
+    Parameters
+    ----------
+    config : Config
+        From `mma.preset` and `mma.change`.
+    folder : path
+        A new folder.
+    data : DataSet or torch Dataset, optional
+        What to train on, where that is no data set with a name.
+    say : callable, optional
+        Hears how far features are that are computed here.
+    labels_from : Run, optional
+        Its labels become the start set, and what its model says about the pool guides the first steps.
+    guesses : sequence of rows, optional
+        The same from a model without a run.
+    setup : optional
+        What `prepare` made from the config, to not make it again.
+
+    Examples
+    --------
+    >>> run = mma.new_run(mma.preset("digits"), "runs/another")
+    >>> run.status()
+    'new'
     """
     config = config if labels_from is None else with_labels_of(config, labels_from)
     folder = Path(folder)

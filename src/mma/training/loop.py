@@ -42,8 +42,28 @@ def train(
 ) -> None:
     """Train `run` to its end from wherever its folder says it is. Safe to call again at any time.
 
-    Without an oracle the data set's own labels answer, or people through questions.csv where it has none. `until` stops
-    after that step. `data`, `views` of its pool, or the whole `setup` of `prepare` may be handed over by who has them already.
+    Parameters
+    ----------
+    run : Run or path
+        From `mma.new_run`.
+    oracle : Oracle, optional
+        Who answers. Default: the data set's own labels, or people through questions.csv where it has none.
+    until : int, optional
+        Stop after that step.
+    watch : optional
+        Hears of each evaluation.
+    on : Host, optional
+        Device and threads.
+    inexact : bool
+        Resume on another device or with other threads, although the numbers may differ then. Default: False.
+    data, views, setup : optional
+        The data set of one's own, the views of its pool, or all that `prepare` made.
+
+    Examples
+    --------
+    >>> mma.train("runs/digits")
+    >>> mma.Run.open("runs/digits").status()
+    'done'
     """
     run = run if isinstance(run, Run) else Run.open(Path(run))
     run = run if group().size == 1 else SharedRun(run.folder)

@@ -10,7 +10,21 @@ if TYPE_CHECKING:
 
 
 def report(folder: str | Path, out: str | Path | None = None) -> Results:
-    """Return the results of a grid folder or of an exported report; with `out`, write the whole report there."""
+    """Return the results of a grid.
+
+    Parameters
+    ----------
+    folder : path
+        A grid folder, or an exported report.
+    out : path, optional
+        Write the whole report there: tables, statistics, plots and a page.
+
+    Examples
+    --------
+    >>> found = mma.report("grids/tiny")
+    >>> [run.status for run in found.runs]
+    ['done']
+    """
     from mma.experiments.report.results import collect
 
     found = collect(Path(folder))
