@@ -454,8 +454,7 @@ def judged_project(project: Project) -> str:
         per_class={"cat": 2, "dog": 1},
         provenance={"start": 3},
         curve=(),
-        curve_source="cross-validation",
-        quality=judge(probs, labels, names, "cross-validation"),
+        quality=judge(probs, labels, names),
         judged=judged_images(ids, probs, labels, names),
     )
     project.models.create(1, report_file(report))

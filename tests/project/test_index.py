@@ -276,11 +276,11 @@ def test_near_duplicates_are_all_audit_or_none(photos, made):
     assert 0 < sum(audit.values()) < 40
 
 
-def test_the_audit_share_is_a_tenth_or_what_sixty_images_need():
+def test_the_audit_share_is_a_tenth_or_what_a_hundred_images_need():
     from mma.project.project import audit_share
 
     assert audit_share(100_000) == 0.1
-    assert audit_share(300) == 0.2
+    assert audit_share(500) == 0.2
     assert audit_share(50) == 0.5
 
 

@@ -17,7 +17,7 @@ import mma
 from mma import children
 from mma.project import Answer, open_project
 from mma.project.quality.status import status
-from mma.project.worker.live_model import read_head
+from mma.project.worker.live_model import read_head, unlabeled_rows
 from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 
@@ -44,7 +44,7 @@ def test_the_first_picks_are_for_coverage_and_need_no_label(made):
     shapes.settle(LiveWorker(project, deep=False))
     items = project.next("ann", 8)
     assert {item.provenance for item in items} <= {"start", "audit"}
-    assert sum(item.provenance == "start" for item in items) >= 6
+    assert sum(item.provenance == "start" for item in items) == 5
     assert all(item.suggestion is None for item in items)
     assert not project.models.rows() or project.models.rows()[-1].state == "training"
 
@@ -109,14 +109,14 @@ def test_the_newest_model_s_answers_about_every_image_are_kept_for_the_grid(made
     kept = list((project.folder / "models").glob("*/answers.safetensors"))
     assert [path.parent.name for path in kept] == [f"{project.models.latest_report().number:03d}"]
     found = load(kept[0].read_bytes())
-    assert found["probs"].shape == (len(worker.pool), 4)
+    assert found["probs"].shape == (sum(not image.audit for image in worker.pool.images), 4)
     names = {each.id: each.name for each in project.classes()}
     said = [names[int(found["classes"][k])] for k in found["probs"].argmax(1)]
     right = [kinds[bytes(key).hex()] == kind for key, kind in zip(found["keys"], said, strict=True)]
     assert np.mean(right) > 0.8
 
 
-def test_audit_images_and_excluded_ones_are_never_learned_from(made):
+def test_audit_images_are_learned_with_their_label_and_never_without_and_excluded_ones_never(made):
     project, kinds = made
     worker = LiveWorker(project, deep=False)
     shapes.settle(worker)
@@ -130,7 +130,10 @@ def test_audit_images_and_excluded_ones_are_never_learned_from(made):
     audit = {image.id for image in project.images() if image.audit}
     training = worker.training_set()
     assert audit
-    assert not audit & {image.id for image in worker.pool.images}
+    learned_without_label = {worker.pool.images[row].id for row in unlabeled_rows(worker.pool, training)}
+    assert not learned_without_label & (audit | {excluded})
+    assert len(learned_without_label) == len(worker.pool) - len(audit) - (excluded not in audit)
+    assert set(training.learned) == set(training.train) | set(training.audit)
     assert not audit & set(training.train)
     assert set(training.audit) <= audit
     picked = {row["image"] for row in picks_of(project, project.models.latest_report().number)}

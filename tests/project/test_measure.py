@@ -1,89 +1,84 @@
-"""How good the live models are, from the labels they were trained on."""
+"""How good the live models are, from audit labels that they learn, too."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import pytest
 
-import numpy as np
-import torch
-
-from mma.project.worker import verdict as measure
-from mma.project.worker.verdict import cross_validated, nearest_images, thin
-
-CLASSES = 2
+from mma.project.worker.verdict import audit_curve, audit_groups, thin
+from mma.project.worker.worker import LiveWorker
+from tests.project import shapes
 
 
-class FakePool:
-    """Images on a line: 40 at 0, 10 near 1; every one of them is its own group."""
-
-    def __init__(self) -> None:
-        self.points = np.zeros((50, 2), np.float32)
-        self.points[:, 0] = np.concatenate([np.linspace(0, 0.1, 40), np.linspace(0.9, 1, 10)])
-        self.points[:, 1] = 1.0
-        self.row = {str(number): number for number in range(50)}
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def vectors(self, rows: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(self.points[rows].copy())
-
-    def group(self, image: str) -> str:
-        return image
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMA_DATA", str(tmp_path / "data"))
+    project, kinds = shapes.shape_project(tmp_path, count=200)
+    yield project, kinds
+    project.close()
 
 
-def test_a_point_stands_for_the_images_nearest_to_it():
-    pool = FakePool()
-    counts = nearest_images(pool, pool.points[[0, 49]], np.ones(2, np.float32))
-    assert counts.tolist() == [41.0, 11.0]
+def settled(project):
+    worker = LiveWorker(project, deep=False)
+    shapes.settle(worker)
+    return worker
 
 
-def test_of_a_large_pool_a_part_is_looked_at(monkeypatch):
-    monkeypatch.setattr(measure, "TARGETS", 10)
-    pool = FakePool()
-    assert nearest_images(pool, pool.points[[0, 49]], np.ones(2, np.float32)).sum() == 12.0
-
-
-def test_a_cross_validated_label_counts_by_the_images_nearest_to_it():
-    """Hard labels stand for few images: half of the labels are wrong, and most of the pool is right."""
-    pool = FakePool()
-    train = {str(row): 0 for row in (0, 8, 16, 24, 32, 39)} | {str(row): row % 2 for row in range(42, 48)}
-    head = SimpleNamespace(gate=torch.ones(2))
-    fitted = SimpleNamespace(net=head, penalty=1e-4, scale=1.0, temperature=1.0)
-    training = SimpleNamespace(train=train, classes=range(CLASSES), names=["a", "b"])
-    quality, _ = cross_validated(fitted, pool, training)
-    plain = quality.accuracy.right / quality.accuracy.of
-    assert plain < 0.85
-    assert quality.accuracy.value > plain + 0.05
-    assert quality.source == "cross-validation"
-
-
-def test_a_label_is_judged_by_a_model_that_was_not_fitted_on_it():
-    """Labels drawn by lot, in so many dimensions that whoever has seen them knows them all by heart."""
-    draw = np.random.default_rng(0)
-    pool = FakePool()
-    pool.points = draw.normal(size=(50, 80)).astype(np.float32)
-    train = {str(row): int(draw.integers(2)) for row in range(50)}
-    fitted = SimpleNamespace(net=SimpleNamespace(gate=torch.ones(80)), penalty=1e-4, scale=1.0, temperature=1.0)
-    training = SimpleNamespace(train=train, classes=range(CLASSES), names=["a", "b"])
-    quality, judged = cross_validated(fitted, pool, training)
-    assert 0.2 < quality.accuracy.right / quality.accuracy.of < 0.8
-    assert any(one.label != one.said for one in judged)
-
-
-def test_near_duplicates_are_judged_by_a_model_that_saw_none_of_them():
-    """Pairs of equal images with labels drawn by lot: a model that saw the other one of a pair is always right."""
-    draw = np.random.default_rng(1)
-    pool = FakePool()
-    pool.points = draw.normal(size=(25, 80)).astype(np.float32).repeat(2, axis=0)
-    pool.group = lambda image: str(int(image) // 2)
-    labels = draw.integers(2, size=25).repeat(2)
-    fitted = SimpleNamespace(net=SimpleNamespace(gate=torch.ones(80)), penalty=1e-4, scale=1.0, temperature=1.0)
-    training = SimpleNamespace(
-        train={str(row): int(label) for row, label in enumerate(labels)}, classes=range(CLASSES), names=["a", "b"]
+def test_no_number_is_said_below_ten_audit_labels_and_one_from_then_on(made):
+    project, kinds = made
+    worker = settled(project)
+    shapes.answer_next(project, kinds, 20)
+    shapes.settle(worker)
+    report = project.models.latest_report()
+    assert (report.labels, report.audit) == (20, 7)
+    assert report.quality is None
+    assert report.curve == ()
+    shapes.answer_next(project, kinds, 10)
+    shapes.settle(worker)
+    report = project.models.latest_report()
+    assert report.quality.accuracy.of == report.audit == 10
+    last = report.curve[-1]  # the curve ends with the number that is shown
+    assert (last.labels, last.accuracy, last.low) == pytest.approx(
+        (30, 100 * report.quality.accuracy.value, 100 * report.quality.accuracy.low)
     )
-    quality, _ = cross_validated(fitted, pool, training)
-    assert quality.accuracy.right / quality.accuracy.of < 0.8
+
+
+def test_audit_labels_are_learned_and_each_is_judged_by_a_head_without_it(made, monkeypatch):
+    from mma.project.worker import verdict
+
+    project, kinds = made
+    calls = []
+
+    def note(fitted, views, answers, left_out, **rest):
+        calls.append((set(answers), left_out.tolist()))
+        return real(fitted, views, answers, left_out, **rest)
+
+    real = verdict.answers_without
+    monkeypatch.setattr(verdict, "answers_without", note)
+    worker = settled(project)
+    shapes.answer_next(project, kinds, 30)
+    shapes.settle(worker)
+    report, training = project.models.latest_report(), worker.training_set()
+    assert report.labels == 30 == sum(report.per_class.values())
+    assert set(report.left_out) == set(training.audit)
+    rows = [row for _, left_out in calls for row in left_out]
+    assert sorted(rows) == sorted(worker.pool.row[image] for image in training.audit)
+    assert all(answers == {worker.pool.row[image] for image in training.learned} for answers, _ in calls)
+
+
+def test_an_old_model_is_judged_on_new_audit_photos_and_on_those_it_learned_as_it_was_judged_then(made):
+    project, kinds = made
+    worker = settled(project)
+    for _ in range(2):
+        shapes.answer_next(project, kinds, 30)
+        shapes.settle(worker)
+    old = worker.memory.past[0]
+    training, pool = worker.training_set(), worker.pool
+    assert set(old.left_out) < set(training.audit)
+    wrong = dict.fromkeys(old.left_out, -1)
+    object.__setattr__(old, "left_out", wrong)  # as if it had been wrong about every one of them
+    point = audit_curve([old], pool, training)[0]
+    assert point.accuracy <= 100 * (1 - len(wrong) / len(training.audit))
+    assert len(audit_groups(pool, training)) == len(training.audit)
 
 
 def test_of_too_many_models_every_other_old_one_is_left_out_and_no_new_one():

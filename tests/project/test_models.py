@@ -33,7 +33,6 @@ REPORTED = ModelReport(
     per_class={},
     provenance={},
     curve=(),
-    curve_source="audit",
     serving=Serving("deep", 4, "the deep model"),
 )
 

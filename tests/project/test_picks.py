@@ -31,7 +31,7 @@ class FakePool:
 
 def question(pool, answered=(), query="herding", **options) -> Question:
     labels = Labels(1, tuple(answered), (0,) * len(answered), ("query",) * len(answered), (), (), (), (), ())
-    training = SimpleNamespace(labels=labels, train={}, names=("a", "b"), classes=())
+    training = SimpleNamespace(labels=labels, learned={}, names=("a", "b"), classes=())
     assert TrainingSet(labels, lambda image: False).labels is labels
     return Question(pool, training, query, 0, 1, **options)
 

@@ -12,8 +12,9 @@ from mma.features import ArrayImages
 from mma.nets import Head
 from mma.presets import preset
 from mma.rng import rng
-from mma.training.head import fit_head
+from mma.training.head import answers_without, fit_head
 from mma.views import FeatureViews
+from mma.views.features import RowViews
 
 CPU = torch.device("cpu")
 CONFIG = change(preset("photos"), ["growth.final=60"])
@@ -118,3 +119,18 @@ def test_the_projection_can_be_folded_into_the_weights(digits):
     x = torch.cat([torch.nn.functional.normalize(part) for part in stored], 1)
     probs = ((x @ weight.T + head.net.head.bias) / head.temperature).softmax(1)
     np.testing.assert_allclose(probs.detach(), head.probabilities(views, rows), atol=2e-3)
+
+
+def test_what_is_left_out_is_answered_by_a_head_that_never_saw_it():
+    """Labels by lot in many dimensions: whoever has seen them knows them by heart, and whoever has not guesses."""
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(60, 100)).astype(np.float32)
+    views = RowViews(torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True)), 0.2, 0.5)
+    labels = draw.integers(2, size=60)
+    answers, left_out = dict(enumerate(labels.tolist())), np.arange(20)
+    pool = np.arange(60)
+    fitted = fit_head(views, answers, 2, pool=pool, config=CONFIG)
+    seen = fitted.probabilities(views, left_out).argmax(1) == labels[:20]
+    unseen = answers_without(fitted, views, answers, left_out, pool=pool, config=CONFIG).argmax(1) == labels[:20]
+    assert seen.mean() > 0.9
+    assert unseen.mean() < 0.8

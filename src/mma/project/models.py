@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from mma.project.settings import Layout
 from mma.settings import explain
 from mma.text import printable
 
-FORMAT = 1
+FORMAT = 2  # of reports; 1 knew accuracies by cross-validation on labels that were asked for
 REPORT = "report.json"
 PREDICTIONS = "predictions.safetensors"  # of a deep model, to be compared with the live ones to come
 ANSWERS = "answers.safetensors"  # of what serves now, beside the newest live model alone
@@ -66,19 +66,19 @@ class ModelReport:
     number: int
     kind: Kind
     seq: int  # the last event it was trained on
-    labels: int  # trained with
-    audit: int  # labels kept for measuring
+    labels: int  # there were; a live model learned them all, a deep one those outside the audit
+    audit: int  # of these, drawn at random: they measure
     classes: tuple[str, ...]
     class_ids: tuple[int, ...]
-    per_class: dict[str, int]  # labels trained with
+    per_class: dict[str, int]
     provenance: dict[str, int]  # of all labels
-    curve: tuple[AccuracyPoint, ...]  # of the models so far, on the same images where there is an audit
-    curve_source: Literal["audit", "cross-validation"]
+    curve: tuple[AccuracyPoint, ...]  # of the live models so far, all judged on the same audit images
     forecasts: tuple[Forecasted, ...] = ()
     agreement: tuple[float, ...] = ()  # kappa of each live model with the one before
     helping: QueryBenefit = NOT_COMPARED
     serving: Serving = Serving("live", 0, "")
-    quality: Quality | None = None  # None: too few labels to say anything
+    quality: Quality | None = None  # None: too few audit labels to say anything
+    left_out: dict[str, int] = field(default_factory=dict)  # audit image -> class id, by heads that never saw it
     judged: tuple[JudgedImage, ...] = ()  # images that `quality` comes from
     uses: str = ""  # which representation or network, and why
     backbones: dict[str, float] = field(default_factory=dict)  # cross-validated accuracy in percent, of each and of all
@@ -158,11 +158,10 @@ class Models:
     def publish(self, report: ModelReport) -> None:
         """Say that a model is ready: the page shows it."""
         quality, last = report.quality, report.forecasts[-1] if report.forecasts else None
-        about: dict[str, Any] = {"labels": report.labels + report.audit, "serving": report.serving.why}
+        about: dict[str, Any] = {"labels": report.labels, "serving": report.serving.why}
         if quality is not None:
-            kind = "audit labels" if quality.source == "audit" else "labels, cross-validated"
             about |= {"low": quality.accuracy.low, "high": quality.accuracy.high}
-            about["source"] = f"from {quality.accuracy.of} {kind}"
+            about["source"] = f"from {quality.accuracy.of} photos drawn at random"
         if last is not None and last.labels == report.labels:
             gain = last.gain
             about["forecast"] = f"next {MORE}: {gain.points:+.1f} ({gain.low:.1f} to {gain.high:.1f})"
@@ -192,7 +191,10 @@ class Models:
         """Read the report of a model, or say what is wrong with it."""
         path = self.folder(number) / REPORT
         try:
-            return _adapter.validate_json(path.read_bytes())
+            report = _adapter.validate_json(path.read_bytes())
+            return (
+                report if report.format >= FORMAT else replace(report, quality=None, judged=(), curve=(), forecasts=())
+            )
         except FileNotFoundError:
             raise UserError(f"{printable(str(path))} is missing.") from None
         except ValidationError as error:

@@ -101,7 +101,7 @@ class Project:
         self.root = (layout.folder / settings.images).resolve()
         if settings.follow_links:
             self.root = FollowedFolder(self.root)
-        self.rules = Rules(settings.overlap, settings.audit_asked, settings.again_share)
+        self.rules = Rules(settings.overlap, settings.audit_asked, settings.audit_early, settings.again_share)
         self.models = Models(layout, store)
         self.log = SecondCopy(layout.log, self.root)
         self.mirror = Mirror(layout.mirror, layout.state / "mirror.lock", store)
@@ -405,7 +405,7 @@ class Project:
 
 # Make a project for a folder of images, or open one. Everything cheap is checked before anything is created.
 
-AUDIT_IMAGES = 60  # the fewest that say something about a model
+AUDIT_IMAGES = 100  # enough for an interval of ten points to either side, and some more
 AUDIT_SHARE, MOST = 0.1, 0.5
 SAMPLE = 100  # images looked for in a folder that is said to be the moved one
 

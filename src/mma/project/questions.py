@@ -17,6 +17,7 @@ from mma.project.records import SECOND_LOOKS, Item, Pick
 AUDIT_WHY = "drawn at random to measure how good the model is"
 FALLBACK_WHY = "drawn at random"
 AGAIN_WHY = "asked a second time, to see how steady the answers are"
+EARLY = 1 / 3  # of the questions, until there are enough audit images to name an accuracy that means something
 AT_ONCE = 64  # picks looked up at a time; the first free one is near the front
 
 
@@ -24,9 +25,18 @@ class Rules(NamedTuple):
     """The settings of a project that decide who is asked what."""
 
     overlap: int = 1  # people per image
-    audit_asked: float = 0.1  # share of audit images among those asked about
+    audit_asked: float = 0.1  # share of audit images among those asked about, once audit_early of them were
+    audit_early: int = 60  # audit images asked about first, one question in three
     again_share: float = 0.0  # share of the questions that are about labels given long before
     lease: float = LEASE  # seconds
+
+
+def audit_is_due(asked: int, audits: int, rules: Rules) -> bool:
+    """Tell whether the next question is about an audit image. Where many are owed, every other question is."""
+    share, count = rules.audit_asked, asked + 1
+    early = rules.audit_early * (1 - share / EARLY) if share else 0.0
+    due = max(share * count, min(EARLY * count, share * count + early))
+    return audits < due - 1e-9 and (audits < 1 or asked % 2 == 0 or due - audits <= 1)
 
 
 def next_items(connection: Connection, by: str, n: int, holding: Collection[str], rules: Rules) -> list[Item]:
@@ -84,7 +94,7 @@ class _Turn:
 
     def choose(self, taken: Collection[str]) -> Item | None:
         """Take an audit image when it is their turn, else a pick, else one at random; anything rather than nothing."""
-        audit_first = self.audits < self.rules.audit_asked * (self.asked + 1) - 1e-9
+        audit_first = audit_is_due(self.asked, self.audits, self.rules)
         ways = (self._audit, self._pick, self._any) if audit_first else (self._pick, self._any, self._audit)
         free = _free(self.by, taken, self.rules, self.moment)
         item = self._again(taken) or next(filter(None, (way(free) for way in ways)), None)

@@ -28,7 +28,6 @@ from mma.files import explain_write_errors, sync_folder, write_atomically
 from mma.project import Answer, create_project
 from mma.project.models import Models
 from mma.project.project import Project, silent
-from mma.project.quality.accuracy import share
 from mma.project.quality.status import status
 from mma.project.records import ProjectImage
 from mma.project.review import find_wrong_labels, label_margins, out_of_sample
@@ -36,10 +35,8 @@ from mma.project.simulation_report import Cleaned, SimulatedProject, TruePoint, 
 from mma.project.worker.features import Parts, Pool, photo_files, usable_key
 from mma.project.worker.live_model import read_head
 from mma.project.worker.round import live_config
-from mma.project.worker.verdict import audit_groups, audit_probs
 from mma.project.worker.worker import LiveWorker
 from mma.rng import rng
-from mma.shares import Share
 from mma.text import printable
 
 HELD = 0.3  # share of the photos that the projects never see
@@ -202,7 +199,7 @@ def simulate_project(
         seed,
         asks,
         points=tuple(outside.accuracy(project.models, number) for number in project.models.numbers("model.json")),
-        audit=quality.accuracy if quality is not None and quality.source == "audit" else audit_so_far(worker),
+        audit=None if quality is None else quality.accuracy,
         wrong=person.wrong,
         helping=report.helping.answer if report else "",
         stop=stop.rule if stop else None,
@@ -217,15 +214,6 @@ def finish(worker: LiveWorker) -> None:
     worker.rest()
     while worker.step():
         pass
-
-
-def audit_so_far(worker: LiveWorker) -> Share | None:
-    """Return the audit's interval where its labels are too few for a verdict."""
-    training, pool = worker.training_set(), worker.pool
-    if not training.audit or pool is None or not worker.memory.past:
-        return None
-    said = audit_probs(worker.memory.past[-1], pool, training).argmax(1)
-    return share(said == np.array(list(training.audit.values())), audit_groups(pool, training))
 
 
 class ScriptedPerson:
@@ -291,7 +279,7 @@ class HiddenPhotos:
         report = models.report(number)
         truth = np.array([report.classes.index(self.photos.classes[key]) for key in self.keys])
         said = read_head(models.folder(number)).probabilities(self.parts).argmax(1)
-        return TruePoint(report.labels + report.audit, 100 * float((said == truth).mean()))
+        return TruePoint(report.labels, 100 * float((said == truth).mean()))
 
 
 def clean(worker: LiveWorker, person: ScriptedPerson, hidden: HiddenPhotos) -> Cleaned:

@@ -104,6 +104,22 @@ def fit_head(
     return FittedHead(net, used, accuracies, **chosen)
 
 
+@alone()
+def answers_without(
+    fitted: FittedHead, views: Views, answers: dict[int, int], left_out: np.ndarray, *, pool: np.ndarray, config: Config
+) -> np.ndarray:
+    """Return what this head would say about some rows if it had not seen their labels: one is trained without them.
+
+    It keeps what `fitted` has chosen; `pool` and `config` are those that it was fitted with. (N, classes)
+    """
+    kept = {row: label for row, label in answers.items() if row not in set(left_out.tolist())}
+    fixed = fix_start(config, {"penalty": fitted.penalty, "scale": fitted.scale})
+    with training_threads(fitted.net, views.plain(left_out[:1]), config.optim):
+        net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final)
+    net.head.temperature.fill_(fitted.temperature)
+    return probabilities(net, views, left_out)
+
+
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
     """Let torch's own generators (dropout, layers being made) start from `seed`, and put them back afterwards."""
@@ -124,6 +140,25 @@ def one_round(config: Config, labels: int, length: int) -> Config:
     """Return the same config with a single round of `length` steps on labels that are there."""
     growth = Growth(start=labels, add=1, budget=labels, first=length, every=1, final=1, policy=Passive())
     return config.model_copy(update={"growth": growth})
+
+
+def train_again(
+    net: HeadNet, config: Config, views: Views, answers: dict[int, int], pool: np.ndarray, length: int
+) -> HeadNet:
+    """Train a head on other labels, with the features that `net` uses and what `config.net` has been told to choose."""
+    assert isinstance(config.net, Head)
+    once = one_round(config, len(answers), length)
+    state = start(once, views.shape, len(net.head.bias), views.device)
+    assert isinstance(state.student, HeadNet)
+    index, labels = np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
+    config.net.start_with(state.student, views.plain(index), labels, net.gate)
+    state.average.vector.copy_(state.weights.vector)
+    round = once.growth.rounds()[0]
+    for _ in steps(state, once, Stream(once, views, pool, answers, round), round, length):
+        pass
+    found = state.teacher.eval()
+    assert isinstance(found, HeadNet)
+    return found
 
 
 def fix_start(config: Config, found: dict[str, Any]) -> Config:
@@ -151,16 +186,9 @@ def calibrate(
         for number in range(folds):
             kept, left = fold != number, index[fold == number]
             some = {int(row): int(label) for row, label in zip(index[kept], y[kept], strict=True)}
-            once = one_round(config, len(some), length)
-            state = start(once, views.shape, len(net.head.bias), views.device)
-            assert isinstance(state.student, HeadNet)
-            config.net.start_with(state.student, views.plain(index[kept]), torch.from_numpy(y[kept]), net.gate)
-            state.average.vector.copy_(state.weights.vector)
-            round = once.growth.rounds()[0]
-            for _ in steps(state, once, Stream(once, views, pool, some, round), round, length):
-                pass
+            without = train_again(net, config, views, some, pool, length)
             with torch.inference_mode():
-                logits[~kept] = state.teacher.eval()(views.plain(left)).cpu().numpy()
+                logits[~kept] = without(views.plain(left)).cpu().numpy()
         temperature = find_temperature(logits[several], y[several])
     net.head.temperature.fill_(temperature)
     return temperature

@@ -1,24 +1,27 @@
-"""How good a model is, from labels it never trained on: exact intervals, per class, confusion, calibration. No torch."""
+"""How good a model is, from photos drawn at random and judged by models that never saw them. No torch.
+
+One estimate for everything that is said: exact intervals, per class, confusion, calibration.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mma.shares import Share, exact_interval
 
-FEWEST = 50  # audit labels before a first verdict
-FOLDS = 5
+LEAST_AUDIT = 10  # audit labels below which it is too early to name a number
+FOLDS = 3  # of audit labels: as many heads are trained without one of them each
+UNEVEN = 2.0  # times the mean share of a class, from which the largest one makes balanced accuracy worth a line
 BINS = 5  # of the calibration, with as many images each
 PER_CELL = 48  # images of one cell of the confusion matrix that can be looked at
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
-Source = Literal["audit", "cross-validation"]
 
 
 @dataclass(frozen=True)
@@ -62,32 +65,21 @@ class Quality:
     """What is known about a model, and where it comes from."""
 
     accuracy: Share
-    source: Source
-    where: str  # one sentence
+    where: str  # what it was measured on
     classes: tuple[ClassQuality, ...]
     confusion: tuple[tuple[int, ...], ...]  # rows: what people say; columns: what the model says
     calibration: Calibration
-
-    @property
-    def final(self) -> bool:
-        """Whether this is a verdict: enough labels that were drawn at random and never trained on."""
-        return self.source == "audit" and self.accuracy.of >= FEWEST
+    balanced: Share | None = None  # the mean recall of the classes, where one of them is much larger than the others
 
 
-def share(right: NDArray[np.bool_], groups: Sequence[object] | None = None, weights: Floats | None = None) -> Share:
-    """Return the share of right answers. Near-duplicates (equal `groups`) count as fewer than they are.
-
-    With `weights` (above 0) answers count unequally, and for the interval as fewer than they are, too.
-    """
+def share(right: NDArray[np.bool_], groups: Sequence[object] | None = None) -> Share:
+    """Return the share of right answers. Near-duplicates (equal `groups`) count as fewer than they are."""
     count, total = int(right.sum()), len(right)
     if not total:
         return Share(float("nan"), 0.0, 1.0, 0, 0)
-    value = float(np.average(right, weights=weights))
     size = float(total) if groups is None else effective_size(right, groups)
-    if weights is not None:
-        size *= float(weights.sum()) ** 2 / float(np.square(weights).sum()) / total  # Kish's effective size
-    low, high = exact_interval(min(value * size, size), size)
-    return Share(value, low, high, count, total)
+    low, high = exact_interval(min(count / total * size, size), size)
+    return Share(count / total, low, high, count, total)
 
 
 def effective_size(right: NDArray[np.bool_], groups: Sequence[object]) -> float:
@@ -106,34 +98,54 @@ def effective_size(right: NDArray[np.bool_], groups: Sequence[object]) -> float:
     return total / max(clustered / simple, 1.0)
 
 
-def judge(
-    probs: Floats,
-    labels: Ints,
-    classes: Sequence[str],
-    source: Source = "audit",
-    groups: Sequence[object] | None = None,
-    weights: Floats | None = None,
-) -> Quality:
-    """Compare predictions with what people said about the same images. probs (N, classes), labels and weights (N,)
-
-    Weights are for the accuracy, over all and of each class; the confusion matrix counts images.
-    """
+def judge(probs: Floats, labels: Ints, classes: Sequence[str], groups: Sequence[object] | None = None) -> Quality:
+    """Compare predictions with what people said about the same images. probs (N, classes), labels (N,)"""
     said = probs.argmax(1) if len(labels) else np.zeros(0, np.int64)
     right, table = said == labels, np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (labels, said), 1)
 
     def part(among: NDArray[np.bool_]) -> Share | None:
         chosen = None if groups is None else [groups[int(i)] for i in np.flatnonzero(among)]
-        return share(right[among], chosen, None if weights is None else weights[among]) if among.any() else None
+        return share(right[among], chosen) if among.any() else None
 
     return Quality(
-        share(right, groups, weights),
-        source,
-        explain_source(source, len(labels)),
+        share(right, groups),
+        f"{len(labels):,} photo{'' if len(labels) == 1 else 's'} drawn at random, judged by models that never saw them",
         tuple(ClassQuality(name, part(labels == k), part(said == k)) for k, name in enumerate(classes)),
         tuple(map(tuple, table.tolist())),
         calibrate(probs, right),
+        balanced_share(table),
     )
+
+
+def balanced_share(table: Ints) -> Share | None:
+    """Return the mean recall of the classes that have an image, each counting the same; None where classes are about even.
+
+    Its interval is that of as many independent images as would have its variance; each recall is drawn towards a half for
+    that, because a class with one image says little.
+    """
+    of = table.sum(1)
+    right, of = np.diag(table)[of > 0], of[of > 0]
+    if len(of) < 2 or of.max() <= UNEVEN * of.mean():
+        return None
+    value, likely = float((right / of).mean()), (right + 1) / (of + 2)
+    variance = float((likely * (1 - likely) / np.maximum(of - 1, 1)).sum()) / len(of) ** 2
+    size = float(np.clip(likely.mean() * (1 - likely.mean()) / variance, 1.0, of.sum()))
+    return Share(value, *exact_interval(min(value * size, size), size), int(right.sum()), int(of.sum()))
+
+
+def cross_fit(labels: Ints, groups: Sequence[object], predict: Callable[[NDArray[np.bool_]], Floats]) -> Floats:
+    """Return what is said about each image by a model that saw neither it nor its near-duplicates. (N, classes)
+
+    `predict` is told which images to leave out, trains on everything else, and returns what it says about these.
+    """
+    fold, answers = fold_numbers(labels, groups), dict[int, Floats]()
+    for number in np.unique(fold).tolist():
+        answers[number] = predict(fold == number)
+    probs = np.zeros((len(labels), next(iter(answers.values())).shape[1] if answers else 0), np.float32)
+    for number, found in answers.items():
+        probs[fold == number] = found
+    return probs
 
 
 def calibrate(probs: Floats, right: NDArray[np.bool_]) -> Calibration:
@@ -161,20 +173,6 @@ def judged_images(ids: Sequence[str], probs: Floats, labels: Ints, classes: Sequ
             sure = round(float(probs[row, said[row]]), 4)
             found.append(JudgedImage(ids[row], classes[cell[0]], classes[cell[1]], sure))
     return tuple(found)
-
-
-def explain_source(source: Source, count: int) -> str:
-    """Say where an accuracy comes from."""
-    many = f"{count:,} audit label{'' if count == 1 else 's'}" if source == "audit" else f"{count:,} labels"
-    if source == "cross-validation":
-        return (
-            f"cross-validation on {many}: each is predicted by a model that was trained on the others, and counts by the "
-            "images that lie nearest to it. Images chosen because they are hard make it too low, look-alikes make it too "
-            f"high. A verdict needs {FEWEST} audit labels."
-        )
-    if count < FEWEST:
-        return f"{many}, drawn at random and never trained on; a verdict needs {FEWEST}."
-    return f"{many}, drawn at random and never trained on."
 
 
 def fold_numbers(labels: Ints, groups: Sequence[object], folds: int = FOLDS) -> Ints:

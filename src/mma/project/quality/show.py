@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mma.files import write_atomically
 from mma.project.project import Project
+from mma.project.quality.accuracy import LEAST_AUDIT
 from mma.project.quality.agreement import looks_words
 from mma.project.quality.forecast import BAND, LEAST, Check, Gain
 from mma.project.quality.status import Goals, ProjectStatus, RunStatus, status
@@ -50,6 +51,8 @@ def _rest(now: ProjectStatus) -> str:
 
 def first_model_words(now: ProjectStatus) -> str:
     """Return what is missing for a first model."""
+    if now.report is not None:
+        return f"It takes {LEAST_AUDIT} labels of photos drawn at random, and there are {now.report.audit}."
     named = [name for name, count in now.per_class.items() if count]
     if len(named) == 1 and now.labels >= FIRST:
         return f"All {now.labels:,} labels are {named[0]}: a model needs a second class."

@@ -103,11 +103,11 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
     curve = Curve(report.curve) if report is not None and len(report.curve) >= LEAST else None
     gain = money = low = None
     if curve is not None and report is not None:
-        gain = curve.gain(MORE, report.labels / max(report.labels + report.audit, 1), seconds)  # the rest measures
+        gain = curve.gain(MORE, seconds=seconds)
     if gain is not None and goals.label_price is not None:
         cost = gain.more * goals.label_price
         money = LabelMoney(goals.label_price, cost, cost / gain.points if gain.points > 0 else None)
-    if report is not None and report.quality is not None and report.quality.final:
+    if report is not None and report.quality is not None:
         low = 100 * report.quality.accuracy.low
     situation = StopSituation(
         counts.labeled,

@@ -31,7 +31,7 @@ from mma.presets import preset
 from mma.project import open_project
 from mma.project.models import ANSWERS, PREDICTIONS, ModelReport, Serving, answers_file, report_file
 from mma.project.project import Project, silent
-from mma.project.quality.accuracy import judge
+from mma.project.quality.accuracy import LEAST_AUDIT, judge
 from mma.project.records import ProjectImage
 from mma.project.worker.live_model import about
 from mma.project.worker.training_set import TrainingSet
@@ -103,7 +103,7 @@ def begin_task(project: Project, config: Config) -> DeepTask:
     everything = {image.id: image for image in project.images()}
     labels = project.labels()
     training = TrainingSet(labels, lambda image: image in everything and everything[image].audit)
-    if not training.can_train():
+    if len(set(training.train.values())) < 2:
         raise UserError("a deep training needs labels of two classes at least. Label more images first.")
     left_out, growth, count = set(labels.excluded), config.growth, len(training.train)
     pool = [image for image in everything.values() if not image.audit and image.id not in left_out]
@@ -201,11 +201,9 @@ def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:
     report = ModelReport(
         number=task.number,
         kind="deep",
-        audit=len(task.audited),
         uses=f"a network on pixels: {task.config.net.name}, preset {task.config.preset}, {job.state.step:,} steps",
-        quality=judge(audited, labels, training.names, "audit", groups) if task.audited else None,
+        quality=judge(audited, labels, training.names, groups) if len(labels) >= LEAST_AUDIT else None,
         curve=(),
-        curve_source="audit",
         serving=Serving("deep", task.number, "the deep model."),
         **training.summary(),
     )

@@ -6,7 +6,7 @@ Between two blocks the worker can do something else. Audit images stand apart fr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,20 +36,19 @@ Parts = list[NDArray[np.float16]]  # vectors of each joined backbone, (N, D) eac
 
 @dataclass(eq=False)
 class Pool:
-    """Images to learn from and to ask about, with their features; row by row in an order that never changes.
+    """The images of a project with their features; row by row in an order that never changes.
 
-    Audit images are no rows: nothing is fitted on them, not even a mean.
+    Audit images are rows like the others, so that labeled ones can be learned from; nobody picks them, and no guess is
+    learned for them.
     """
 
     root: Path
     images: list[ProjectImage]  # in the order of the rows
     views: VectorViews
-    everything: dict[str, ProjectImage]  # by id, audit images included
+    everything: dict[str, ProjectImage]  # by id, also those without features
 
     def __post_init__(self) -> None:
         self.row = {image.id: row for row, image in enumerate(self.images)}
-        self._audit: dict[str, tuple[Tensor, Parts]] = {}
-        self._lost: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -62,38 +61,9 @@ class Pool:
         """Return what a head sees of some rows."""  # (N, D)
         return self.views.plain(rows)
 
-    def audit_vectors(self, ids: Sequence[str]) -> Tensor:
-        """Return what a head of this pool sees of audit images."""  # (N, D)
-        self._prepare_audit(ids)
-        width = sum(self.views.shape)
-        return torch.stack([self._audit[each][0] for each in ids]) if ids else torch.zeros(0, width)
-
-    def audit_parts(self, ids: Sequence[str]) -> Parts:
-        """Return the stored vectors of audit images, for heads of any pool."""
-        self._prepare_audit(ids)
-        count = len(self.views.parts)
-        return [np.stack([self._audit[each][1][part] for each in ids]) for part in range(count)] if ids else []
-
-    def lost_audit(self, ids: Iterable[str]) -> frozenset[str]:
-        """Return the audit images that were deleted or changed since they were indexed: nothing can be measured by them."""
-        new = [each for each in ids if each not in self._audit and each not in self._lost]
-        try:
-            self._prepare_audit(new)
-        except (KeyError, UserError):
-            seen = [each for each in new if each in self.everything and is_readable(self.root, self.everything[each])]
-            self._lost.update(set(new).difference(seen))
-            self._prepare_audit(seen)
-        return frozenset(self._lost)
-
-    def _prepare_audit(self, ids: Sequence[str]) -> None:
-        new = [self.everything[each] for each in ids if each not in self._audit]
-        if not new:
-            return
-        views = self.views.of_source(photo_files(self.root, new))
-        rows = np.arange(len(new))
-        seen, stored = views.plain(rows), [part.take(rows) for part in views.parts]
-        for place, image in enumerate(new):
-            self._audit[image.id] = seen[place], [part[place] for part in stored]
+    def parts(self, rows: Ints) -> Parts:
+        """Return the stored vectors of some rows, for heads of any pool."""
+        return [part.take(rows) for part in self.views.parts]
 
 
 def photo_files(root: Path, images: Sequence[ProjectImage]) -> PhotoFiles:
@@ -184,7 +154,7 @@ class Gathering:
         """See which images there are now."""
         self.images = self.project.counts().images
         first = set(labeled)
-        listed = [image for image in self.project.images() if not image.audit]
+        listed = self.project.images()
         here = {image.id for image in listed}
         self.ready = {each: image for each, image in self.ready.items() if each in here}
         new = [image for image in listed if image.id not in self.ready and image.id not in self.broken]

@@ -49,17 +49,22 @@ class WholeHead:
 
 
 def fit(pool: Pool, training: TrainingSet, config: Config) -> FittedHead:
-    """Train a head on the labels."""
+    """Train a head on the labels, those of audit images included."""
     return fit_answers(
-        pool, training, {pool.row[image]: k for image, k in training.train.items() if image in pool.row}, config
+        pool, training, {pool.row[image]: k for image, k in training.learned.items() if image in pool.row}, config
     )
 
 
 def fit_answers(pool: Pool, training: TrainingSet, answers: dict[int, int], config: Config) -> FittedHead:
     """Train a head on some labels; all images but audit ones and excluded ones are its unlabeled images."""
+    return fit_head(pool.views, answers, len(training.classes), pool=unlabeled_rows(pool, training), config=config)
+
+
+def unlabeled_rows(pool: Pool, training: TrainingSet) -> NDArray[np.int64]:
+    """Return the rows that a head may guess about while it learns: all but audit images and excluded ones."""
     excluded = set(training.labels.excluded)
-    rows = np.array([row for row, image in enumerate(pool.images) if image.id not in excluded], np.int64)
-    return fit_head(pool.views, answers, len(training.classes), pool=rows, config=config)
+    rows = [row for row, image in enumerate(pool.images) if not image.audit and image.id not in excluded]
+    return np.array(rows, np.int64)
 
 
 def unfold(fitted: FittedHead, views: VectorViews) -> WholeHead:
@@ -108,14 +113,17 @@ def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made,
     report, models = made.report, project.models
     widths = tuple(len(centre) for centre in made.head.centres)
     seen = describe_backbones(str(getattr(config.views, "backbone", "")), widths)
-    ids = [image.id for image in pool.images]
+    shown = [
+        row for row, image in enumerate(pool.images) if not image.audit
+    ]  # nobody chooses among the others by answers
+    ids = [pool.images[row].id for row in shown]
     quality = report.quality if report.serving.use == "live" else None  # it is that of what serves
     file = ModelFile(classes=training.names, input=seen, net=Head(), about=about(project, training, ids, quality))
     files = {
         **model_files(new_model(file, made.head.network, [centre.numpy() for centre in made.head.centres])),
         "labels.csv": training.as_csv(),
         "picks.csv": picks_csv(made.picks.picks, pool),
-        **answers_file(ANSWERS, ids, made.probs, report.class_ids),
+        **answers_file(ANSWERS, ids, made.probs[shown], report.class_ids),
         **report_file(report),
     }
     models.create(report.number, files)
@@ -138,22 +146,22 @@ def accuracy_of(quality: Quality | None) -> ModelAccuracy | None:
     """Return how good a model is as its card says it: the numbers of the status. None: too few labels to say anything."""
     if quality is None or not quality.accuracy.of:
         return None
-    return _measured(quality.accuracy, quality.where.rstrip("."), crossed=quality.source == "cross-validation")
+    return _measured(quality.accuracy, quality.where)
 
 
 def recalls_of(quality: Quality | None) -> dict[str, ModelAccuracy]:
-    """Return how many audit images of each class are recognised; none before there is a verdict."""
-    if quality is None or not quality.final:
+    """Return how many audit images of each class are recognised."""
+    if quality is None:
         return {}
     return {
         each.name: _measured(each.recall, f"audit labels of {each.name}") for each in quality.classes if each.recall
     }
 
 
-def _measured(share: Share, on: str, *, crossed: bool = False) -> ModelAccuracy:
+def _measured(share: Share, on: str) -> ModelAccuracy:
     percents = (100 * share.value, 100 * share.low, 100 * share.high)
     percent, low, high = (round(value, 6) for value in percents)
-    return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on, crossed=crossed)
+    return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on)
 
 
 def about(project: Project, training: TrainingSet, images: Sequence[str], quality: Quality | None = None) -> About:

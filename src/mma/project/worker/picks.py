@@ -79,7 +79,7 @@ def candidate_rows(question: Question) -> Ints:
     new: dict[str, int] = {}
     again: dict[str, int] = {}
     for row, image in enumerate(pool.images):
-        if image.id not in answered:
+        if image.id not in answered and not image.audit:
             (again if image.group in settled else new).setdefault(image.group, row)
     rows = np.array(sorted((new or again).values()), np.int64)
     if len(rows) <= MOST:
@@ -90,7 +90,7 @@ def candidate_rows(question: Question) -> Ints:
 def labeled_set(question: Question) -> Labeled:
     """Return the images that have an answer, as the query sees them; -1 for those that people could not tell."""
     pool, training = question.pool, question.training
-    answers = {**dict.fromkeys(training.labels.cannot_tell, -1), **training.train}
+    answers = {**dict.fromkeys(training.labels.cannot_tell, -1), **training.learned}
     known = [(pool.row[image], label) for image, label in answers.items() if image in pool.row]
     if not known:
         return Labeled()

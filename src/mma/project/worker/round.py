@@ -28,9 +28,6 @@ from mma.project.worker.verdict import (
     audit_probs,
     audited,
     choose_model,
-    cross_validated,
-    crossed_curve,
-    has_verdict,
     measured_answers,
     thin,
 )
@@ -47,7 +44,6 @@ class Memory:
 
     past: list[PastModel] = field(default_factory=list)
     forecasts: tuple[Forecasted, ...] = ()
-    source: str = ""  # what the forecasts are about: audit or cross-validation
     agreement: tuple[float, ...] = ()
     answers: dict[str, int] = field(default_factory=dict)  # image -> class id, by the last model
     helping: QueryBenefit = NOT_COMPARED
@@ -65,26 +61,25 @@ def live_round(
     asks: bool = True,
 ) -> Made:
     """Make a model from the labels of one moment, choose picks, and write models/NNN. The caller tells the project."""
-    begin, settings, final = time.monotonic(), project.settings, has_verdict(training)
+    begin, settings = time.monotonic(), project.settings
 
     # labels -> head
     fitted = fit(pool, training, config)
     uses = f"a head on features of {' and '.join(fitted.used)} ({fitted.why})"
     probs = fitted.probabilities(pool.views, np.arange(len(pool)))
-    quality, judged = (None, ()) if final else cross_validated(fitted, pool, training)
-    crossed = None if quality is None else 100 * quality.accuracy.value
-    here = PastModel(number, len(training.train), training.class_ids, unfold(fitted, pool.views), crossed)
+    live = audit_probs(fitted, pool, training, config)
+    said = np.array(training.class_ids)[live.argmax(1)].tolist() if len(live) else []
+    left_out = dict(zip(training.audit, said, strict=True))
+    here = PastModel(number, len(training.learned), training.class_ids, unfold(fitted, pool.views), left_out)
     remember(memory, here, probs, pool, training)
 
     # head -> verdict: the better of live and deep serves
-    live = audit_probs(here, pool, training)
     other = None if deep is None else deep.of(list(training.audit), training.class_ids)
     serving = choose_model(live, other, training.audit_labels, (number, deep.number if deep else 0), uses)
-    if final:
-        measured = measured_answers(live, other, training.audit_labels, audit_groups(pool, training))
-        quality, judged = audited(measured, pool, training)
-    curve = audit_curve(memory.past, pool, training) if final else crossed_curve(memory.past)
-    note_forecast(memory, curve, training)
+    measured = measured_answers(live, other, training.audit_labels, audit_groups(pool, training))
+    quality, judged = audited(measured, pool, training)
+    curve = audit_curve(memory.past, pool, training)
+    note_forecast(memory, curve)
 
     # verdict -> picks: coverage, where the project's query is shown to be worse than chance
     if serving.use == "deep" and deep is not None:  # photos that the deep model never saw keep the live answers
@@ -104,15 +99,14 @@ def live_round(
     report = ModelReport(
         number=number,
         kind="live",
-        audit=len(training.audit),
         curve=curve,
-        curve_source="audit" if final else "cross-validation",
         forecasts=memory.forecasts,
         agreement=memory.agreement,
         helping=memory.helping,
         serving=serving,
         quality=quality,
         judged=judged,
+        left_out=left_out,
         uses=uses,
         backbones=fitted.accuracies,
         query=given_up + picks.why,
@@ -138,14 +132,10 @@ def remember(memory: Memory, here: PastModel, probs: NDArray[np.float32], pool: 
     memory.answers = answers
 
 
-def note_forecast(memory: Memory, curve: Sequence[AccuracyPoint], training: TrainingSet) -> None:
+def note_forecast(memory: Memory, curve: Sequence[AccuracyPoint]) -> None:
     """Write down what is forecast now, to be compared with what comes."""
-    source = "audit" if has_verdict(training) else "cross-validation"
-    if source != memory.source:
-        memory.forecasts, memory.source = (), source  # forecasts of another quantity cannot be checked any more
     if len(curve) >= LEAST:
-        trained = len(training.train) / max(len(training.train) + len(training.audit), 1)
-        now = Forecasted(curve[-1].labels, Curve(curve).gain(max(round(MORE * trained), 1)))
+        now = Forecasted(curve[-1].labels, Curve(curve).gain(MORE))
         before = tuple(one for one in memory.forecasts if one.labels != now.labels)
         memory.forecasts = (*before, now)[-REMEMBERED:]
 
@@ -169,7 +159,7 @@ def done_before(project: Project) -> tuple[int, int]:
     """Return the last event and the number of labels that a whole round was made of; one that was cut off does not count."""
     last = project.models.latest_report("live")
     ready = {model.number for model in project.models.rows() if model.state == "ready"}
-    return (last.seq, last.labels + last.audit) if last is not None and last.number in ready else (-1, 0)
+    return (last.seq, last.labels) if last is not None and last.number in ready else (-1, 0)
 
 
 def recall(project: Project) -> Memory:
@@ -179,14 +169,10 @@ def recall(project: Project) -> Memory:
         try:
             report = project.models.report(number)
             if report.kind == "live":
-                quality = report.quality
-                crossed = quality.accuracy if quality is not None and quality.source == "cross-validation" else None
-                accuracy = None if crossed is None else 100 * crossed.value
                 head = read_head(project.models.folder(number))
-                memory.past.append(PastModel(number, report.labels, report.class_ids, head, accuracy))
+                memory.past.append(PastModel(number, report.labels, report.class_ids, head, report.left_out))
         except UserError:
             continue
     if last is not None:
-        memory.forecasts, memory.source = last.forecasts, last.curve_source
-        memory.agreement, memory.helping = last.agreement, last.helping
+        memory.forecasts, memory.agreement, memory.helping = last.forecasts, last.agreement, last.helping
     return memory

@@ -19,11 +19,14 @@ MEASURING = ("audit", "import", "review")  # labels of audit images that nobody 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Labels after event `seq`. Audit images never train; those that people could not tell stay unlabeled."""
+    """Labels after event `seq`. Those that people could not tell stay unlabeled.
+
+    Live models learn all of `learned`, and are judged on `audit` by heads that leave it out; deep ones learn `train` alone.
+    """
 
     labels: Labels
     is_audit: Callable[[str], bool]
-    lost: Container[str] = ()  # audit images that cannot be looked at any more
+    lost: Container[str] = ()  # audit images that have no features, or none any more
 
     @cached_property
     def classes(self) -> tuple[Klass, ...]:
@@ -37,19 +40,24 @@ class TrainingSet:
 
     @cached_property
     def train(self) -> dict[str, int]:
-        """Map images to train on to their class's place, in the order in which they were answered."""
+        """Map images outside the audit to their class's place, in the order in which they were answered."""
         pairs = zip(self.labels.ids, self.labels.class_ids, strict=True)
         return {image: self.number[klass] for image, klass in pairs if not self.is_audit(image)}
 
     @cached_property
     def audit(self) -> dict[str, int]:
-        """Map images to measure by to their class's place."""
+        """Map images to measure by, a random sample, to their class's place."""
         rows = zip(self.labels.ids, self.labels.class_ids, self.labels.provenance, strict=True)
         return {
             image: self.number[klass]
             for image, klass, provenance in rows
             if self.is_audit(image) and provenance in MEASURING and image not in self.lost
         }
+
+    @cached_property
+    def learned(self) -> dict[str, int]:
+        """Map all images that a live model learns to their class's place."""
+        return {**self.train, **self.audit}
 
     @cached_property
     def provenance(self) -> dict[str, str]:
@@ -73,11 +81,11 @@ class TrainingSet:
 
     def can_train(self) -> bool:
         """Tell whether there are two classes to tell apart."""
-        return len(set(self.train.values())) > 1
+        return len(set(self.learned.values())) > 1
 
     def per_class(self) -> dict[str, int]:
-        """Count the labels that are trained with."""
-        counts = Counter(self.train.values())
+        """Count the labels of each class."""
+        counts = Counter(self.learned.values())
         return {name: counts[place] for place, name in enumerate(self.names)}
 
     def by(self) -> dict[str, int]:
@@ -88,7 +96,8 @@ class TrainingSet:
         """Return what a model's report says of the labels; `provenance` counts them by where their image came from."""
         return {
             "seq": self.labels.seq,
-            "labels": len(self.train),
+            "labels": len(self.learned),
+            "audit": len(self.audit),
             "classes": self.names,
             "class_ids": self.class_ids,
             "per_class": self.per_class(),

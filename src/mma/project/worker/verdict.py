@@ -1,49 +1,46 @@
-"""How good a live model is, which model serves, and whether asking helps. The labels that judge a model never trained it."""
+"""How good a live model is, which model serves, and whether asking helps. What judges an answer never trained it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
+from mma.config import Config
 from mma.nets.head import fit_logistic
-from mma.project.models import Floats, Serving, columns_for
-from mma.project.quality.accuracy import FEWEST, JudgedImage, Quality, fold_numbers, judge, judged_images, share
+from mma.project.models import Floats, Serving
+from mma.project.quality.accuracy import LEAST_AUDIT, JudgedImage, Quality, cross_fit, judge, judged_images, share
 from mma.project.quality.forecast import AccuracyPoint
 from mma.project.quality.query_benefit import LabeledRows, QueryBenefit, compare, split_by_group
-from mma.project.worker.features import Pool
-from mma.project.worker.live_model import WholeHead
+from mma.project.worker.features import Parts, Pool
+from mma.project.worker.live_model import WholeHead, unlabeled_rows
 from mma.project.worker.training_set import TrainingSet
-from mma.query.space import nearest
-from mma.training.head import FittedHead
+from mma.training.head import FittedHead, answers_without
 
 PENALTY = 1e-4  # of a comparison of labels: between those that heads choose from
-LEAST_CROSSED = 10  # labels before anything is said
-TARGETS = 5_000  # images that tell what a label stands for
+FEWEST = 50  # audit labels before a deep model is compared with the live one
 KEPT = 60  # models of the past that are asked again; of more, every other old one is left out
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class PastModel:
-    """A live model of the past."""
+    """A live model of the past. It learned the audit labels of its time: about these it says what heads without them said."""
 
     number: int
     labels: int
     classes: tuple[int, ...]  # ids
     head: WholeHead
-    crossed: float | None  # its cross-validated accuracy then, in percent
+    left_out: Mapping[str, int]  # audit image -> class id
 
-
-def audit_probs(past: PastModel, pool: Pool, training: TrainingSet) -> NDArray[np.float32]:
-    """Return what a model says about the audit images, in the order of the classes there are now. (N, classes)"""
-    if not training.audit:
-        return np.zeros((0, len(training.classes)), np.float32)
-    probs = past.head.probabilities(pool.audit_parts(list(training.audit)))
-    return columns_for(probs, past.classes, training.class_ids)
+    def right(self, parts: Parts, training: TrainingSet) -> NDArray[np.bool_]:
+        """Tell which of the audit images there are now, with these vectors, it gets right without their labels. (N,)"""
+        said = np.array(self.classes)[self.head.probabilities(parts).argmax(1)].tolist()
+        answers = [self.left_out.get(image, klass) for image, klass in zip(training.audit, said, strict=True)]
+        right: NDArray[np.bool_] = np.array(answers) == np.array(training.class_ids)[training.audit_labels]
+        return right
 
 
 def audit_groups(pool: Pool, training: TrainingSet) -> list[str]:
@@ -51,63 +48,38 @@ def audit_groups(pool: Pool, training: TrainingSet) -> list[str]:
     return [pool.group(image) for image in training.audit]
 
 
-def has_verdict(training: TrainingSet) -> bool:
-    """Tell whether there are enough audit labels."""
-    return len(training.audit) >= FEWEST
+def audit_probs(fitted: FittedHead, pool: Pool, training: TrainingSet, config: Config) -> Floats:
+    """Return what a head says about each audit image when it is trained without it and its near-duplicates. (N, classes)"""
+    if not training.audit:
+        return np.zeros((0, len(training.classes)), np.float32)
+    rows = np.array([pool.row[image] for image in training.audit], np.int64)
+    answers = {pool.row[image]: label for image, label in training.learned.items() if image in pool.row}
+    unlabeled = unlabeled_rows(pool, training)
+
+    def predict(test: NDArray[np.bool_]) -> Floats:
+        return answers_without(fitted, pool.views, answers, rows[test], pool=unlabeled, config=config)
+
+    return cross_fit(training.audit_labels, audit_groups(pool, training), predict)
 
 
-def audited(probs: Floats, pool: Pool, training: TrainingSet) -> tuple[Quality, tuple[JudgedImage, ...]]:
-    """Judge what a model says about the audit images, and return these images."""
+def audited(probs: Floats, pool: Pool, training: TrainingSet) -> tuple[Quality | None, tuple[JudgedImage, ...]]:
+    """Judge what is said about the audit images, and return these images; nothing while they are too few."""
     labels = training.audit_labels
-    quality = judge(probs, labels, training.names, "audit", audit_groups(pool, training))
-    return quality, judged_images(list(training.audit), probs, labels, training.names)
-
-
-def cross_validated(
-    fitted: FittedHead, pool: Pool, training: TrainingSet
-) -> tuple[Quality | None, tuple[JudgedImage, ...]]:
-    """Judge by logistic regressions on the labels, each without a part of them; near-duplicates stay together.
-
-    Labels were asked for where the model was unsure, so that most of them are hard. Each counts by the part of the pool that
-    it stands for.
-    """
-    known = {image: label for image, label in training.train.items() if image in pool.row}
-    labels = np.array(list(known.values()), np.int64)
-    if len(labels) < LEAST_CROSSED:
+    if len(labels) < LEAST_AUDIT:
         return None, ()
-    x = pool.vectors(np.array([pool.row[image] for image in known])).numpy() * fitted.net.gate.numpy()
-    groups = [pool.group(image) for image in known]
-    fold = fold_numbers(labels, groups)
-    probs = np.zeros((len(labels), len(training.classes)), np.float32)
-    for number in np.unique(fold):
-        test = fold == number
-        weight, bias = fit_logistic(x[~test], labels[~test], len(training.classes), fitted.penalty)
-        probs[test] = softmax((x[test] @ weight.T + bias) * fitted.scale / fitted.temperature, axis=1)
-    weights = nearest_images(pool, x, fitted.net.gate.numpy())
-    quality = judge(probs, labels, training.names, "cross-validation", groups, weights)
-    return quality, judged_images(list(known), probs, labels, training.names)
-
-
-def nearest_images(pool: Pool, points: NDArray[np.float32], gate: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return how many images of the pool lie nearest to each point, itself among them. Of a large pool a part is looked at."""
-    rows = np.unique(np.linspace(0, len(pool) - 1, min(len(pool), TARGETS)).astype(np.int64))
-    found = nearest(points, pool.vectors(rows).numpy() * gate)
-    return (1 + np.bincount(found, minlength=len(points))).astype(np.float64)
+    quality = judge(probs, labels, training.names, audit_groups(pool, training))
+    return quality, judged_images(list(training.audit), probs, labels, training.names)
 
 
 def audit_curve(models: Sequence[PastModel], pool: Pool, training: TrainingSet) -> tuple[AccuracyPoint, ...]:
     """Return the learning curve, every model on the same audit images; of two with equally many labels the later one."""
-    labels, groups = np.array(list(training.audit.values()), np.int64), audit_groups(pool, training)
-    points = {}
+    if len(training.audit) < LEAST_AUDIT:
+        return ()
+    groups, points = audit_groups(pool, training), {}
+    parts = pool.parts(np.array([pool.row[image] for image in training.audit], np.int64))
     for model in models:
-        found = share(audit_probs(model, pool, training).argmax(1) == labels, groups)
+        found = share(model.right(parts, training), groups)
         points[model.labels] = AccuracyPoint(model.labels, 100 * found.value, 100 * found.low, 100 * found.high)
-    return tuple(points[count] for count in sorted(points))
-
-
-def crossed_curve(models: Sequence[PastModel]) -> tuple[AccuracyPoint, ...]:
-    """Return the learning curve by cross-validation, each model as it was judged when it was made."""
-    points = {model.labels: AccuracyPoint(model.labels, model.crossed) for model in models if model.crossed is not None}
     return tuple(points[count] for count in sorted(points))
 
 
@@ -153,10 +125,9 @@ def thin(models: list[PastModel]) -> list[PastModel]:
 def compare_asking(pool: Pool, training: TrainingSet, seed: int, *, switch: bool = True) -> QueryBenefit:
     """Compare queried with random labels, by logistic regressions on features."""
     train = [image for image in training.train if image in pool.row]
-    audit = list(training.audit)
-    images = [*train, *audit]
-    x = np.concatenate([pool.vectors(np.array([pool.row[i] for i in train], np.int64)), pool.audit_vectors(audit)])
-    labels = np.array([*(training.train[i] for i in train), *training.audit.values()], np.int64)
+    images = [*train, *training.audit]
+    x = pool.vectors(np.array([pool.row[image] for image in images], np.int64)).numpy()
+    labels = np.array([training.learned[image] for image in images], np.int64)
     origin = np.array([training.provenance[image] for image in images])
     rows = np.arange(len(images))
     is_train = rows < len(train)

@@ -164,7 +164,7 @@ class LiveWorker:
         ready = labels // self.every != self.done_labels // self.every or corrected or rested
         if not ready or labels == 0:
             return False
-        trained = {label for image, label in self.training_set().train.items() if image in self.pool.row}
+        trained = {label for image, label in self.training_set().learned.items() if image in self.pool.row}
         return len(trained) > 1  # labels of two classes have features
 
     def training_set(self) -> TrainingSet:
@@ -177,7 +177,7 @@ class LiveWorker:
             return self.project.is_audit(image) if known is None else known.audit
 
         training = TrainingSet(self.project.labels(), is_audit)
-        return replace(training, lost=pool.lost_audit(training.audit))
+        return replace(training, lost=set(training.audit).difference(pool.row))
 
     def round(self) -> None:
         """Make a model and picks."""

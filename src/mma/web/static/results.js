@@ -97,7 +97,7 @@ function content(status, actions) {
   return [
     status.stop ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(status.stop.why))) : null,
     h("div", { class: "cards" }, accuracyCard(report), nextCard(status), modelCard(status, actions), helpingCard(report), labelsCard(status)),
-    report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, curveWords(report))) : null,
+    report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, curveWords)) : null,
     classCard(status),
     report?.quality ? confusionCard(report) : null,
   ];
@@ -107,7 +107,7 @@ const card = (title, ...rest) => h("section", { class: "card" }, h("h3", {}, tit
 
 function accuracyCard(report) {
   const quality = report?.quality;
-  if (!quality) return card("Accuracy", h("p", { class: "soft" }, "It is estimated once there are enough labels."));
+  if (!quality) return card("Accuracy", h("p", { class: "soft" }, "Too early to say: it takes ten labels of photos drawn at random."));
   return card("Accuracy", h("p", { class: "big-number" }, h("b", {}, share(quality.accuracy)), ` ${range(quality.accuracy)}`), h("p", { class: "soft" }, sentence(quality.where)));
 }
 
@@ -119,7 +119,7 @@ function nextCard({ gain, next }) {
 function modelCard({ report, working, seconds_per_label: pace }, actions) {
   const words = !report ? "There is no model yet." : report.serving.why ? `In use: ${report.serving.why}` : "";
   return card("Model", h("p", { class: "soft" }, printable(words)),
-    report ? h("p", { class: "soft" }, `Trained with ${plural(report.labels, "label")}; ${number(report.audit)} kept for measuring.`) : null,
+    report ? h("p", { class: "soft" }, `Made from ${plural(report.labels, "label")}; ${number(report.audit)} of them, drawn at random, measure it.`) : null,
     working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
     pace ? h("p", { class: "soft" }, `You take ${pace.toFixed(1)} s per label.`) : null,
     report ? h("p", { class: "deeper" }, actions) : null);
@@ -133,7 +133,7 @@ function labelsCard({ looks_words: words }) {
 
 const helpingCard = (report) => (report ? card("Is asking helping here?", h("p", { class: "soft" }, sentence(report.helping.sentence)), h("p", { class: "soft" }, sentence(report.query))) : null);
 
-const curveWords = ({ curve_source: source }) => (source === "audit" ? "Measured on audit labels, which no model is trained on. The lighter part is a forecast." : "Estimated by cross-validation on your labels. Audit labels give a firmer answer. The lighter part is a forecast.");
+const curveWords = "Every model is judged on the same photos, drawn at random, by heads that never saw them. The lighter part is a forecast.";
 
 /** The learning curve with its intervals, and the forecast as a paler continuation. */
 function curve(measured, forecast) {
@@ -177,7 +177,7 @@ function confusionCard({ classes, quality, judged }) {
     const total = Math.max(1, row.reduce((sum, each) => sum + each, 0));
     return h("tr", {}, h("th", { scope: "row" }, nameOf(classes[label])), row.map((count, said) => {
       const images = judged.filter((each) => each.label === classes[label] && each.said === classes[said]);
-      return cell({ label: classes[label], said: classes[said], count, images, audit: quality.source === "audit" }, count / total);
+      return cell({ label: classes[label], said: classes[said], count, images, audit: true }, count / total);
     }));
   });
   return h("section", { class: "card" }, h("h3", {}, "Which class is taken for which"),
