@@ -154,3 +154,13 @@ def test_seeds_of_a_hard_table_draw_different_pools(kind):
 def test_a_comma_too_many_is_named(refusal):
     with refusal():
         Grid.from_options(GridOptions("low-budget-digits", methods="random,"))
+
+
+def test_strategies_of_scikit_activeml_are_rows_of_a_low_budget_table():
+    pytest.importorskip("skactiveml")
+    rows = "random,skactiveml:DropQuery"
+    grid = Grid.from_options(GridOptions("low-budget-digits", methods=rows))
+    assert grid.requests[0].methods == ("random", "skactiveml:DropQuery")
+    config = config_of(grid, next(cell for cell in grid.cells() if cell.method != "random"))
+    assert (config.query, config.growth.start_set) == ("skactiveml:DropQuery", "coverage")
+    assert "skactiveml:CoreSet" in Grid.from_options(GridOptions("duel-digits")).methods

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Diversity, Labeled, Picks, Query, Strategy, names
+from mma.query.query import own_strategies
 from mma.rng import rng
 
 
@@ -16,7 +17,7 @@ def test_the_nineteen_names_of_the_paper_are_there():
         for pick in ("direct", "kmeans", "infoD")
     }
     assert len({*paper, "random"} & set(names())) == 19
-    assert len(names()) == len(set(names())) == len(UNCERTAINTY) * 2 * len(DIVERSITY) + 1 + len(STRATEGIES)
+    assert len(names()) == len(set(names())) == len(UNCERTAINTY) * 2 * len(DIVERSITY) + 1 + len(own_strategies())
     assert {"diff2.aug-kmeans", "max-infoD", "entropy.aug-direct", "random"} <= set(names())
 
 
@@ -99,7 +100,7 @@ def test_entries_of_user_code_are_queries_at_once(refusal):
     assert Query.parse("least-direct").select(three(), 1, 0).tolist() == [30]
     assert Query.parse("max.aug-last-rows").select(three(), 2, 0).tolist() == [30, 20]
     assert {"least.aug-kmeans", "least-last-rows"} <= set(names())
-    assert len(names()) == len(UNCERTAINTY) * 2 * len(DIVERSITY) + 1 + len(STRATEGIES)
+    assert len(names()) == len(UNCERTAINTY) * 2 * len(DIVERSITY) + 1 + len(own_strategies())
     with refusal():
         Query.parse("laest-infoD")
 

@@ -16,11 +16,13 @@ from mma.data.hard import HARD
 from mma.errors import UserError
 from mma.experiments.methods import (
     MIXMATCH,
+    RIVALS,
     Experiment,
     Method,
     baselines,
     compute,
     covering,
+    foreign,
     growing,
     lock_in,
     queries,
@@ -86,6 +88,13 @@ def low_budget(data: str, backbone: str, classes: int, total: int, settings: tup
     return Experiment(about, "photos", rows, (sizes[-1],), (*shared, *settings), seeds=SEEDS)
 
 
+def duel(data: str, backbone: str, classes: int, total: int) -> Experiment:
+    """Return a low-budget table of `auto` and `herding` against the strategies of scikit-activeml, by their own code."""
+    ours = low_budget(data, backbone, classes, total)
+    rows = {**growing("random"), **covering("herding", "auto"), **foreign(f"skactiveml:{name}" for name in RIVALS)}
+    return replace(ours, about=f"{ours.about}, against scikit-activeml", methods=rows)
+
+
 Scale = Literal["paper", "lab"]
 PAPER_QUERIES = queries("diff2", "max")
 DIFF2 = {**MIXMATCH, **growing("random", *queries("diff2"))}
@@ -103,6 +112,10 @@ LOCK_IN_STEPS = (
 )
 # About three quarters of each pool, so that each seed draws another one.
 HARD_DIGITS = {"long-tail": 300, "near-duplicates": 1_500, "wrong-5": 1_000, "wrong-20": 1_000, "no-class": 1_250}
+DUELS = {
+    "hog": {"digits": 10, "fashion-mnist": 10, "folder:signs": 12, "svhn": 10},
+    "lite0": {"folder:objects": 20, "cifar10": 10, "cifar100": 100},
+}
 LAB_100 = (*LAB, "data.total=20000", "growth.start=1000", "growth.add=250")
 
 EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
@@ -248,6 +261,11 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
     "low-budget-signs": {"lab": lambda: low_budget("folder:signs", "hog", 12, 2_000)},
     "low-budget-fashion-mnist": {"lab": lambda: low_budget("fashion-mnist", "hog", 10, 10_000)},
     "low-budget-cifar10": {"lab": lambda: low_budget("cifar10", "lite0", 10, 10_000)},
+    **{
+        f"duel-{name.removeprefix('folder:')}": {"lab": partial(duel, name, backbone, classes, 1_000)}
+        for backbone, pools in DUELS.items()
+        for name, classes in pools.items()
+    },
     **{
         f"hard-{name}-{kind}": {"lab": partial(low_budget, f"hard:{kind}:{name}", "hog", 10, total)}
         for name, totals in (("digits", HARD_DIGITS), ("fashion-mnist", dict.fromkeys(HARD, 10_000)))

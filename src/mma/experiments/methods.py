@@ -13,6 +13,7 @@ from mma.settings import Settings
 PASSIVE = "growth.policy=passive"
 COVERAGE = "growth.start_set=coverage"
 PAPER_PICKS = ("direct", "kmeans", "infoD")  # the diversifications of the paper
+RIVALS = ("DropQuery", "MaxHerding", "TypiClust", "ProbCover", "Badge", "Falcun", "CoreSet")  # of scikit-activeml
 COVERS = ("herding", "uherding", "auto")  # queries that cover the pool themselves
 
 
@@ -56,6 +57,11 @@ def covering(*queries: str) -> dict[str, Method]:
     """
     rows = {query: Method(settings=(f"query={query}", COVERAGE)) for query in queries}
     return {query if query in COVERS else f"coverage, then {query}": row for query, row in rows.items()}
+
+
+def foreign(names: Iterable[str]) -> dict[str, Method]:
+    """Return MixMatch with strategies of scikit-activeml, all from images spread over the pool, one row per name."""
+    return {name: Method(settings=(f"query={name}", COVERAGE)) for name in names}
 
 
 def baselines() -> dict[str, Method]:

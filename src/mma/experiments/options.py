@@ -14,9 +14,10 @@ from mma.data.sources import DataSetInfo, catalogue, load_data
 from mma.errors import UserError
 from mma.experiments.catalogue import EXPERIMENTS, SCALE, experiment, on_features
 from mma.experiments.grids import Grid, GridCell, Request
-from mma.experiments.methods import PASSIVE, Experiment, Method, covering
+from mma.experiments.methods import PASSIVE, Experiment, Method, covering, foreign
 from mma.features import parse_backbone
 from mma.presets import PRESETS, preset
+from mma.query.query import FOREIGN
 from mma.text import did_you_mean, printable
 
 SEED, BUDGET, TOTAL = "seed", "growth.budget", "data.total"  # these make columns and repetitions; all others make rows
@@ -175,6 +176,8 @@ def experiment_grid(scale: str, definition: Experiment, options: GridOptions) ->
             methods = {**methods, **covering("auto")}
     base = change(base, [*definition.settings, *settings_of(options.settings)])
     assert not isinstance(options.methods, Mapping)
+    asked = ",".join(map(str, values_of(options.methods))) if options.methods is not None else ""
+    methods = {**methods, **foreign(re.findall(rf"{FOREIGN}\w+", asked))}
     request = Request(
         methods=select_methods(options.methods, methods, options.target),
         totals=definition.totals,

@@ -15,10 +15,11 @@ from mma.query.diversity import DIVERSITY
 from mma.query.strategies import STRATEGIES
 from mma.query.uncertainty import UNCERTAINTY
 from mma.rng import rng as seeded
-from mma.text import did_you_mean, printable
+from mma.text import did_you_mean, install_hint, printable
 
 AUG_VIEWS = 2  # Paper: "We choose K = 2 to stay consistent with the setting of MixMatch"
 RANDOM = "random"
+FOREIGN = "skactiveml:"  # begins the name of a strategy that scikit-activeml brings
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,14 @@ class Query:
             for part in {plugin.name for plugin in plugins() if plugin.group == "mma.queries"}:
                 if name == part or name.startswith((f"{part}-", f"{part}.aug-")) or name.endswith(f"-{part}"):
                     load_plugin("mma.queries", part, UNCERTAINTY, DIVERSITY, STRATEGIES)
+        if name.startswith(FOREIGN) and name not in STRATEGIES:
+            try:
+                from mma.query.skactiveml import foreign_strategy
+            except ImportError:
+                raise UserError(f"the query {printable(name)} is scikit-activeml's:  {install_hint('duel')}") from None
+            STRATEGIES[name] = foreign_strategy(name)
+        if name.startswith(FOREIGN):
+            return cls(None, strategy=name)
         for query in _every_query():
             if str(query) == name:
                 return query
@@ -266,12 +275,17 @@ def names() -> list[str]:
     return [str(query) for query in _every_query()]
 
 
+def own_strategies() -> list[str]:
+    """Return the names of the strategies, without those of scikit-activeml that somebody asked for."""
+    return [name for name in STRATEGIES if not name.startswith(FOREIGN)]
+
+
 def _every_query() -> Iterator[Query]:
     for uncertainty in list(UNCERTAINTY):
         for aug in (False, True):
             yield from (Query(uncertainty, aug, diversity) for diversity in list(DIVERSITY))
     yield Query(None)
-    yield from (Query(None, strategy=name) for name in list(STRATEGIES))
+    yield from (Query(None, strategy=name) for name in own_strategies())
 
 
 def _unknown(name: str) -> str:
@@ -284,7 +298,7 @@ def _unknown(name: str) -> str:
     short = f"{name}-direct"
     hint = f" Did you mean '{short}'?" if short in names() else did_you_mean(name, names())
     return (
-        f"No query '{printable(name)}'.{hint} A query is 'random', one of {', '.join(STRATEGIES)}, or one of "
+        f"No query '{printable(name)}'.{hint} A query is 'random', one of {', '.join(own_strategies())}, or one of "
         f"{', '.join(UNCERTAINTY)}, then .aug or nothing, then one of -{', -'.join(DIVERSITY)}: for example "
         "'diff2.aug-kmeans'. One from your own code needs  mma --use MODULE"
     )
