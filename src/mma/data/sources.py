@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -26,9 +26,10 @@ from mma.data.cache import (
     save,
 )
 from mma.data.download import Original, fetch
-from mma.data.folder import FolderOptions, folder_name, read_folder
+from mma.data.folder import FolderOptions, folder_name, read_folder, write_options
 from mma.data.hard import is_hard, make_hard, parse_hard
 from mma.data.images import DataSet, Images
+from mma.data.parquet import packed_files, unpack
 from mma.data.subsets import first_of_each_class
 from mma.errors import UserError
 from mma.extensions import load_plugin
@@ -137,11 +138,25 @@ def get(
 
 
 def get_folder(directory: Path, options: FolderOptions, root: Path | None = None) -> DataSet:
-    """Make a data set out of a directory of images, and return it as `load_data` does."""
+    """Make a data set out of a directory of images, or of Parquet or Arrow files, and return it as `load_data` does."""
     name = folder_name(directory, options)
     check_writable(place(name, root))
-    save(read_folder(directory, options), root)
+    save(_read_packed_folder(name, directory, options, root) or read_folder(directory, options), root)
     return open_saved(name, root)
+
+
+def _read_packed_folder(name: str, directory: Path, options: FolderOptions, root: Path | None) -> DataSet | None:
+    """Read a data set of Hugging Face, whose images are unpacked to files first; None for any other folder."""
+    if not packed_files(directory):
+        return None
+    store = (root or data_root()) / "unpacked"
+    pool, test = unpack(directory, store)
+    if options.test is not None:
+        test = unpack(options.test, store)[0] if packed_files(options.test) else options.test
+    if options.holdout is not None:
+        test = None
+    data = read_folder(pool, replace(options, name=name.partition(":")[2], test=test))
+    return replace(data, source=str(directory.resolve()), options=write_options(directory, options))
 
 
 def photo_options(directory: Path, test: Path | None = None, side: int | None = None) -> FolderOptions:

@@ -7,7 +7,6 @@ files they are about. When all rows are there, OUT is made of them in the format
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -21,12 +20,13 @@ from typing import IO, Any
 
 from mma.data.folder import list_files
 from mma.data.images import BadFile
+from mma.data.parquet import import_arrow
 from mma.data.tables import write_csv
 from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
 from mma.model.loader import model_digest
 from mma.model.model import Model
-from mma.text import did_you_mean, install_hint, printable
+from mma.text import did_you_mean, printable
 
 BLOCK = 256  # rows that are made durable at a time
 LAYOUT = 1  # of the part
@@ -67,16 +67,6 @@ def write_parquet(file: IO[bytes], names: Sequence[str], rows: Iterable[Predicti
         while group := list(islice(remaining, GROUP)):
             table = {name: [row.get(name) for row in group] for name in names}
             writer.write_table(arrow.table(table, schema=schema))
-
-
-def import_arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its part for Parquet, or say how to get it."""
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise UserError(
-            f"predictions in Parquet need pyarrow:  {install_hint('parquet')}   Or write  -o NAME.csv"
-        ) from None
 
 
 FORMATS: dict[str, Callable[[IO[bytes], Sequence[str], Iterable[Prediction]], None]] = {

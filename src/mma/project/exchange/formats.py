@@ -18,6 +18,7 @@ from PIL import Image
 from sqlalchemy import Connection, select
 
 from mma.data.folder import list_files
+from mma.data.parquet import read_packed, write_images
 from mma.data.photos import explain_bad_file, quiet_decoders, read_unscaled_photo
 from mma.data.tables import read_csv, read_text, render_csv
 from mma.errors import UserError
@@ -127,7 +128,7 @@ def parse_jsonl(path: Path) -> tuple[list[LabelRow], list[str]]:
 MANIFEST = "labels.csv"  # exact names, hashes, people and times, and the images that have no class
 
 
-def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, *, copy: bool) -> None:
+def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, copy: bool) -> None:
     """Make the folder whole. It must not be there yet, unless it is empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{printable(str(folder))} is there already. Choose another place, or remove it first.")
@@ -247,6 +248,34 @@ def _rows(each: dict[str, Any], number: int) -> list[LabelRow]:
     return found[-1:]
 
 
+# Labels with their images as one Parquet file, as the library `datasets` reads it.
+
+
+def write_parquet(root: Path, rows: Sequence[LabelRow], path: Path, copy: bool) -> None:
+    """Write images and labels; images that have no class come with the state that says why."""
+    if path.exists():
+        raise UserError(f"{printable(str(path))} is there already. Choose another place, or remove it first.")
+    more = {name: [getattr(row, name) for row in rows] for name in FIELDS if name != "label"}
+    beside = path.with_name(f".{path.name}.new")
+    with explain_write_errors(path, "the same command"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_images(beside, [(root / row.file_name, row.file_name, row.label) for row in rows], more)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def parse_parquet(path: Path) -> tuple[list[LabelRow], list[str]]:
+    """Read the labels of a file of ours or of `datasets`; images are known by their bytes."""
+    rows = []
+    for number, image in enumerate(read_packed([path]), 1):
+        key = hashlib.sha256(image.data).hexdigest()
+        name, state, by, at = (image.more.get(part, "") for part in ("file_name", "state", "by", "at"))
+        rows.append(LabelRow(name, image.label, key, state, by, at, number))
+    return rows, []
+
+
 # Labels in and out of a project, in the formats of other tools.
 
 Parse = Callable[[Path], tuple[list[LabelRow], list[str]]]
@@ -257,7 +286,8 @@ class LabelFormat(NamedTuple):
 
     about: str
     parse: Parse
-    render: Callable[[Iterable[LabelRow]], bytes] | None  # None: it is a folder
+    render: Callable[[Iterable[LabelRow]], bytes] | None  # None: `write` makes it, from the images as well
+    write: Callable[[Path, Sequence[LabelRow], Path, bool], None] | None = None  # root, rows, place, copies wanted
 
 
 def format_of(path: Path, name: str | None = None) -> str:
@@ -271,7 +301,8 @@ def format_of(path: Path, name: str | None = None) -> str:
         return name
     if path.is_dir():
         return "imagefolder"
-    found = {".csv": "csv", ".jsonl": "hf-jsonl", ".json": "label-studio", "": "imagefolder"}.get(path.suffix.lower())
+    kinds = {".csv": "csv", ".jsonl": "hf-jsonl", ".json": "label-studio", ".parquet": "hf-parquet", "": "imagefolder"}
+    found = kinds.get(path.suffix.lower())
     found = None if found == "imagefolder" and path.is_file() else found
     if found is None:
         raise UserError(f"which format is {printable(path.name)}? Say it with --format: {', '.join(LABEL_FORMATS)}.")
@@ -289,7 +320,8 @@ def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *
     """Write labels; `root` is where the images are."""
     form = LABEL_FORMATS[format_of(path, name)]
     if form.render is None:
-        write_image_folder(root, rows, path, copy=copy)
+        assert form.write is not None
+        form.write(root, rows, path, copy)
         return
     if path.is_file():
         try:
@@ -308,9 +340,10 @@ def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *
 
 LABEL_FORMATS: dict[str, LabelFormat] = {
     "csv": LabelFormat("a table: file_name, label, sha256, state, by, at", parse_labels, render_labels),
-    "imagefolder": LabelFormat("a folder per class, with links or copies", read_image_folder, None),
+    "imagefolder": LabelFormat("a folder per class, with links or copies", read_image_folder, None, write_image_folder),
     "hf-csv": LabelFormat("Hugging Face metadata.csv", parse_labels, render_labels),
     "hf-jsonl": LabelFormat("Hugging Face metadata.jsonl", parse_jsonl, render_jsonl),
+    "hf-parquet": LabelFormat("Hugging Face Parquet, with the images", parse_parquet, None, write_parquet),
     "label-studio": LabelFormat("tasks of Label Studio, JSON", parse_tasks, render_tasks),
 }
 
