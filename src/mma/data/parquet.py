@@ -167,7 +167,7 @@ def _parts(kind: Any) -> list[str]:
 
 def _read_image(value: dict[str, Any] | bytes | None, path: Path) -> tuple[bytes, str]:
     """Return the bytes of an image and the name it had; one that lies in a file of its own is read from beside `path`."""
-    image = value if isinstance(value, dict) else {"bytes": value}
+    image: dict[str, Any] = value if isinstance(value, dict) else {"bytes": value}
     data, name = image.get("bytes"), image.get("path") or ""
     if data is None and name:
         root = path.parent.resolve()
