@@ -12,7 +12,7 @@ from mma.cli import quiet_threads
 
 quiet_threads()  # before torch is loaded, as the `mma` command does
 
-from bench import features, heads, live, machine, neighbour, page, pool, predict, project, queries, share, steps  # noqa: E402
+from bench import features, heads, live, machine, neighbour, page, pool, predict, project, queries, serve, share, steps  # noqa: E402
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 SECTIONS: dict[str, Callable[[int], str]] = {
@@ -27,6 +27,7 @@ SECTIONS: dict[str, Callable[[int], str]] = {
     "live": live.section,
     "page": page.section,
     "predict": predict.section,
+    "serve": serve.section,
     "compile": steps.compiled,
 }
 ALONE = ("compile",)  # measured when it is asked for: it compiles for minutes, and is off by default
