@@ -36,6 +36,24 @@ class Share:
     of: int
 
 
+@dataclass(frozen=True)
+class AuditRecord:
+    """Audit photos, one of near-duplicates each, as models judged them that had not seen them: promises follow from it."""
+
+    confidence: tuple[float, ...]
+    right: tuple[bool, ...]
+    pool: tuple[float, ...]  # evenly spaced quantiles of the confidence in photos without a label
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Answers with at least this confidence: at most a share of them is wrong (95 % sure), and so many photos have one."""
+
+    max_error: float
+    threshold: float
+    share: float
+
+
 def describe_accuracy(percent: float, images: int) -> str:
     """Write an accuracy with its interval: "97.20 % accuracy (95 % interval 95.3 to 98.5)"."""
     low, high = (100 * share for share in exact_interval(round(percent * images / 100), images))

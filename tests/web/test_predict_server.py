@@ -136,15 +136,15 @@ def test_images_of_concurrent_requests_share_a_forward(model, monkeypatch) -> No
     async def ask_at_once() -> None:
         batcher = Batcher(model)
         for sized in batcher.sizes.values():
-            real = sized.probabilities
-            vars(sized)["probabilities"] = lambda images, real=real: (seen.append(len(images)), real(images))[1]
+            real = sized.classify
+            vars(sized)["classify"] = lambda images, real=real: (seen.append(len(images)), real(images))[1]
         prepared = batcher.prepare(lambda: Image.open(io.BytesIO(png())))
-        asked = [asyncio.create_task(batcher.probabilities(prepared)) for _ in range(20)]
+        asked = [asyncio.create_task(batcher.classify(prepared)) for _ in range(20)]
         await asyncio.sleep(0)  # all of them wait before the first forward
         task = asyncio.create_task(batcher.run())
         found = await asyncio.gather(*asked)
         task.cancel()
-        assert np.allclose(found, found[0], atol=1e-5)
+        assert np.allclose([probs for probs, _ in found], found[0][0], atol=1e-5)
 
     asyncio.run(ask_at_once())
     assert seen == [16, 4]

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,24 +36,41 @@ def predict(
         ),
     ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="With --sort-into: copies instead of links.")] = False,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            "--max-error", metavar="SHARE", help="Answer only while at most this share is wrong; ask the rest."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Classify every image of a folder with calibrated confidence. The same command goes on where it stopped."""
     from mma.cli.terminal import Progress
     from mma.model import load
     from mma.model.predictions import check_input, check_output, check_sorted, predict_folder
+    from mma.project.quality.promises import check_max_error, promise_of
 
     check_output(out)  # before a model is loaded
     check_input(images)
     if sort_into is not None:
         check_sorted(images, sort_into)
+    if max_error is not None:
+        check_max_error(max_error)
     loaded = load(model)
+    promise = None if max_error is None else promise_of(loaded.about.audit, max_error)
+    options: dict[str, Any] = {"top": top, "sort_into": sort_into, "copy": copy, "promise": promise}
     with Progress() as bar:
 
         def advance(done: int, of: int) -> None:
             bar.update(done, of, lambda: f"{done:,} of {of:,} images")
 
-        found = predict_folder(loaded, images, out, top=top, progress=advance, sort_into=sort_into, copy=copy)
+        found = predict_folder(loaded, images, out, progress=advance, **options)
+    if promise is not None and not as_json:
+        mine = found.files - found.bad - found.asked
+        talk(
+            f"{mine:,} answered alone: at most {100 * promise.max_error:g} % of those are wrong (95 % sure, for photos like "
+            f"those of the project); {found.asked:,} are yours, see the column promise."
+        )
     print(json.dumps(asdict(found), default=str) if as_json else printable(describe_predictions(found)))
 
 
@@ -62,6 +79,8 @@ def describe_predictions(found: Summary) -> str:
     text = f"{found.out}: {found.files - found.bad:,} images classified"
     if found.resumed:
         text += f" ({found.resumed:,} of them before)"
+    if found.unlike:
+        text += f"; {found.unlike:,} unlike anything labeled, see the column unlike"
     if not found.bad:
         return f"{text}."
     first = ", ".join(f"{each.file} ({each.reason})" for each in found.first_bad)

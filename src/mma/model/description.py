@@ -13,6 +13,7 @@ from mma.errors import UserError
 from mma.files import read_json
 from mma.nets import NETS, Net
 from mma.settings import Settings, chosen_from, explain
+from mma.shares import AuditRecord, Promise
 from mma.text import update_hint
 
 FORMAT = 1
@@ -94,6 +95,8 @@ class About(Settings):
     data: str | None = None  # digest of the pool
     accuracy: ModelAccuracy | None = None
     per_class: dict[str, ModelAccuracy] = Field(default={})  # share of the images of a class that are recognised
+    audit: AuditRecord | None = None
+    promises: tuple[Promise, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -105,6 +108,7 @@ class ModelFile(Settings):
     input: PixelInput | FeatureInput = Field(discriminator="kind")
     net: AnyNet
     temperature: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)  # logits are divided by it
+    strange: float | None = None  # distance from all classes above which an image is unlike anything labeled
     about: About = About()
     sha256: str = Field(default="", pattern="^([0-9a-f]{64})?$")  # of model.safetensors
 
@@ -123,6 +127,8 @@ class ServingFile(Settings):
     why: str = ""
     accuracy: ModelAccuracy | None = None
     per_class: dict[str, ModelAccuracy] = Field(default={})
+    audit: AuditRecord | None = None
+    promises: tuple[Promise, ...] = ()
 
 
 class OnnxFile(Settings):
@@ -131,6 +137,7 @@ class OnnxFile(Settings):
     format: Literal[1] = 1
     classes: tuple[str, ...] = Field(min_length=1)
     enough: int = Field(ge=1)  # pixels per side that a large JPEG is decoded with
+    strange: float | None = None  # where there is one, the file has an output more: unlike anything labeled
     about: About = About()
 
 

@@ -243,6 +243,7 @@ def write_card(model: Model, agreement: Agreement | None, contents: Sequence[str
     parts = [
         ["# Model card", "", *_summary(model, file)],
         ["## How good it is", "", *_accuracy(file.about)],
+        ["## What it may answer alone", "", *_promises(file)],
         ["## What it learned from", "", *_labels(file.about)],
         ["## Weak classes", "", *_weak(file)],
         ["## Pretrained weights and their licences", "", *_licences(model, file)],
@@ -292,6 +293,23 @@ def _accuracy(about: About) -> Iterator[str]:
         for name, share in sorted(about.per_class.items(), key=lambda item: item[1].percent):
             yield f"| {_name(name)} | {_percent(share)} | {share.images:,} |"
     yield from ("", *(f"- {printable(note)}" for note in about.notes)) if about.notes else ()
+
+
+def _promises(file: ModelFile) -> Iterator[str]:
+    if file.about.promises:
+        yield "Keep an answer only if its confidence reaches the threshold, and ask a person about the rest. Then at most this"
+        yield "share of the answers is wrong, with a probability of 95 %, for photos like those of the project:"
+        yield ""
+        yield "| at most wrong | threshold | answered alone |"
+        yield "|---|---|---|"
+        for one in file.about.promises:
+            yield f"| {100 * one.max_error:g} % | {one.threshold:.4f} | {100 * one.share:.0f} % |"
+    else:
+        yield "No share of errors can be promised: too few random photos were labeled, or too many answers were wrong."
+    if file.strange is not None:
+        yield ""
+        yield "The output `unlike` is true for a photo unlike anything labeled, and for about 5 % of ordinary ones. Do not keep"
+        yield "those answers."
 
 
 def _labels(about: About) -> Iterator[str]:

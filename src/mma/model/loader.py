@@ -85,9 +85,8 @@ def load(path: Run | Path | str, *, data: OwnData | None = None) -> Model:
     model, serving = load_model(origin.place), origin.serving
     if serving is None or serving.accuracy is None:
         return model
-    return model.described(
-        model.about.model_copy(update={"accuracy": serving.accuracy, "per_class": serving.per_class})
-    )
+    known = ("accuracy", "per_class", "audit", "promises")
+    return model.described(model.about.model_copy(update={name: getattr(serving, name) for name in known}))
 
 
 def find_model(path: Run | Path | str) -> Origin:
@@ -136,7 +135,7 @@ def project_origin(project: Path) -> Origin:
 
 # A model on disk: model.json and model.safetensors. Read after its hash, names and shapes were checked.
 
-CENTRE, BASIS, NETWORK = "centre/", "basis/", "network/"
+CENTRE, BASIS, NETWORK, TYPICAL = "centre/", "basis/", "network/", "typical"
 REMEDY = "Restore it from a copy, or export the model again."
 SMALL = 1_024  # a setting of a network up to this is not compared with the sizes of its tensors
 
@@ -184,6 +183,7 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
     if isinstance(predictor, FeaturePredictor):
         named |= {f"{CENTRE}{number}": centre for number, centre in enumerate(predictor.centres)}
         named |= {f"{BASIS}{number}": basis for number, basis in enumerate(predictor.bases) if basis is not None}
+        named |= {} if predictor.typical is None else {TYPICAL: predictor.typical}
     return {name: value.detach().cpu().contiguous().clone() for name, value in sorted(named.items())}
 
 
@@ -197,7 +197,8 @@ def load_model(folder: Path) -> Model:
     parts = range(len(file.input.parts) if file.input.kind == "features" else 0)
     centres = [tensors[f"{CENTRE}{number}"].numpy() for number in parts]
     bases = [tensors[name].numpy() if (name := f"{BASIS}{number}") in tensors else None for number in parts]
-    return new_model(file, network, centres, bases)
+    typical = tensors[TYPICAL].numpy() if TYPICAL in tensors else None
+    return new_model(file, network, centres, bases, typical)
 
 
 def expected_tensors(path: Path, file: ModelFile, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -223,6 +224,8 @@ def expected_tensors(path: Path, file: ModelFile, tensors: Mapping[str, Tensor])
                 named[f"{CENTRE}{number}"] = torch.empty(part.width)
                 if part.kept is not None:
                     named[f"{BASIS}{number}"] = torch.empty(part.width, part.kept)
+            if file.strange is not None and file.input.kind == "features":
+                named[TYPICAL] = torch.empty(len(file.classes), sum(file.input.shape))
     except (RuntimeError, ValueError, OverflowError) as error:  # torch's own errors, such as a size that no memory has
         why = first_line(error)
         raise UserError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error

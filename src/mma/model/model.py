@@ -31,6 +31,7 @@ class Predictions:
     probs: NDArray[np.float32]  # (N, classes)
     reasons: tuple[str, ...]  # (N,) why a file could not be read; "" where it could
     names: tuple[str, ...]  # (N,) the files; "" for arrays
+    unlike: NDArray[np.bool_]  # (N,) unlike anything labeled, where the model can tell (`Model.can_refuse`)
 
     def __len__(self) -> int:
         return len(self.probs)
@@ -84,6 +85,11 @@ class Model:
         """Where the model comes from and how good it is."""
         return self.file.about
 
+    @property
+    def can_refuse(self) -> bool:
+        """Whether it can tell that an image is unlike anything labeled."""
+        return self.file.strange is not None
+
     def predict(self, images: Iterable[Given] | Given) -> Predictions:
         """Classify images: files, arrays (H, W), (H, W, 3), (H, W, 4) of any sizes, or one array (N, H, W, C) of many."""
         parts = list(self.stream(as_images(images)))
@@ -92,6 +98,7 @@ class Model:
             np.concatenate([part.probs for part in parts]) if parts else np.zeros((0, len(self.classes)), np.float32),
             tuple(reason for part in parts for reason in part.reasons),
             tuple(name for part in parts for name in part.names),
+            np.concatenate([part.unlike for part in parts]) if parts else np.zeros(0, bool),
         )
 
     def stream(
@@ -141,10 +148,12 @@ class Model:
                     raise
                 reasons.append(explain_bad_file(error))
         probs = np.full((len(images), len(self.classes)), np.nan, np.float32)
+        unlike = np.zeros(len(images), bool)
         if prepared:
-            probs[[not reason for reason in reasons]] = self.predictor.probabilities(prepared)
+            read = [not reason for reason in reasons]
+            probs[read], unlike[read] = self.predictor.classify(prepared)
         names = tuple(str(image) if isinstance(image, (str, Path)) else "" for image in images)
-        return Predictions(self.classes, probs, tuple(reasons), names)
+        return Predictions(self.classes, probs, tuple(reasons), names, unlike)
 
 
 def as_images(images: Iterable[Given] | Given) -> Iterable[Given]:
@@ -162,10 +171,12 @@ def new_model(
     network: torch.nn.Module,
     centres: Sequence[NDArray[np.float32]] = (),
     bases: Sequence[NDArray[np.float32] | None] = (),
+    typical: NDArray[np.float32] | None = None,
 ) -> Model:
     """Put a model together from what model.json would say and a trained network.
 
-    A head on features brings the mean of each backbone's vectors, and the directions they are projected on, if they are.
+    A head on features brings the mean of each backbone's vectors, the directions they are projected on, if they are, and the
+    mean labeled image of each class, if it can tell what is unlike all of them.
     """
     network = network.eval().requires_grad_(False)
     if file.input.kind == "pixels":
@@ -174,4 +185,5 @@ def new_model(
     turned = tuple(None if basis is None else torch.from_numpy(np.array(basis, np.float32)) for basis in bases)
     backbones = find_backbones(file.input)
     turned = turned or (None,) * len(backbones)
-    return Model(file, FeaturePredictor(file.input, backbones, means, turned, network, file.temperature))
+    parts = (file.input, backbones, means, turned, network, file.temperature)
+    return Model(file, FeaturePredictor(*parts, None if typical is None else torch.from_numpy(typical), file.strange))

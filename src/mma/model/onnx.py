@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -32,14 +31,14 @@ from mma.features.inputs import decoded_side
 from mma.features.onnx import Onnx, bounded_session
 from mma.model.description import OnnxFile, check_format
 from mma.model.model import Model
-from mma.model.predictors import FeaturePredictor, Opener, Pixel, PixelPredictor
+from mma.model.predictors import Answers, FeaturePredictor, Opener, Pixel, PixelPredictor, strangeness
 from mma.nets import winograd
 from mma.settings import explain
 from mma.text import first_line, install_hint
 from mma.views.pixels import smaller
 
 KEY = "mma"  # of the description in the file's metadata
-INPUT, OUTPUT = "images", "probabilities"
+INPUT, OUTPUT, UNLIKE = "images", "probabilities", "unlike"
 OPSET = 18
 LIMIT = 2 << 30  # bytes of one file in ONNX's own format
 TRACED = (2, 37, 53, 3)  # images that the graph is traced with; any others can be used
@@ -53,6 +52,7 @@ class OnnxPredictor:
     session: Any
     sha256: str  # of the file
     enough: int  # pixels per side that a large JPEG is decoded with
+    refuses: bool = False
     batch: int = 1
 
     def open(self) -> None:
@@ -63,10 +63,13 @@ class OnnxPredictor:
         with photo() as image, alone(image):
             return unscaled_photo(image, self.enough)
 
-    def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
+    def classify(self, prepared: Sequence[Pixel]) -> Answers:
         """Run the file."""
+        names = [OUTPUT, UNLIKE] if self.refuses else [OUTPUT]
         try:
-            return np.concatenate([self.session.run([OUTPUT], {INPUT: image[None]})[0] for image in prepared])
+            found = [self.session.run(names, {INPUT: image[None]}) for image in prepared]
+            probs = np.concatenate([each[0] for each in found])
+            return probs, np.concatenate([each[1] for each in found]) if self.refuses else np.zeros(len(found), bool)
         except Exception as error:  # onnxruntime has classes of its own for what can fail
             raise UserError(f"this ONNX file cannot be run: {first_line(error)}. Export the model again.") from error
 
@@ -79,10 +82,10 @@ def load_onnx(path: Path) -> Model:
     except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
         raise UserError(f"{path} cannot be read as an ONNX file: {first_line(error)}") from error
     file = read_metadata(path, session)
-    check_session(path, session, len(file.classes))
+    check_session(path, session, file)
     with path.open("rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-    return Model(file, OnnxPredictor(session, sha256, file.enough))
+    return Model(file, OnnxPredictor(session, sha256, file.enough, refuses=file.strange is not None))
 
 
 def read_metadata(path: Path, session: Any) -> OnnxFile:
@@ -103,12 +106,16 @@ def read_metadata(path: Path, session: Any) -> OnnxFile:
         raise UserError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
 
 
-def check_session(path: Path, session: Any, classes: int) -> None:
+def check_session(path: Path, session: Any, file: OnnxFile) -> None:
     """Refuse a file whose input or output is not a model's."""
     inputs, outputs = session.get_inputs(), session.get_outputs()
     takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in inputs]
-    gives = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in outputs]
-    if takes != [(INPUT, "tensor(uint8)", 4, 3)] or gives != [(OUTPUT, "tensor(float)", 2, classes)]:
+    gives = [(each.name, each.type, len(each.shape), *each.shape[1:]) for each in outputs]
+    wanted = [
+        (OUTPUT, "tensor(float)", 2, len(file.classes)),
+        *([] if file.strange is None else [(UNLIKE, "tensor(bool)", 1)]),
+    ]
+    if takes != [(INPUT, "tensor(uint8)", 4, 3)] or gives != wanted:
         raise UserError(f"{path} was changed: it takes {takes} and returns {gives}. Export the model again.")
 
 
@@ -148,8 +155,8 @@ class FeatureGraph(nn.Module):
         sides = [part.side for part, used in zip(predictor.backbones, self.used, strict=True) if used]
         self.resizes = nn.ModuleList([Resize((side, side), "bicubic") for side in sides])
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the probabilities."""  # (B, H, W, 3) uint8 -> (B, classes)
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the probabilities, and what is unlike anything labeled."""  # (B, H, W, 3) uint8 -> (B, classes), (B,)
         x = images.permute(0, 3, 1, 2)
         found = [
             embedder(resize(x).float().permute(0, 2, 3, 1))
@@ -160,8 +167,11 @@ class FeatureGraph(nn.Module):
         for part, used in enumerate(self.used):
             ready = self.predictor.ready(part, found.pop(0)) if used else None
             pieces.append(blank.expand(-1, self.predictor.input.shape[part]) if ready is None else ready)
-        probabilities: Tensor = (self.network(torch.cat(pieces, 1)) / self.temperature).softmax(1)
-        return probabilities
+        vectors, typical, strange = torch.cat(pieces, 1), self.predictor.typical, self.predictor.strange
+        probabilities: Tensor = (self.network(vectors) / self.temperature).softmax(1)
+        if typical is None or strange is None:
+            return probabilities
+        return probabilities, strangeness(vectors, typical) > strange
 
 
 def to_grey(x: Tensor) -> Tensor:
@@ -201,7 +211,9 @@ def graph_of(model: Model) -> nn.Module:
 def to_onnx(graph: nn.Module) -> bytes:
     """Return a graph as an ONNX file for any number of images of any size."""
     example = torch.randint(0, 256, TRACED, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    axes = {INPUT: {0: "images", 1: "height", 2: "width"}, OUTPUT: {0: "images"}}
+    predictor = getattr(graph, "predictor", None)
+    outputs = [OUTPUT] if getattr(predictor, "strange", None) is None else [OUTPUT, UNLIKE]
+    axes = {INPUT: {0: "images", 1: "height", 2: "width"}, **{name: {0: "images"} for name in outputs}}
     with tempfile.TemporaryDirectory() as folder, quiet_tracing(), winograd.switched_off(), torch.no_grad():
         path = Path(folder) / "graph.onnx"
         try:
@@ -210,7 +222,7 @@ def to_onnx(graph: nn.Module) -> bytes:
                 (example,),
                 path,
                 input_names=[INPUT],
-                output_names=[OUTPUT],
+                output_names=outputs,
                 dynamic_axes=axes,
                 opset_version=OPSET,
                 dynamo=False,  # the other exporter needs a package more
@@ -242,7 +254,8 @@ def onnx_bytes(model: Model) -> bytes:
     classes.Clear()
     classes.dim_value = len(model.classes)
     assert proto.graph.output[0].name == OUTPUT
-    file = OnnxFile(classes=model.classes, enough=enough_pixels(model), about=model.about)
+    strange = model.file.strange
+    file = OnnxFile(classes=model.classes, enough=enough_pixels(model), strange=strange, about=model.about)
     onnx.helper.set_model_props(proto, {KEY: file.model_dump_json()})
     proto.producer_name, proto.doc_string = "mma", "uint8 images (N, height, width, 3) of any size -> probabilities"
     onnx.checker.check_model(proto, full_check=True)

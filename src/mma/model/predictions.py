@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
@@ -26,20 +26,27 @@ from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
 from mma.model.loader import model_digest
 from mma.model.model import Model
+from mma.shares import Promise
 from mma.text import did_you_mean, printable
 
 BLOCK = 256  # rows that are made durable at a time
 LAYOUT = 1  # of the part
 SHOWN = 5  # bad files that a summary names
 GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
+ASK, UNLIKE = "ask", "yes"  # in the columns promise and unlike
 Prediction = Mapping[str, Any]  # column -> value; None where there is none
 Tell = Callable[[int, int], None]  # files done, files there are
 
 
-def columns(top: int) -> list[str]:
+def columns(top: int, *more: str) -> list[str]:
     """Name the columns: the file, the most likely classes with their probabilities, and what was wrong with a file."""
     ranks = [f"_{rank}" if rank > 1 else "" for rank in range(1, top + 1)]
-    return ["file", *(f"{name}{rank}" for rank in ranks for name in ("label", "confidence")), "problem"]
+    return ["file", *(f"{name}{rank}" for rank in ranks for name in ("label", "confidence")), *more, "problem"]
+
+
+def error_words(promise: Promise) -> str:
+    """Say what a promise promises."""
+    return f"at most {100 * promise.max_error:g} % wrong"
 
 
 def write_table(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
@@ -85,6 +92,8 @@ class Summary:
     bad: int  # files that could not be read
     first_bad: tuple[BadFile, ...]
     resumed: int  # rows that an earlier call had written
+    unlike: int = 0  # images unlike anything labeled
+    asked: int = 0  # images that are left to a person, where a promise was made
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,13 @@ class FolderTask:
     names: Sequence[str]  # below root
     left_out: Sequence[BadFile]  # what is there but is not even opened
     top: int
+    promise: Promise | None = None  # what is less sure, or unlike anything labeled, gets no label
+
+    @property
+    def columns(self) -> list[str]:
+        """Name the columns."""
+        unlike = ["unlike"] if self.model.can_refuse else []
+        return columns(self.top, *unlike, *(["promise"] if self.promise else []))
 
     @property
     def total(self) -> int:
@@ -110,17 +126,23 @@ class FolderTask:
         """Return the first line of the part: what all others are about."""
         digest = hashlib.sha256("\0".join(self.name(row) for row in range(self.total)).encode())
         about = {"layout": LAYOUT, "model": model_digest(self.model), "files": digest.hexdigest(), "top": self.top}
-        return json_line(about)
+        return json_line({**about, "promise": asdict(self.promise)} if self.promise else about)
 
     def rows(self, start: int) -> Iterator[Prediction]:
         """Yield the predictions from a row on; probabilities with six digits."""
-        blank = dict.fromkeys(columns(self.top))
+        blank = dict.fromkeys(self.columns)
         done = start
         for found in self.model.stream((self.root / name for name in self.names[start:]), root=self.root):
-            for best, why in zip(found.top(self.top), found.reasons, strict=True):
+            for best, why, unlike in zip(found.top(self.top), found.reasons, found.unlike.tolist(), strict=True):
                 row = {**blank, "file": self.names[done], "problem": why or None}
                 values = [value for label, share in best or () for value in (label, round(share, 6))]
-                yield row | dict(zip(columns(self.top)[1:], values, strict=False))
+                row |= dict(zip(columns(self.top)[1:], values, strict=False))
+                if unlike:
+                    row["unlike"] = UNLIKE
+                if best and self.promise:
+                    mine = best[0][1] >= self.promise.threshold and not unlike
+                    row |= {"promise": error_words(self.promise)} if mine else {"label": None, "promise": ASK}
+                yield row
                 done += 1
         for bad in self.left_out[max(start - len(self.names), 0) :]:
             yield {**blank, "file": bad.file, "problem": bad.reason}
@@ -135,6 +157,7 @@ def predict_folder(
     progress: Tell = lambda done, total: None,
     sort_into: Path | None = None,
     copy: bool = False,
+    promise: Promise | None = None,
 ) -> Summary:
     """Classify every image of a folder, or one file, and write OUT: a .csv, .jsonl or .parquet file.
 
@@ -152,6 +175,8 @@ def predict_folder(
         Hears how many of how many are done.
     sort_into, copy : path and bool, optional
         A new folder that gets a sub-folder per class with links to the images, or with copies of them.
+    promise : mma.shares.Promise, optional
+        Only images that it covers get a label. The column `promise` of the others, and their sub-folder, is "ask".
 
     Examples
     --------
@@ -164,7 +189,7 @@ def predict_folder(
     out = Path(out).absolute()
     check_output(out)
     root, names, left_out = list_images(Path(images), out)
-    task = FolderTask(model, root, names, left_out, min(max(top, 1), len(model.classes)))
+    task = FolderTask(model, root, names, left_out, min(max(top, 1), len(model.classes)), promise)
     busy = f"{printable(str(out))} is being written by another process. Wait for it, or choose another -o"
     lock = out.with_name(f".{out.name}.lock")
     with explain_write_errors(out.parent, "the same command"):
@@ -181,13 +206,15 @@ def predict_folder(
                     waiting = []
                 progress(done, task.total)
             with open_atomically(out) as file:
-                FORMATS[out.suffix.lower()](file, columns(task.top), read_rows(part))
+                FORMATS[out.suffix.lower()](file, task.columns, read_rows(part))
+            unlike = sum(row.get("unlike") is not None for row in read_rows(part))
+            asked = sum(row.get("promise") == ASK for row in read_rows(part))
             bad = [BadFile(row["file"], row["problem"]) for row in read_rows(part) if row["problem"] is not None]
             if sort_into is not None:
                 sort_images(root, read_rows(part), sort_into, copy=copy)
             part.unlink()
             lock.unlink(missing_ok=True)
-    return Summary(out, task.total, len(bad), tuple(bad[:SHOWN]), resumed)
+    return Summary(out, task.total, len(bad), tuple(bad[:SHOWN]), resumed, unlike, asked)
 
 
 def check_sorted(images: Path, folder: Path) -> None:
@@ -208,7 +235,7 @@ def sort_images(root: Path, rows: Iterable[Prediction], folder: Path, *, copy: b
         if row["problem"] is not None:
             continue
         name = (
-            re.sub(r"[/\\\x00-\x1f]", "_", row["label"]).strip(". ") or "_"
+            re.sub(r"[/\\\x00-\x1f]", "_", row["label"] or ASK).strip(". ") or "_"
         )  # a class is one folder, whatever its name
         target = folder / name / row["file"]
         target.parent.mkdir(parents=True, exist_ok=True)

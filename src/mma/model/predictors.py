@@ -30,6 +30,7 @@ Opener = Callable[[], Image.Image]  # opens the image anew each time: a decoded 
 HOST = torch.device("cpu")
 Pixel = NDArray[np.uint8]
 Given = Path | str | np.ndarray | Image.Image
+Answers = tuple[NDArray[np.float32], NDArray[np.bool_]]
 
 
 def opener(given: Given, root: Path | None = None) -> Opener:
@@ -112,8 +113,11 @@ class Predictor(Protocol):
     def prepare(self, photo: Opener) -> Any:
         """Decode and scale one image."""
 
-    def probabilities(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
-        """Return the probabilities of at most `batch` prepared images. They do not depend on each other. (B, classes)"""
+    def classify(self, prepared: Sequence[Any]) -> Answers:
+        """Return the probabilities of at most `batch` prepared images, and which are unlike anything labeled.
+
+        They do not depend on each other. (B, classes), (B,)
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +138,11 @@ class PixelPredictor:
             return squash_photo(image, (self.input.width, self.input.height), grey=self.input.channels == 1)
 
     @torch.inference_mode()
-    def probabilities(self, prepared: Sequence[Pixel]) -> NDArray[np.float32]:
-        """Run the network."""
+    def classify(self, prepared: Sequence[Pixel]) -> Answers:
+        """Run the network. It cannot tell what is unlike anything labeled."""
         pixels = Pixels(torch.from_numpy(fill(prepared, self.batch)), HOST, side=self.input.average_to)
-        return calibrated(self.network(pixels.plain(np.arange(self.batch))), self.temperature, len(prepared))
+        logits = self.network(pixels.plain(np.arange(self.batch)))
+        return calibrated(logits, self.temperature, len(prepared)), np.zeros(len(prepared), bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +155,8 @@ class FeaturePredictor:
     bases: tuple[Tensor | None, ...]  # (D, kept) each; None where all numbers are kept
     network: nn.Module
     temperature: float
+    typical: Tensor | None = None  # (classes, sum of D) the mean labeled image of each class
+    strange: float | None = None  # distance from all of them above which an image is unlike anything labeled
     batch: int = BATCH  # that of stored features: the vectors are those that training saw, bit by bit
 
     @cached_property
@@ -179,9 +186,13 @@ class FeaturePredictor:
         return scaled
 
     @torch.inference_mode()
-    def probabilities(self, prepared: Sequence[list[Pixel]]) -> NDArray[np.float32]:
+    def classify(self, prepared: Sequence[list[Pixel]]) -> Answers:
         """Run the backbones and the head."""
-        return calibrated(self.network(self.vectors(prepared)), self.temperature, len(prepared))
+        vectors, count = self.vectors(prepared), len(prepared)
+        probs = calibrated(self.network(vectors), self.temperature, count)
+        if self.typical is None or self.strange is None:
+            return probs, np.zeros(count, bool)
+        return probs, (strangeness(vectors[:count], self.typical) > self.strange).numpy()
 
     def vectors(self, prepared: Sequence[list[Pixel]]) -> Tensor:
         """Return what the head sees, for a full batch."""  # (batch, sum of D)
@@ -201,6 +212,11 @@ class FeaturePredictor:
         x, basis = F.normalize(vectors.half().float() - self.centres[part]), self.bases[part]
         x = x if basis is None else x @ basis
         return x.half().float() if self.input.rounded else x
+
+
+def strangeness(vectors: Tensor, typical: Tensor) -> Tensor:
+    """Return how far each image is from the class it is most like: 1 minus the cosine to the class's mean. (N,)"""
+    return 1.0 - (F.normalize(vectors.float()) @ F.normalize(typical).T).amax(1)
 
 
 def used_parts(network: nn.Module, widths: Sequence[int]) -> list[bool]:

@@ -64,6 +64,7 @@ class PredictedImage(BaseModel):
     label: str | None = Field(description="The likeliest class; null if the image cannot be read.")
     confidence: float | None = Field(description="Its calibrated probability, from 0 to 1.")
     top: list[tuple[str, float]] = Field(description="The likeliest classes with their probabilities.")
+    unlike: bool = Field(default=False, description="Whether it is unlike anything labeled: do not rely on the label.")
     problem: str | None = Field(default=None, description="Why the image cannot be read.")
 
 
@@ -73,12 +74,15 @@ class PredictedImages(BaseModel):
     predictions: list[PredictedImage]
 
 
+Answer = tuple[Sequence[float], bool]
+
+
 class Batcher:
     """Puts images of concurrent requests into one forward; one thread computes, because more would slow each other down."""
 
     def __init__(self, model: Model):
         model.predictor.open()
-        self.classes, self.queue = model.classes, asyncio.Queue[tuple[Any, asyncio.Future[Sequence[float]]]](WAITING)
+        self.classes, self.queue = model.classes, asyncio.Queue[tuple[Any, asyncio.Future[Answer]]](WAITING)
         # A forward of one image costs a fraction of a full one. All sizes share the loaded networks.
         predictor: Any = model.predictor
         loaded = {name: value for name, value in vars(predictor).items() if name == "embedders"}
@@ -88,9 +92,9 @@ class Batcher:
         self.prepare: Callable[..., Any] = predictor.prepare
         self.computer = ThreadPoolExecutor(1, "predict")
 
-    async def probabilities(self, prepared: Any) -> Sequence[float]:
-        """Return the probabilities of one image that was decoded."""
-        answer: asyncio.Future[Sequence[float]] = asyncio.get_running_loop().create_future()
+    async def classify(self, prepared: Any) -> Answer:
+        """Return the probabilities of one image that was decoded, and whether it is unlike anything labeled."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         try:
             self.queue.put_nowait((prepared, answer))
         except asyncio.QueueFull:
@@ -106,7 +110,7 @@ class Batcher:
                 waiting.append(self.queue.get_nowait())
             sized = self.sizes[next(size for size in SIZES if size >= len(waiting))]
             try:
-                found = await loop.run_in_executor(self.computer, sized.probabilities, [image for image, _ in waiting])
+                found = await loop.run_in_executor(self.computer, sized.classify, [image for image, _ in waiting])
             except (
                 Exception
             ) as error:  # our own mistake, answered with 500 to each of them; the next ones get their turn
@@ -114,9 +118,9 @@ class Batcher:
                     if not answer.done():
                         answer.set_exception(error)
                 continue
-            for (_, answer), row in zip(waiting, found.tolist(), strict=True):
+            for (_, answer), probs, unlike in zip(waiting, *(part.tolist() for part in found), strict=True):
                 if not answer.done():  # the client may be gone
-                    answer.set_result(row)
+                    answer.set_result((probs, unlike))
 
 
 class Busy(Exception):
@@ -205,10 +209,10 @@ async def answer_of(batcher: Batcher, data: bytes, top: int) -> PredictedImage:
         prepared = await run_in_threadpool(batcher.prepare, lambda: Image.open(io.BytesIO(data), formats=FORMATS))
     except Exception as error:  # decoders raise anything at all on broken bytes
         return PredictedImage(label=None, confidence=None, top=[], problem=explain_bad_file(error))
-    probs = await batcher.probabilities(prepared)
+    probs, unlike = await batcher.classify(prepared)
     order = sorted(range(len(probs)), key=lambda place: -probs[place])[:top]
     best = [(batcher.classes[place], round(probs[place], 6)) for place in order]
-    return PredictedImage(label=best[0][0], confidence=best[0][1], top=best)
+    return PredictedImage(label=best[0][0], confidence=best[0][1], top=best, unlike=unlike)
 
 
 def openapi(request: Request) -> JSONResponse:
