@@ -1,8 +1,9 @@
 """Measure the three promises on simulated projects: are they kept, and what do they cost?
 
-tools/promises.py alone|find|none POOLS OUT [--projects N] [--workers...]   appends a line per project to OUT (JSON lines) and skips
-those that are there. tools/promises.py table OUT... prints the tables that results/promises holds.
-POOLS is a folder of vectors made by tools/pools.py; `mnist` stands for the 60,000 images of Fashion-MNIST as pixels.
+    python tools/promises.py alone|find|none POOLS OUT.jsonl [--projects N]
+
+appends the rows of every project to OUT and skips projects that are there. `table FOLDER OUT.jsonl ...` writes the tables of
+results/promises. POOLS are vectors made by tools/pools.py; fashion-pixels are the 60,000 images of Fashion-MNIST themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from mma.data.fashion import PACKAGE_FOLDERS
+from mma.data.fashion import read as read_fashion
 from mma.project.quality.accuracy import fold_numbers
 from mma.project.quality.promises import (
     BATCH,
@@ -42,9 +45,7 @@ Ints = NDArray[np.int64]
 def read_pool(folder: Path, name: str, *, tests: bool = False) -> tuple[Floats, Ints]:
     """Return the vectors of a pool, centred, of length one and projected, with their labels."""
     if name == "fashion-pixels":
-        from mma.data import load_data
-
-        images = load_data("fashion-mnist").train
+        images = read_fashion(PACKAGE_FOLDERS[0], accept=False)[0]
         x, y = images.pixels.reshape(len(images.pixels), -1).astype(np.float32), images.labels
     else:
         stored = np.load(folder / f"{name}.npz")

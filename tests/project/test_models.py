@@ -93,7 +93,7 @@ def test_a_model_that_never_ended_is_begun_again_under_its_number(project):
 
 def test_columns_follow_the_classes_there_are_now():
     assert columns_for(np.array([[0.25, 0.5, 0.125]]), (5, 3, 9), (3, 4, 5)).tolist() == [[0.5, 0.0, 0.25]]
-    assert StoredAnswers(1, (0,), np.zeros((0, 1)), {}).of([], [0, 1]).shape == (0, 2)
+    assert StoredAnswers(1, (0,), np.zeros((0, 1)), {}, np.zeros(0, bool)).of([], [0, 1]).shape == (0, 2)
 
 
 def test_what_serves_is_handed_out_with_its_accuracy():

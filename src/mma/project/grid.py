@@ -66,7 +66,7 @@ def latest_opinion(connection: Connection, models: Models) -> StoredAnswers:
     classes = sorted({class_id for guess in guesses.values() for class_id in guess})
     probs = np.array([[guess.get(class_id, 0.0) for class_id in classes] for guess in guesses.values()], np.float32)
     row = {image: place for place, image in enumerate(guesses)}
-    return StoredAnswers(0, tuple(classes), probs.reshape(len(guesses), len(classes)), row)
+    return StoredAnswers(0, tuple(classes), probs.reshape(len(guesses), len(classes)), row, np.zeros(len(row), bool))
 
 
 def _free(by: str, holding: Collection[str], moment: float) -> Select[Any]:

@@ -30,6 +30,7 @@ from mma.project.quality.query_benefit import NOT_COMPARED, QueryBenefit
 from mma.project.records import ModelRow
 from mma.project.settings import Layout
 from mma.settings import explain
+from mma.shares import AuditRecord
 from mma.text import printable
 
 FORMAT = 2  # of reports; 1 knew accuracies by cross-validation on labels that were asked for
@@ -80,6 +81,7 @@ class ModelReport:
     quality: Quality | None = None  # None: too few audit labels to say anything
     left_out: dict[str, int] = field(default_factory=dict)  # audit image -> class id, by heads that never saw it
     judged: tuple[JudgedImage, ...] = ()  # images that `quality` comes from
+    record: AuditRecord | None = None  # what promises about errors follow from
     uses: str = ""  # which representation or network, and why
     backbones: dict[str, float] = field(default_factory=dict)  # cross-validated accuracy in percent, of each and of all
     query: str = ""  # how the picks were chosen, and why
@@ -98,6 +100,7 @@ class StoredAnswers:
     classes: tuple[int, ...]  # ids
     probs: Floats  # (N, classes)
     row: dict[str, int]  # image -> row
+    unlike: NDArray[np.bool_]  # (N,) unlike anything labeled
 
     def of(self, ids: Sequence[str], classes: Sequence[int]) -> Floats | None:
         """Return the probabilities of images for these classes; None unless all images are known. (N, classes)"""
@@ -223,7 +226,8 @@ class Models:
                 except (OSError, KeyError, SafetensorError):
                     continue
                 row = {bytes(key).hex(): place for place, key in enumerate(keys)}
-                return StoredAnswers(number, tuple(int(each) for each in classes), probs, row)
+                unlike = found.get("unlike", np.zeros(len(keys), bool))
+                return StoredAnswers(number, tuple(int(each) for each in classes), probs, row, unlike)
         return None
 
     def keep_answers_of(self, number: int) -> None:
@@ -238,13 +242,16 @@ def report_file(report: ModelReport) -> dict[str, bytes]:
     return {REPORT: _adapter.dump_json(report, indent=1) + b"\n"}
 
 
-def answers_file(name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int]) -> dict[str, bytes]:
+def answers_file(
+    name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int], unlike: NDArray[np.bool_] | None = None
+) -> dict[str, bytes]:
     """Return the probabilities of images as a file."""
     keys = np.frombuffer(bytes.fromhex("".join(ids)), np.uint8).reshape(-1, 32)
     tensors: dict[str, NDArray[Any]] = {
         "keys": keys.copy(),
         "probs": probs.astype(np.float16),
         "classes": np.array(classes, np.int64),
+        **({} if unlike is None else {"unlike": unlike}),
     }
     return {name: save(tensors)}
 

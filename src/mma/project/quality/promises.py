@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class Alone:
     possible: float  # the smallest share of errors that can be promised now, for the surest half
 
 
+@cache
 def fewest_labels(max_error: float, errors: int = 0) -> int:
     """Return how many labels show that at most this share is wrong, when so many of them are wrong."""
     from scipy.stats import binom
@@ -138,7 +140,7 @@ def promise_of(record: AuditRecord | None, max_error: float) -> Promise:
 def record_of(judged: Judgements, pool: Floats) -> AuditRecord:
     """Return what promises follow from, as a model carries it."""
     quantiles = np.quantile(pool, np.linspace(0, 1, QUANTILES)) if len(pool) else np.zeros(0)
-    numbers = [tuple(np.round(values, 6).tolist()) for values in (judged.confidence, quantiles)]
+    numbers = [tuple((np.floor(values * 1e6) / 1e6).tolist()) for values in (judged.confidence, quantiles)]
     return AuditRecord(confidence=numbers[0], right=tuple(judged.right.tolist()), pool=numbers[1])
 
 

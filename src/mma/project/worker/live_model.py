@@ -23,6 +23,7 @@ from mma.nets import Head, HeadNet
 from mma.project.models import ANSWERS, ModelReport, answers_file, report_file
 from mma.project.project import Project
 from mma.project.quality.accuracy import Quality
+from mma.project.quality.promises import promises_of
 from mma.project.worker.features import Parts, Pool
 from mma.project.worker.picks import ChosenPicks, picks_csv
 from mma.project.worker.training_set import TrainingSet
@@ -41,11 +42,15 @@ class WholeHead:
     @torch.inference_mode()
     def probabilities(self, parts: Parts) -> NDArray[np.float32]:
         """Return the probabilities of stored vectors. (N, classes)"""
+        found: NDArray[np.float32] = self.network(self.vectors(parts)).softmax(1).numpy()
+        return found
+
+    def vectors(self, parts: Parts) -> Tensor:
+        """Return stored vectors as the head sees them, zero where it does not look. (N, sum of D)"""
         pieces = [
             F.normalize(torch.from_numpy(part).float() - mean) for part, mean in zip(parts, self.centres, strict=True)
         ]
-        found: NDArray[np.float32] = self.network(torch.cat(pieces, 1)).softmax(1).numpy()
-        return found
+        return torch.cat(pieces, 1) * self.network.gate
 
 
 def fit(pool: Pool, training: TrainingSet, config: Config) -> FittedHead:
@@ -106,6 +111,16 @@ class Made:
     picks: ChosenPicks
     head: WholeHead
     probs: NDArray[np.float32]  # (rows of the pool, classes), of what serves
+    strangers: Strangers
+
+
+@dataclass(frozen=True, eq=False)
+class Strangers:
+    """What is unlike anything labeled, as an exported model sees it too."""
+
+    typical: NDArray[np.float32]  # (classes, sum of D) the mean labeled image of each class
+    border: float | None  # distance from all of them that few audit images exceed; None: too few to tell
+    unlike: NDArray[np.bool_]  # (rows of the pool,)
 
 
 def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made, config: Config) -> None:
@@ -118,12 +133,15 @@ def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made,
     ]  # nobody chooses among the others by answers
     ids = [pool.images[row].id for row in shown]
     quality = report.quality if report.serving.use == "live" else None  # it is that of what serves
-    file = ModelFile(classes=training.names, input=seen, net=Head(), about=about(project, training, ids, quality))
+    border, typical = made.strangers.border, made.strangers.typical
+    story = about(project, training, ids, quality)
+    file = ModelFile(classes=training.names, input=seen, net=Head(), strange=border, about=story)
+    centres = [centre.numpy() for centre in made.head.centres]
     files = {
-        **model_files(new_model(file, made.head.network, [centre.numpy() for centre in made.head.centres])),
+        **model_files(new_model(file, made.head.network, centres, typical=None if border is None else typical)),
         "labels.csv": training.as_csv(),
         "picks.csv": picks_csv(made.picks.picks, pool),
-        **answers_file(ANSWERS, ids, made.probs[shown], report.class_ids),
+        **answers_file(ANSWERS, ids, made.probs[shown], report.class_ids, made.strangers.unlike[shown]),
         **report_file(report),
     }
     models.create(report.number, files)
@@ -139,6 +157,8 @@ def serving_of(report: ModelReport) -> ServingFile:
         why=report.serving.why,
         accuracy=accuracy_of(report.quality),
         per_class=recalls_of(report.quality),
+        audit=report.record,
+        promises=() if report.record is None else promises_of(report.record),
     )
 
 

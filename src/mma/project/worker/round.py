@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,9 @@ from mma.project.worker.verdict import (
     audit_probs,
     audited,
     choose_model,
+    find_strangers,
     measured_answers,
+    record_audit,
     thin,
 )
 from mma.training.head import fit_head
@@ -88,6 +90,9 @@ def live_round(
         assert found is not None
         probs = probs.copy()
         probs[known] = found
+    strangers = find_strangers(here.head, pool, training)
+    unlike = strangers.unlike & (serving.use == "live")  # a network on pixels cannot tell
+    record = record_audit(measured, probs, unlike, pool, training)
     fallen = memory.helping.fallback and settings.fallback
     picks = ChosenPicks([], "nobody is asked: random order.")
     if asks:
@@ -106,6 +111,7 @@ def live_round(
         serving=serving,
         quality=quality,
         judged=judged,
+        record=record,
         left_out=left_out,
         uses=uses,
         backbones=fitted.accuracies,
@@ -113,7 +119,7 @@ def live_round(
         seconds=round(time.monotonic() - begin, 3),
         **training.summary(),
     )
-    made = Made(report, picks, here.head, probs)
+    made = Made(report, picks, here.head, probs, replace(strangers, unlike=unlike))
     write_model(project, pool, training, made, config)
     return made
 

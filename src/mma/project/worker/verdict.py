@@ -6,22 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from mma.config import Config
+from mma.model.predictors import strangeness
 from mma.nets.head import fit_logistic
 from mma.project.models import Floats, Serving
 from mma.project.quality.accuracy import LEAST_AUDIT, JudgedImage, Quality, cross_fit, judge, judged_images, share
 from mma.project.quality.forecast import AccuracyPoint
+from mma.project.quality.promises import Judgements, record_of, strange_above
 from mma.project.quality.query_benefit import LabeledRows, QueryBenefit, compare, split_by_group
 from mma.project.worker.features import Parts, Pool
-from mma.project.worker.live_model import WholeHead, unlabeled_rows
+from mma.project.worker.live_model import Strangers, WholeHead, unlabeled_rows
 from mma.project.worker.training_set import TrainingSet
+from mma.shares import AuditRecord
 from mma.training.head import FittedHead, answers_without
 
 PENALTY = 1e-4  # of a comparison of labels: between those that heads choose from
 FEWEST = 50  # audit labels before a deep model is compared with the live one
 KEPT = 60  # models of the past that are asked again; of more, every other old one is left out
+BLOCK = 2_048  # images whose vectors are looked at at a time
 Ints = NDArray[np.int64]
 
 
@@ -60,6 +66,41 @@ def audit_probs(fitted: FittedHead, pool: Pool, training: TrainingSet, config: C
         return answers_without(fitted, pool.views, answers, rows[test], pool=unlabeled, config=config)
 
     return cross_fit(training.audit_labels, audit_groups(pool, training), predict)
+
+
+def find_strangers(head: WholeHead, pool: Pool, training: TrainingSet) -> Strangers:
+    """Tell which images are unlike anything labeled: farther from the mean of each class than few audit images are.
+
+    Means are those of labels outside the audit, where a class has any: an audit image must not be measured by itself.
+    """
+    known = {image: label for image, label in training.learned.items() if image in pool.row}
+    plain = {label for image, label in known.items() if image in training.train}
+    taught = {image: label for image, label in known.items() if image in training.train or label not in plain}
+    rows, labels = np.array([pool.row[image] for image in taught], np.int64), np.array(list(taught.values()), np.int64)
+    vectors, typical = head.vectors(pool.parts(rows)), torch.zeros(len(training.classes), head.network.gate.numel())
+    typical.index_add_(0, torch.from_numpy(labels), vectors)
+    blocks = [np.arange(begin, min(begin + BLOCK, len(pool))) for begin in range(0, len(pool), BLOCK)]
+    distance = np.concatenate([strangeness(head.vectors(pool.parts(block)), typical).numpy() for block in blocks])
+    measured = [pool.row[image] for image in training.audit]
+    border = strange_above(
+        Judgements.of(distance[measured], np.ones(len(measured), bool), audit_groups(pool, training)).confidence
+    )
+    return Strangers(F.normalize(typical).numpy(), border, distance > (np.inf if border is None else border))
+
+
+def record_audit(
+    measured: Floats, probs: Floats, unlike: NDArray[np.bool_], pool: Pool, training: TrainingSet
+) -> AuditRecord:
+    """Return what promises follow from: how sure the answers to audit images are, and whether they are right.
+
+    What is unlike anything labeled is never answered alone, however sure the model is.
+    """
+    rows = np.array([pool.row[image] for image in training.audit], np.int64)
+    sure = np.where(unlike[rows], 0.0, measured.max(1) if len(rows) else 0.0)
+    judged = Judgements.of(sure, measured.argmax(1) == training.audit_labels, audit_groups(pool, training))
+    answered = {*training.labels.ids, *training.labels.cannot_tell, *training.labels.excluded}
+    rest = np.array([not image.audit and image.id not in answered for image in pool.images], bool)
+    return record_of(judged, np.where(unlike, 0.0, probs.max(1))[rest])
 
 
 def audited(probs: Floats, pool: Pool, training: TrainingSet) -> tuple[Quality | None, tuple[JudgedImage, ...]]:
