@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
 
+from mma.errors import UserError
 from mma.project import Answer, create_project
 from mma.project import questions as again_module
 from mma.project.labels.events import replay
 from mma.project.quality.agreement import looks_words, second_looks
+from mma.project.questions import Rules, audit_is_due
+from mma.project.records import Pick
 
 
 @pytest.fixture(autouse=True)
@@ -144,3 +148,122 @@ def test_a_merged_class_is_the_same_class(tmp_path, picture):
     assert second_looks(project).corrections == ()
     assert second_looks(project).kept == 1
     project.close()
+
+
+# Audit labels that a sure model contradicts are asked about again, blind.
+
+
+def relabel(project, image, class_id, by="ann"):
+    return project.answer(Answer(id=uuid4(), images=[image], kind="label", class_id=class_id, by=by))
+
+
+@pytest.fixture
+def doubted(project):
+    """Ten labels, the audit ones all cat; one of these is to be asked again."""
+    project.rules = project.rules._replace(again_share=0.02)
+    audit = [item.image for item in (label_next(project) for _ in range(10)) if item.provenance == "audit"]
+    project.put_picks([Pick(audit[0], "", 0.0, "recheck")], 1)
+    return project, audit
+
+
+def ask_until_recheck(project, by="ann", most=6):
+    for _ in range(most):
+        item = next(iter(project.next(by, 1)), None)
+        if item is None or item.provenance == "recheck":
+            return item
+        answer(project, [item.image]) if by == "ann" else relabel(project, item.image, 0, by)
+    return None
+
+
+def test_a_doubtful_audit_label_is_asked_again_once_without_a_hint_and_the_newer_answer_counts(doubted):
+    project, audit = doubted
+    before = project.labels()
+    item = ask_until_recheck(project)
+    assert item.image == audit[0]
+    assert item.suggestion is None
+    assert item.why == again_module.AGAIN_WHY
+    relabel(project, item.image, 1)
+    labels = project.labels()
+    at = labels.ids.index(item.image)
+    assert labels.class_ids[at] == 1
+    assert before.class_ids[before.ids.index(item.image)] == 0
+    assert labels.provenance[at] == "audit"  # it measures as before
+    assert project.asked_again() == {item.image}
+    assert ask_until_recheck(project, most=10) is None
+
+
+def test_nobody_else_is_asked_about_a_doubtful_audit_label(doubted):
+    project, _ = doubted
+    assert ask_until_recheck(project, "bob") is None
+    assert ask_until_recheck(project, "ann") is not None
+
+
+def test_a_doubtful_audit_label_is_no_ordinary_pick_and_no_measure_of_steadiness(doubted):
+    project, audit = doubted
+    project.rules = project.rules._replace(again_share=0.0)
+    assert ask_until_recheck(project, most=6) is None
+    project.rules = project.rules._replace(again_share=0.02)
+    relabel(project, ask_until_recheck(project).image, 1)
+    assert second_looks(project).single is None
+    assert [each.image for each in second_looks(project).corrections] == [audit[0]]
+
+
+def test_of_audit_images_the_queue_takes_those_to_ask_again_alone(project):
+    images = project.images()
+    audit, others = [i.id for i in images if i.audit][:2], [i.id for i in images if not i.audit][:1]
+    picks = [Pick(audit[0], "", 0.0, "query"), Pick(audit[1], "", 0.0, "recheck"), Pick(others[0], "", 0.0, "query")]
+    assert project.put_picks(picks, 1) == 2
+
+
+# Measure now: audit images in a row.
+
+
+def test_measuring_asks_about_audit_images_alone_and_gives_back_what_was_held(project):
+    held = project.next("ann", 3)
+    items = project.measure("ann", 5)
+    audit = [image.id for image in project.images() if image.audit]
+    assert [item.image for item in items] == audit[:5]  # in the random order that all have
+    assert {item.provenance for item in items} == {"audit"}
+    assert [item.image for item in project.next("ann", 5)] == audit[:5]  # a page that asks gets these first
+    free = {item.image for item in project.next("bob", 9)}
+    assert {item.image for item in held if item.image not in audit[:5]} <= free
+    assert not free & set(audit[:5])
+
+
+def test_measuring_ends_when_no_audit_image_is_left(project):
+    for item in project.measure("ann", 100):
+        answer(project, [item.image])
+    assert project.audit_left() == 0
+    with pytest.raises(UserError, match="kept for measuring has an answer"):
+        project.measure("ann", 5)
+
+
+def test_after_a_measurement_the_schedule_waits_until_questions_have_caught_up():
+    rules = Rules()
+    assert [audit_is_due(30, 40, rules), audit_is_due(119, 40, rules), audit_is_due(120, 40, rules)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_one_question_in_three_is_about_the_audit_until_there_are_sixty_then_one_in_ten():
+    asked = audits = 0
+    counts = {}
+    for asked in range(1_000):
+        audits += audit_is_due(asked, audits, Rules())
+        counts[asked + 1] = audits
+    assert (counts[30], counts[99], counts[180], counts[400], counts[1_000]) == (10, 33, 60, 82, 142)
+
+
+def test_a_project_that_owes_many_audit_questions_never_asks_two_in_a_row():
+    asked, audits, due = 300, 30, []
+    for asked in range(300, 360):
+        due.append(audit_is_due(asked, audits, Rules()))
+        audits += due[-1]
+    assert sum(due) == 30
+    assert not any(one and other for one, other in pairwise(due))
+
+
+def test_without_audit_questions_none_come_early_either():
+    assert not any(audit_is_due(asked, 0, Rules(audit_asked=0.0)) for asked in range(100))

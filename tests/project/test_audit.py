@@ -13,12 +13,15 @@ from mma.project.quality.accuracy import (
     balanced_share,
     calibrate,
     cross_fit,
+    doubtful_rows,
     effective_size,
     fold_numbers,
+    foresee,
     judge,
     judged_images,
     share,
 )
+from mma.shares import Share
 
 
 def one_hot(said, classes=3, confidence=0.9):
@@ -178,3 +181,27 @@ def test_a_photo_is_judged_by_a_model_that_saw_neither_it_nor_its_near_duplicate
     assert sum(asked) == 80
     assert len(asked) == 3
     assert cross_fit(labels[:0], [], predict).shape == (0, 0)
+
+
+def test_labels_that_a_sure_model_contradicts_are_asked_again_among_as_many_that_it_agrees_with():
+    labels = np.zeros(40, np.int64)
+    said = np.where(np.arange(40) < 6, 1, 0)
+    probs = one_hot(said)
+    probs[0] = [0.4, 0.35, 0.25]  # here it is not sure
+    probs[0, 1] = 0.45
+    asked = np.zeros(40, bool)
+    asked[1] = True
+    found = doubtful_rows(probs, labels, asked, np.random.default_rng(0))
+    assert set(found[found < 6]) == {2, 3, 4, 5}
+    assert len(set(found)) == 8
+    places = [doubtful_rows(probs, labels, asked, np.random.default_rng(s))[0] < 6 for s in range(40)]
+    assert 8 < sum(places) < 32  # the place in the row does not say which
+    assert len(doubtful_rows(probs[:0], labels[:0], asked[:0], np.random.default_rng(0))) == 0
+
+
+def test_what_more_audit_labels_would_bring_is_said_before():
+    assert foresee(None, 2, 5) == "5 photos drawn at random are not enough for a number: it takes 10, and there are 2."
+    early, later = foresee(None, 0, 30), foresee(Share(0.8, 0.6, 0.9, 24, 30), 30, 30)
+    assert "about 15 points to either side, if about four of five" in early
+    assert "about 11 points to either side instead of 15." in later
+    assert foresee(None, 9, 1).startswith("With 1 photo drawn")

@@ -137,6 +137,7 @@ def commands() -> typer.Typer:
             "work": photos.work,
             "new": photos.new,
             "ask": photos.ask,
+            "audit": photos.audit,
             "tell": photos.tell,
             "doctor": photos.doctor,
             "simulate": photos.simulate,

@@ -293,6 +293,25 @@ def ask(
     print(f"fill in the column label, then:  mma tell {quote(str(project))} {quote(str(out))}")
 
 
+def audit(
+    project: Target,
+    n: Annotated[int, typer.Option("-n", "--number", min=1, max=100_000, help="How many images.")] = 30,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="CSV", help="The table to fill in.")] = Path("audit.csv"),
+    by: By = "files",
+) -> None:
+    """Measure now: ask about images drawn at random, and say how sharply that tells the accuracy."""
+    from mma.project import open_project
+    from mma.project.exchange.formats import ask as write_questions
+    from mma.project.quality.show import measure_words
+
+    with closing(open_project(project)) as opened:
+        written = write_questions(opened, n, out, by, measure=True)
+        print(measure_words(opened, n))
+    for path in written:
+        print(printable(str(path)))
+    print(f"fill in the column label, then:  mma tell {quote(str(project))} {quote(str(out))}")
+
+
 def tell(
     project: Target,
     answers: Annotated[Path, typer.Argument(help="A filled-in table, or an export of Label Studio.")],

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
+MEASURED = 30  # audit images that are asked about in a row, to measure now
 
 
 def silent(message: str) -> None:
@@ -243,6 +244,23 @@ class Project:
         with self.store.writing() as connection:
             return next_items(connection, by, n, holding, self.rules._replace(lease=lease))
 
+    def audit_left(self) -> int:
+        """Return how many audit images can still be asked about."""
+        c = db.images.c
+        with self.store.reading() as connection:
+            return int(connection.execute(select(func.count()).where(c.open == 1, c.audit == 1)).scalar() or 0)
+
+    def measure(self, by: str, n: int = MEASURED, lease: float = LEASE) -> list[Item]:
+        """Lease audit images alone, to name an accuracy sooner; what the person held is given back."""
+        with self.store.writing() as connection:
+            release(connection, by)
+            items = next_items(connection, by, n, (), self.rules._replace(lease=lease, measures=True))
+        if not items:
+            raise UserError(
+                "every photo that is kept for measuring has an answer. Label on: that makes the model better."
+            )
+        return items
+
     def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> Group:
         """Lease images of one class to a person, as a model sees them, or without a class images that look alike."""
         with self.store.writing() as connection:
@@ -396,6 +414,13 @@ class Project:
             return count(connection, "seq")
 
     # the worker
+
+    def asked_again(self) -> set[str]:
+        """Return the audit images that were asked about a second time."""
+        c = db.events.c
+        with self.store.reading() as connection:
+            query = select(c.image).where(c.active == 1, c.provenance == "recheck")
+            return {str(image) for image in connection.execute(query).scalars()}
 
     def put_picks(self, picks: Sequence[Pick], model: int | None) -> int:
         """Replace the queue by these picks, best first; return how many of them can be asked about."""

@@ -18,6 +18,7 @@ AUDIT_WHY = "drawn at random to measure how good the model is"
 FALLBACK_WHY = "drawn at random"
 AGAIN_WHY = "asked a second time, to see how steady the answers are"
 EARLY = 1 / 3  # of the questions, until there are enough audit images to name an accuracy that means something
+RECHECK = 5  # one question in five at most is about an audit label that may be a slip, or that is mixed with such
 AT_ONCE = 64  # picks looked up at a time; the first free one is near the front
 
 
@@ -29,6 +30,7 @@ class Rules(NamedTuple):
     audit_early: int = 60  # audit images asked about first, one question in three
     again_share: float = 0.0  # share of the questions that are about labels given long before
     lease: float = LEASE  # seconds
+    measures: bool = False  # audit images alone
 
 
 def audit_is_due(asked: int, audits: int, rules: Rules) -> bool:
@@ -37,6 +39,11 @@ def audit_is_due(asked: int, audits: int, rules: Rules) -> bool:
     early = rules.audit_early * (1 - share / EARLY) if share else 0.0
     due = max(share * count, min(EARLY * count, share * count + early))
     return audits < due - 1e-9 and (audits < 1 or asked % 2 == 0 or due - audits <= 1)
+
+
+def recheck_is_due(asked: int, rules: Rules) -> bool:
+    """Tell whether the next question may be about an audit image that was asked about before."""
+    return rules.again_share > 0 and asked % RECHECK == RECHECK - 1
 
 
 def next_items(connection: Connection, by: str, n: int, holding: Collection[str], rules: Rules) -> list[Item]:
@@ -78,7 +85,7 @@ def _lost(connection: Connection, by: str, n: int, holding: Collection[str], mom
         .order_by(c.taken, db.images.c.rank)
     )
     held = [row for row in connection.execute(query) if row.id not in holding]
-    rows = [row for row in held if row.open or row.asked_provenance == "again"][:n]
+    rows = [row for row in held if row.open or row.asked_provenance in SECOND_LOOKS][:n]
     _renew(connection, by, [row.id for row in rows], moment, lease)
     return [_item(row, row.asked_provenance, row.asked_why, row.asked_model, row.asked_suggestion) for row in rows]
 
@@ -97,11 +104,30 @@ class _Turn:
         audit_first = audit_is_due(self.asked, self.audits, self.rules)
         ways = (self._audit, self._pick, self._any) if audit_first else (self._pick, self._any, self._audit)
         free = _free(self.by, taken, self.rules, self.moment)
-        item = self._again(taken) or next(filter(None, (way(free) for way in ways)), None)
+        if self.rules.measures:
+            item = self._audit(free)
+        else:
+            item = self._recheck(taken) or self._again(taken) or next(filter(None, (way(free) for way in ways)), None)
         if item is not None:
             self.asked += 1
             self.audits += item.provenance == "audit"
         return item
+
+    def _recheck(self, taken: Collection[str]) -> Item | None:
+        """Take an audit image whose label this person gave, perhaps by a slip; or one that hides which of them are such."""
+        if not recheck_is_due(self.asked, self.rules):
+            return None
+        image, pick, event = db.images.c, db.picks.c, db.events.c
+        query = (
+            select(db.images)
+            .join(db.picks, and_(pick.image == image.id, pick.provenance == "recheck"))
+            .join(db.current, db.current.c.image == image.id)
+            .join(db.events, and_(event.seq == db.current.c.seq, event.by == self.by))
+            .where(image.present == 1, image.id.not_in(sorted(taken)))
+            .order_by(pick.position)
+        )
+        row = self.connection.execute(query.limit(1)).first()
+        return None if row is None else _item(row, "recheck", AGAIN_WHY, self.model)
 
     def _again(self, taken: Collection[str]) -> Item | None:
         row = choose_again(self.connection, self.by, self.asked + 1, self.rules.again_share, taken)
@@ -127,7 +153,7 @@ class _Turn:
         """Read the picks by themselves: joined with the images, a database may walk through all of them."""
         c, last = db.picks.c, -1
         while part := self.connection.execute(
-            select(db.picks).where(c.position > last).order_by(c.position).limit(AT_ONCE)
+            select(db.picks).where(c.position > last, c.provenance != "recheck").order_by(c.position).limit(AT_ONCE)
         ).all():
             yield part
             last = part[-1].position
@@ -202,12 +228,15 @@ def release(connection: Connection, by: str) -> None:
 
 
 def replace_picks(connection: Connection, picks: Sequence[Pick], model: int | None) -> int:
-    """Replace the queue; leases stay. Unknown, settled and audit images are left out; return how many are queued."""
+    """Replace the queue; leases stay. Unknown and settled images are left out; return how many are queued.
+
+    Of audit images, those to ask about again are taken alone, once each.
+    """
     usable: set[str] = set()
-    c = db.images.c
+    again, c = {pick.image for pick in picks if pick.provenance == "recheck"}, db.images.c
     for part in chunks([pick.image for pick in picks]):
         rows = connection.execute(select(c.id, c.open, c.audit).where(c.id.in_(part)))
-        usable.update(row.id for row in rows if row.open and not row.audit)
+        usable.update(row.id for row in rows if (row.id in again if row.audit else row.open))
     connection.execute(delete(db.picks))
     found = {pick.image: pick for pick in reversed(picks) if pick.image in usable}
     queue = [pick for pick in picks if found.get(pick.image) is pick]

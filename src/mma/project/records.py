@@ -13,8 +13,8 @@ from mma.errors import UserError
 from mma.text import printable
 
 Kind = Literal["label", "cannot_tell", "exclude", "later", "note", "undo"]
-Provenance = Literal["start", "query", "random", "audit", "grid", "review", "again", "import"]
-SECOND_LOOKS = ("review", "again")  # answers about a label: where it came from stays with the label
+Provenance = Literal["start", "query", "random", "audit", "grid", "review", "again", "recheck", "import"]
+SECOND_LOOKS = ("review", "again", "recheck")  # answers about a label: where it came from stays with the label
 ANSWERS = ("label", "cannot_tell", "exclude")  # what settles an image
 UNDOABLE = (*ANSWERS, "later")
 CLASS_KINDS = ("class_add", "class_rename", "class_merge", "class_key")

@@ -361,10 +361,13 @@ STYLE = (
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def ask(project: Project, n: int, out: Path, by: str = BY) -> list[Path]:
-    """Lease `n` images and write the questions; asked again before they are answered, they are the same ones."""
+def ask(project: Project, n: int, out: Path, by: str = BY, *, measure: bool = False) -> list[Path]:
+    """Lease `n` images and write the questions; asked again before they are answered, they are the same ones.
+
+    To `measure`, they are audit images alone.
+    """
     check_table(project, out)
-    items = project.next(by, n, lease=LEASE)
+    items = project.measure(by, n, LEASE) if measure else project.next(by, n, lease=LEASE)
     if not items:
         raise UserError("there is nothing left to ask about: every image is answered, or asked of somebody else.")
     classes = [each.name for each in project.classes() if each.merged_into is None]

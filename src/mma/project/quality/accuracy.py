@@ -19,6 +19,7 @@ LEAST_AUDIT = 10  # audit labels below which it is too early to name a number
 FOLDS = 3  # of audit labels: as many heads are trained without one of them each
 UNEVEN = 2.0  # times the mean share of a class, from which the largest one makes balanced accuracy worth a line
 BINS = 5  # of the calibration, with as many images each
+SURE = 0.8  # probability from which a model that contradicts a label is sure enough to ask again
 PER_CELL = 48  # images of one cell of the confusion matrix that can be looked at
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -146,6 +147,38 @@ def cross_fit(labels: Ints, groups: Sequence[object], predict: Callable[[NDArray
     for number, found in answers.items():
         probs[fold == number] = found
     return probs
+
+
+def doubtful_rows(probs: Floats, labels: Ints, asked_again: NDArray[np.bool_], draw: np.random.Generator) -> Ints:
+    """Return audit images to ask about a second time, in the order to ask: labels that a sure model contradicts, and as
+    many that it agrees with.
+
+    Slips are found among the first. The others keep it blind: to be asked again must not mean that a model disagrees, or
+    people would give way to it and its number would rise by itself. Each image is asked again once.
+    """
+    said, fresh = probs.argmax(1) if len(labels) else labels, np.flatnonzero(~asked_again)
+    doubted = [row for row in fresh if said[row] != labels[row] and probs[row].max() >= SURE]
+    agreed = [row for row in draw.permutation(fresh) if said[row] == labels[row]][: len(doubted)]
+    return draw.permutation(np.array([*doubted, *agreed], np.int64))
+
+
+LIKELY = 0.8  # accuracy that is assumed before there is one, to say what more audit labels would bring
+
+
+def foresee(accuracy: Share | None, audit: int, more: int) -> str:
+    """Say how sharply an accuracy will be known after `more` audit labels."""
+    value = LIKELY if accuracy is None else accuracy.value
+
+    def half(size: int) -> float:
+        low, high = exact_interval(value * size, size)
+        return 50 * (high - low)
+
+    photos = f"{more} photo{'' if more == 1 else 's'} drawn at random"
+    if audit + more < LEAST_AUDIT:
+        return f"{photos} are not enough for a number: it takes {LEAST_AUDIT}, and there are {audit}."
+    now = "" if accuracy is None else f" instead of {half(audit):.0f}"
+    guess = ", if about four of five answers are right" if accuracy is None else ""
+    return f"With {photos}, the accuracy is known to about {half(audit + more):.0f} points to either side{now}{guess}."
 
 
 def calibrate(probs: Floats, right: NDArray[np.bool_]) -> Calibration:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mma.files import write_atomically
 from mma.project.project import Project
-from mma.project.quality.accuracy import LEAST_AUDIT
+from mma.project.quality.accuracy import LEAST_AUDIT, foresee
 from mma.project.quality.agreement import looks_words
 from mma.project.quality.forecast import BAND, LEAST, Check, Gain
 from mma.project.quality.status import Goals, ProjectStatus, RunStatus, status
@@ -47,6 +47,14 @@ def status_lines(now: ProjectStatus) -> list[str]:
 
 def _rest(now: ProjectStatus) -> str:
     return f"{now.left:,} images left, {now.cannot_tell:,} can't tell, {now.excluded:,} excluded"
+
+
+def measure_words(project: Project, n: int) -> str:
+    """Say what labels of `n` more photos drawn at random would bring."""
+    report, left = project.models.latest_report("live"), project.audit_left()
+    quality = report.quality if report else None
+    words = foresee(quality.accuracy if quality else None, report.audit if report else 0, min(n, left))
+    return words if left >= n else f"Only {left} of the photos kept for measuring have no answer. {words}"
 
 
 def first_model_words(now: ProjectStatus) -> str:

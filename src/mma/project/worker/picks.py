@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.tables import render_csv
+from mma.project.quality.accuracy import doubtful_rows
+from mma.project.questions import AGAIN_WHY
 from mma.project.records import Pick, Provenance
 from mma.project.worker.features import Pool
 from mma.project.worker.training_set import TrainingSet
@@ -125,6 +127,14 @@ def explain(question: Question, probs: Floats | None, *, unlike: bool) -> str:
     else:
         words = f"taken for {names[first]}; stands for many images that look like it"
     return f"{words}; {other}" if unlike else words
+
+
+def recheck_picks(training: TrainingSet, probs: Floats, asked_again: set[str], draw: np.random.Generator) -> list[Pick]:
+    """Return the audit images to ask about again (see `doubtful_rows`); `probs` is what heads without them say."""
+    images = list(training.audit)
+    looked_at = np.array([i in asked_again or training.provenance[i] != "audit" for i in images], np.bool_)
+    rows = doubtful_rows(probs, training.audit_labels, looked_at, draw)
+    return [Pick(images[row], AGAIN_WHY, 0.0, "recheck", None) for row in rows]
 
 
 def make_pick(question: Question, row: int, score: float, why: str, provenance: Provenance) -> Pick:

@@ -19,7 +19,7 @@ from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve
 from mma.project.quality.query_benefit import NOT_COMPARED, QueryBenefit
 from mma.project.worker.features import Pool
 from mma.project.worker.live_model import Made, fit, read_head, unfold, write_model
-from mma.project.worker.picks import COVERAGE, ChosenPicks, Question, choose_picks
+from mma.project.worker.picks import COVERAGE, ChosenPicks, Question, choose_picks, recheck_picks
 from mma.project.worker.training_set import TrainingSet
 from mma.project.worker.verdict import (
     PastModel,
@@ -33,6 +33,7 @@ from mma.project.worker.verdict import (
     record_audit,
     thin,
 )
+from mma.rng import rng
 from mma.training.head import fit_head
 from mma.views import FeatureViews
 
@@ -98,6 +99,10 @@ def live_round(
     if asks:
         query = COVERAGE if fallen else settings.query
         picks = choose_picks(Question(pool, training, query, settings.seed, number, probs, settings.random_share))
+
+        if settings.again_share:
+            draw = rng(settings.seed, "asked again", number)
+            picks.picks.extend(recheck_picks(training, measured, project.asked_again(), draw))
 
     # picks -> folder
     given_up = f"coverage instead of {settings.query}, which was worse here than chance; " if fallen else ""
