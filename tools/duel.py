@@ -14,9 +14,12 @@ accuracy is that on the test images.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import time
 import warnings
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import pairwise_distances_argmin
 from threadpoolctl import threadpool_limits
 
+from mma.experiments.report.figures import INK, in_house_style, legend_below, new_figure, render, style, subtitle
+from mma.experiments.report.statistics import area, holm, interval, labels_needed, wilcoxon
+from mma.experiments.report.write import commit, processor
 from mma.features.table import unit
+from mma.files import write_atomically
 from mma.query import Candidates, Labeled, Query
 from mma.query.space import strongest_directions
 from mma.rng import rng
@@ -46,6 +53,7 @@ DRAWN = {"cifar100": 1_500, "signs-held": 600}  # images of a pool that a seed d
 IMAGES = 1_000  # drawn elsewhere
 TOO_SLOW = {("cifar100", "skactiveml:Badge")}  # a gradient of 20,480 numbers for each image: a minute for each run
 Arrays = dict[str, NDArray[Any]]
+COLUMNS = ("pool", "query", "seed", "accuracies", "seconds")
 
 
 def prepare(pools: Path, name: str, seed: int) -> Arrays:
@@ -103,27 +111,230 @@ def run(arrays: Arrays, name: str, query: str, seed: int) -> dict[str, Any]:
             took += time.process_time() - begin
         if len(np.unique(y[labeled])) > 1:
             head = fit(x[labeled], y[labeled])
-            found[len(labeled)] = round(100 * float((head.predict(arrays["test_x"]) == arrays["test_y"]).mean()), 3)
-    return {"pool": name, "query": query, "seed": seed, "accuracy": found, "seconds": round(took, 3)}
+            found[size] = round(100 * float((head.predict(arrays["test_x"]) == arrays["test_y"]).mean()), 3)
+    return {"pool": name, "query": query, "seed": seed, "accuracies": list(found.values()), "seconds": round(took, 3)}
 
 
 def run_all(pools: Path, out: Path, seeds: int, names: tuple[str, ...]) -> None:
     """Do the runs that are missing, all pools with the first seed, then with the next; the held-out pools last."""
-    path = out / "runs.jsonl"
+    path = out / "runs.csv"
     done = {(one["pool"], one["query"], one["seed"]) for one in read(path)}
+    if not done:
+        path.write_text(",".join(COLUMNS) + "\n", "utf-8")
     for part in ([name for name in names if name not in HELD], [name for name in names if name in HELD]):
         for seed, name in ((seed, name) for seed in range(1, seeds + 1) for name in part):
-            missing = [query for query in QUERIES if (name, query, seed) not in done and (name, query) not in TOO_SLOW]
+            asked = [query for query in QUERIES if (name, query) not in TOO_SLOW]
+            missing = [query for query in asked if (name, query, seed) not in done]
             arrays = prepare(pools, name, seed) if missing else {}
             for query in missing:
+                one = run(arrays, name, query, seed)
                 with path.open("a", encoding="utf-8") as file:
-                    print(json.dumps(run(arrays, name, query, seed)), file=file, flush=True)
-            print(name, seed, flush=True)
+                    csv.writer(file, lineterminator="\n").writerow(as_cells(one))
+
+
+def as_cells(one: dict[str, Any]) -> list[str]:
+    """Return a run as a line of runs.csv: the accuracies in one cell."""
+    return [str(one[name]) if name != "accuracies" else " ".join(map(str, one[name])) for name in COLUMNS]
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the finished runs."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        {
+            **row,
+            "seed": int(row["seed"]),
+            "accuracies": [float(value) for value in row["accuracies"].split()],
+            "seconds": float(row["seconds"]),
+        }
+        for row in rows
+    ]
+
+
+LARGE = (10_000, 100_000)  # images among which one query is timed
+ASKED, KNOWN, KINDS, WIDTH = 20, 100, 10, 256
+SQUARE = ("MaxHerding", "ProbCover")  # theirs that hold all distances between images: 80 GB and more at 100,000
+
+
+def time_queries(out: Path) -> None:
+    """Time one query for 20 of many images, 100 labeled, in processor seconds; what is there is not timed again."""
+    path = out / "seconds.csv"
+    done = path.read_text("utf-8") if path.is_file() else "images,query,seconds\n"
+    for count in LARGE:
+        draw = rng(0, "duel", "time", count)
+        y = draw.integers(0, KINDS, count + KNOWN)
+        x = unit((draw.normal(size=(KINDS, WIDTH))[y] + 2 * draw.normal(size=(len(y), WIDTH))).astype(np.float32))
+        head = fit(x[:KNOWN], y[:KNOWN])
+        pool = Candidates(np.arange(count), probabilities(head, x[KNOWN:], KINDS), x[KNOWN:])
+        for query in (query for query in QUERIES if query != START and f"{count},{query}," not in done):
+            seconds = float("nan")
+            if count < LARGE[-1] or query.split(":")[-1] not in SQUARE:
+                begin = time.process_time()
+                Query.parse(query).select(pool, ASKED, 0, Labeled(x[:KNOWN], y[:KNOWN]))
+                seconds = time.process_time() - begin
+            done += f"{count},{query},{seconds:.3f}\n"
+            write_atomically(path, done)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query on one pool."""
+
+    query: str
+    pool: str
+    curves: dict[int, list[float]]  # accuracies by seed
+    reference: dict[int, list[float]]  # those of the query it is compared with
+    sizes: tuple[int, ...]
+
+    @property
+    def mean(self) -> list[float]:
+        """Return the mean curve."""
+        return [float(value) for value in np.mean(list(self.curves.values()), axis=0)]
+
+    @property
+    def mean_area(self) -> float:
+        """Return the mean accuracy over the logarithm of labels per class."""
+        return area(self.sizes, self.mean)
+
+    @property
+    def gaps(self) -> NDArray[np.float64]:
+        """Return the paired differences in area, seed by seed."""
+        seeds = sorted(self.curves.keys() & self.reference.keys())
+        return np.array([area(self.sizes, self.curves[s]) - area(self.sizes, self.reference[s]) for s in seeds])
+
+
+def rows_of(runs: list[dict[str, Any]], reference: str) -> list[Row]:
+    """Group the runs by pool and query; a seed counts when it is whole."""
+    curves: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for one in runs:
+        if len(one["accuracies"]) == len(PER_CLASS.get(one["pool"], SIZES)):
+            curves.setdefault((one["pool"], one["query"]), {})[one["seed"]] = one["accuracies"]
+    order = [(pool, query) for pool in POOLS for query in QUERIES if (pool, query) in curves]
+    return [
+        Row(query, pool, curves[pool, query], curves[pool, reference], PER_CLASS.get(pool, SIZES))
+        for pool, query in order
+    ]
+
+
+def cell_table(rows: list[Row]) -> str:
+    """Return every cell: accuracies by labels per class, the area, its distance to `auto`, and what that shows."""
+    tested = [row for row in rows if row.query != "auto"]
+    corrected = dict(zip([id(row) for row in tested], holm([wilcoxon(row.gaps) for row in tested]), strict=True))
+    lines = []
+    for pool in dict.fromkeys(row.pool for row in rows):
+        mine = [row for row in rows if row.pool == pool]
+        heads = " | ".join(f"{size} per class" for size in mine[0].sizes)
+        held = ": **never used for a choice**" if pool in HELD else ""
+        seeds = min(len(row.curves) for row in mine)
+        lines += [f"### {pool}{held}", "", f"{seeds} seeds.", ""]
+        lines += [f"| query | {heads} | area | - `auto` | 95 % interval | p, corrected | labels |"]
+        lines += ["|---" * (len(mine[0].sizes) + 6) + "|"]
+        target, best = next(row for row in mine if row.query == "random").mean[-1], max(r.mean_area for r in mine)
+        for row in mine:
+            cells = " | ".join(f"{value:.1f}" for value in row.mean)
+            height = f"**{row.mean_area:.2f}**" if row.mean_area == best else f"{row.mean_area:.2f}"
+            gap = "| | "
+            if row.query != "auto":
+                low, high = interval(row.gaps)
+                gap = f"{row.gaps.mean():+.2f} | {low:+.2f} to {high:+.2f} | {corrected[id(row)]:.3f}"
+            needed = labels_needed(row.sizes, row.mean, target)
+            labels = f"{needed:.1f}" if needed else "not reached"
+            lines.append(f"| {row.query} | {cells} | {height} | {gap} | {labels} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def summary(rows: list[Row], seconds: list[dict[str, str]]) -> str:
+    """Return a line for each query over all pools."""
+    timed = {(one["query"], int(one["images"])): float(one["seconds"]) for one in seconds}
+    ours = [timed.get(("auto", count), float("nan")) for count in LARGE]
+    named = {row.query: [one for one in rows if one.query == row.query] for row in rows}
+    everywhere = {pool for pool in POOLS if not any(pool == slow for slow, _ in TOO_SLOW)}
+    random = {row.pool: row.mean for row in named["random"]}
+    lines = [
+        "| query | mean area | without cifar100 | held out | better / worse than `auto`, shown | worst cell against random "
+        "| seconds, 10,000 images | times `auto` | seconds, 100,000 | times `auto` |",
+        "|---" * 10 + "|",
+    ]
+    tested = [row for row in rows if row.query != "auto"]
+    shown = [
+        (row, value)
+        for row, value in zip(tested, holm([wilcoxon(row.gaps) for row in tested]), strict=True)
+        if value <= 0.05
+    ]
+    for query, mine in named.items():
+        means = [
+            np.mean([row.mean_area for row in mine if row.pool in kept]) if kept <= {row.pool for row in mine} else None
+            for kept in (set(POOLS), everywhere, set(HELD))
+        ]
+        areas = " | ".join("" if value is None else f"{value:.2f}" for value in means)
+        wins = [sum(row.query == query and sign * row.gaps.mean() > 0 for row, _ in shown) for sign in (1, -1)]
+        gap, place = min(
+            (value - there, f"{row.pool}, {size} per class")
+            for row in mine
+            for size, value, there in zip(row.sizes, row.mean, random[row.pool], strict=True)
+        )
+        worst = f"{gap:+.1f} ({place})" if query != "random" else ""
+        costs = [timed.get((query, count), float("nan")) for count in LARGE]
+        cells = " | ".join(
+            f"{cost:.2f} | {cost / mine:.1f}" if cost == cost else "not possible: all distances at once |"
+            for cost, mine in zip(costs, ours, strict=True)
+        )
+        cells = cells if query != START else " | | | "
+        compared = f"{wins[0]} / {wins[1]}" if query != "auto" else ""
+        lines.append(f"| {query} | {areas} | {compared} | {worst} | {cells} |")
+    return "\n".join(lines)
+
+
+NAMES = {START: "random, same start", **{f"skactiveml:{name}": f"{name} (theirs)" for name in THEIRS}}
+
+
+@in_house_style
+def draw(rows: list[Row]) -> Any:
+    """Draw how far each query's area lies from that of `auto`, on every pool."""
+    pools = list(dict.fromkeys(row.pool for row in rows))
+    figure, (axes,) = new_figure("auto against the strategies of scikit-activeml", 2.0 + 0.42 * len(pools))
+    axes.axvline(0, color=INK, linewidth=1.2)
+    shown = [query for query in QUERIES if query not in ("random", START, "auto")]
+    for query in shown:
+        mine = [row for row in rows if row.query == query]
+        marks = style(query.removeprefix("skactiveml:") + " of others" if ":" in query else query).marks()
+        places = [pools.index(row.pool) for row in mine]
+        axes.plot([row.gaps.mean() for row in mine], places, label=NAMES.get(query, query), linestyle="", **marks)
+    axes.set_yticks(range(len(pools)), [f"{pool} (held out)" if pool in HELD else pool for pool in pools])
+    axes.set_ylim(len(pools) - 0.5, -0.5)
+    axes.set_xlabel("points of mean accuracy above auto")
+    subtitle(
+        axes, "Mean over the curve from 1 label per class on, paired by seed; left of the line: auto is better", 60
+    )
+    legend_below(figure, axes)
+    return figure
+
+
+def report(out: Path) -> None:
+    """Write README.md, about.json and the picture."""
+    rows = rows_of(read(out / "runs.csv"), "auto")
+    timed = out / "seconds.csv"
+    with timed.open(encoding="utf-8") as file:
+        seconds = list(csv.DictReader(file))
+    usage = "\n".join((__doc__ or "").strip().splitlines())
+    notes = (out / "notes.md").read_text("utf-8") if (out / "notes.md").is_file() else ""
+    text = f"# Queries against those of scikit-activeml\n\n{usage}\n\n![auto against others](duel.png)\n\n{notes}\n"
+    text += f"## All pools\n\n{summary(rows, seconds)}\n\n{LEGEND}\n\n## Every cell\n\n{cell_table(rows)}"
+    write_atomically(out / "README.md", text)
+    write_atomically(out / "duel.png", render(draw(rows), "png"))
+    kept = {name: version(name) for name in ("scikit-activeml", "scikit-learn", "numpy", "scipy", "mma-learn")}
+    about = {"commit": commit(), "versions": kept, "processor": processor(), "threads": 1}
+    write_atomically(out / "about.json", json.dumps(about, indent=1) + "\n")
+
+
+LEGEND = """*Area*: mean accuracy over the logarithm of labels per class. *Shown*: signed-rank test over the seeds, two-sided,
+corrected (Holm) for all lines of all pools. *Worst cell*: the largest loss against `random` with its own start. *Labels*:
+labels per class that reach what random reaches with the most. Seconds are processor time of one query for 20 images, 100
+labeled, 256 numbers per image, one run on a busy machine: only the ratios mean something."""
 
 
 def main() -> None:
@@ -140,6 +351,10 @@ def main() -> None:
     with threadpool_limits(1):
         if asked.what == "run":
             run_all(asked.pools, asked.out, asked.seeds, tuple(asked.names.split(",")))
+        elif asked.what == "time":
+            time_queries(asked.out)
+        else:
+            report(asked.out)
 
 
 if __name__ == "__main__":
