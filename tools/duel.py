@@ -280,7 +280,7 @@ def summary(rows: list[Row], seconds: list[dict[str, str]]) -> str:
         worst = f"{gap:+.1f} ({place})" if query != "random" else ""
         costs = [timed.get((query, count), float("nan")) for count in LARGE]
         cells = " | ".join(
-            f"{cost:.2f} | {cost / mine:.1f}" if cost == cost else "not possible: all distances at once |"
+            f"{cost:.2f} | {cost / mine:.1f}" if cost == cost else "holds all distances: 80 GB |"
             for cost, mine in zip(costs, ours, strict=True)
         )
         cells = cells if query != START else " | | | "

@@ -52,7 +52,20 @@ def test_past_two_thousand_labels_a_label_is_worth_about_three_images_or_less():
 def test_below_zero_is_a_finding():
     found = exchange(open_table(SVHN), 93.5, draws=0)
     assert all(ratio.totals < 0 for ratio in found.ratios)
-    assert "more labels made it worse: 1,000 labels need more images than 500" in found.ratios[0].finding
+    assert found.ratios[0].finding == "below 0 on totals: 1,000 labels need more images than 500, not shown"
+
+
+def test_below_zero_is_shown_only_where_the_whole_interval_is():
+    ratios = [
+        ratio for target in np.arange(91.2, 95.6, 0.2) for ratio in exchange(open_table(SVHN), float(target)).ratios
+    ]
+    below = [ratio for ratio in ratios if ratio.totals is not None and ratio.totals < 0]
+    assert {"not shown" in ratio.finding for ratio in below} == {True, False}
+    for ratio in below:
+        assert ("not shown" not in ratio.finding) == (
+            ratio.totals_interval is not None and ratio.totals_interval.high < 0
+        )
+    assert min(ratio.unlabeled for ratio in ratios if ratio.unlabeled is not None) > 0, "on |U|, as printed, none is"
 
 
 @pytest.mark.parametrize("source", paper_sources())

@@ -14,6 +14,8 @@ from mma.experiments.plan import plan
 from mma.experiments.report import statistics as savings
 from mma.experiments.report import summary, tables
 from mma.experiments.report.results import collect, from_grid, write_csv
+from mma.experiments.report.write import write_all
+from mma.experiments.run import check
 from mma.experiments.worker import TrainingOptions, finish, vectors_once
 from mma.run import Run
 from mma.training.host import Host
@@ -164,3 +166,20 @@ def test_strategies_of_scikit_activeml_are_rows_of_a_low_budget_table():
     config = config_of(grid, next(cell for cell in grid.cells() if cell.method != "random"))
     assert (config.query, config.growth.start_set) == ("skactiveml:DropQuery", "coverage")
     assert "skactiveml:CoreSet" in Grid.from_options(GridOptions("duel-digits")).methods
+
+
+def test_a_run_of_a_table_can_be_trained_again_and_compared(low, tmp_path, monkeypatch, refusal):
+    monkeypatch.setenv("MMA_DATA", str(low.parent / "data"))
+    write_all(from_grid(low), tmp_path / "table", "mma report")
+    same = check(tmp_path / "table", 2, "herding")
+    assert same.equal
+    assert str(same).endswith("thread(s))")
+    assert "equal to the digit (" in str(same)
+    runs = (tmp_path / "table" / "runs.csv").read_text("utf-8")
+    stored = next(line for line in runs.splitlines() if line.startswith("random,50,200,1,"))
+    (tmp_path / "table" / "runs.csv").write_text(runs.replace(stored, stored.replace("done,", "done,1"), 1), "utf-8")
+    other = check(tmp_path / "table", 1)
+    assert not other.equal
+    assert "the same processor kind and versions: the code has changed its numbers since" in str(other)
+    with refusal():
+        check(tmp_path / "table", 9)

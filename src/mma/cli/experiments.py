@@ -265,8 +265,17 @@ def report(
     plots: Annotated[bool, typer.Option("--plots", help="Draw the plots into DIR/report.")] = False,
     html: Annotated[bool, typer.Option("--html", help="Write plots and the page DIR/report/report.html.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write everything into this folder.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Train one run again here, and compare its accuracy.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="The run's seed, with --check.")] = 1,
+    method: Annotated[str | None, typer.Option("--method", help="Its row, with --check. Default: the first.")] = None,
 ) -> None:
-    """Print the table and statistics; write plots and a page that needs nothing else."""
+    """Print the table and statistics; write plots and a page that needs nothing else. Or check a number of it."""
+    if check:
+        from mma.experiments.run import check as train_again
+
+        checked = train_again(folder, seed, method)
+        print(checked)
+        raise typer.Exit(0 if checked.equal else 1)
     from mma.experiments.report.results import collect
     from mma.experiments.report.tables import FORMATS
     from mma.experiments.report.write import as_text, write_all, write_pictures

@@ -214,24 +214,25 @@ def _ratio(table: CostTable, column: int, needed: Floats, drawn: Floats, level: 
     both = np.concatenate([needed[None], drawn])[:, column : column + 2]
     with np.errstate(invalid="ignore"):  # inf - inf: NaN
         saved = (both[:, 0] - both[:, 1]) / (more - fewer)
-    value = float(saved[0]) if np.isfinite(saved[0]) else None
+    value, spread = float(saved[0]) if np.isfinite(saved[0]) else None, interval(saved[1:], level)
     return Ratio(
         fewer,
         more,
         totals=value,
         # Paper: c_ratio is written on |U|, but "20x" at 500 labels is the one on totals. Both are given.
         unlabeled=None if value is None else value + 1,
-        totals_interval=interval(saved[1:], level),
+        totals_interval=spread,
         unlabeled_interval=interval(saved[1:] + 1, level),
-        finding=_finding(fewer, more, needed[column : column + 2], value),
+        finding=_finding(fewer, more, needed[column : column + 2], value, spread),
     )
 
 
-def _finding(fewer: int, more: int, needed: Floats, value: float | None) -> str:
+def _finding(fewer: int, more: int, needed: Floats, value: float | None, spread: Interval | None) -> str:
     if value is None:
         why = {ALREADY: "has it at its smallest total already", NEVER: "does not reach it"}
         pairs = [(count, why.get(float(total))) for count, total in zip((fewer, more), needed, strict=True)]
         return "no ratio, " + ", ".join(f"{count:,} {reason}" for count, reason in pairs if reason)
     if value < 0:
-        return f"more labels made it worse: {more:,} labels need more images than {fewer:,}"
+        unsure = "" if spread is not None and spread.high < 0 else ", not shown"
+        return f"below 0 on totals: {more:,} labels need more images than {fewer:,}{unsure}"
     return ""

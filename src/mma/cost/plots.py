@@ -119,7 +119,7 @@ def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
     axes.minorticks_off()
     axes.axhspan(-1e6, 0, color="tab:red", alpha=0.06, zorder=0)
     look: dict[str, Any] = {"fontsize": SMALL, "color": "tab:red", "path_effects": _halo()}
-    axes.text(0.01, 0.01, "below 0: more labels made it worse", transform=axes.transAxes, **look)
+    axes.text(0.01, 0.01, "below 0: more labels, more images", transform=axes.transAxes, **look)
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=6, frameon=False, fontsize=SMALL, title="target accuracy"
     )

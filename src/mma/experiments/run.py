@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import ValidationError
 
 from mma.data import load_data
 from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines import EngineOptions, create_engine, train_all
-from mma.experiments.grids import Grid, GridCell
+from mma.experiments.grids import Grid, GridCell, Request
 from mma.experiments.options import OWN, GridOptions
 from mma.experiments.plan import GridPlan, plan
 from mma.experiments.progress import GridProgress
-from mma.experiments.report.results import Results, from_grid
-from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost
+from mma.experiments.report.results import ABOUT, ROUND, Results, collect, from_grid
+from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost, hosts
 from mma.files import write_atomically
 
 
@@ -80,3 +85,74 @@ def write_report(folder: Path) -> Results:
     if found.weighs_images:
         write_atomically(folder / LABELED_VS_UNLABELED, for_cost(found))
     return found
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A run of a table, and the same run trained again here: accuracies in percent, and what both were trained with."""
+
+    run: str
+    stored: float
+    again: float
+    there: tuple[str, ...]
+    here: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether both accuracies are the same to the last digit."""
+        return self.stored == self.again
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"{self.run}: {self.again:.2f} %, equal to the digit ({self.here[0]})"
+        why = (
+            "the same processor kind and versions: the code has changed its numbers since, see CHANGELOG, Numbers"
+            if self.here[0] in self.there
+            else f"there: {' or '.join(self.there) or 'not recorded'}; here: {self.here[0]}. Numbers are equal to the digit "
+            "where all of this is the same. Elsewhere rounding differs, and a single seed may end points apart"
+        )
+        return f"{self.run}: {self.stored:.2f} % in the table, {self.again:.2f} % here ({why})"
+
+
+def check(folder: Path, seed: int, method: str | None = None) -> Checked:
+    """Train one run of a table again, in a folder of its own, and compare: the first row's unless a method is named."""
+    found, about = collect(folder), folder / ABOUT
+    data = json.loads(about.read_text("utf-8")) if about.is_file() else {"trained with": hosts(found)}
+    try:
+        grid = (
+            grids.read(folder)
+            if (folder / grids.FILE).is_file()
+            else Grid.model_validate_json(json.dumps(data.get("grid")))
+        )
+    except ValidationError:
+        grid = None
+    if grid is None or grid.format != grids.FORMAT:
+        raise UserError(
+            f"{about} has no settings that this mma can train with, so no run of it can be trained again here."
+        )
+    mine = [run for run in found.runs if run.seed == seed and run.accuracy is not None and run.note != ROUND]
+    run = next((run for run in mine if method in (None, run.method)), None)
+    place = None if run is None else (run.method, run.budget)
+    cell = next((cell for cell in grid.cells() if (cell.method, cell.budget) == place and cell.seed == seed), None)
+    if run is None or cell is None or run.accuracy is None:
+        seeds = sorted({run.seed for run in found.runs})
+        raise UserError(
+            f"{folder} has no finished run of {method or 'any method'} with seed {seed}. It has seeds {seeds}."
+        )
+    one = Request(methods=(cell.method,), totals=(cell.total,), budgets=(cell.budget,), seeds=(seed,))
+    with TemporaryDirectory() as temporary:
+        again = Path(temporary) / "grid"
+        train_missing(
+            grid.model_copy(update={"requests": (one,)}), again, "local", EngineOptions(workers=1), GridProgress()
+        )
+        new = from_grid(again)
+        here, there = hosts(new), data["trained with"]
+    accuracy = new.accuracies(cell.method, cell.budget).get(seed)
+    if accuracy is None:
+        raise UserError(f"{cell} failed: {new.runs[0].note}")
+    return Checked(str(cell), run.accuracy, accuracy, tuple(map(as_words, there)), tuple(map(as_words, here)))
+
+
+def as_words(host: dict[str, object]) -> str:
+    """Name what numbers depend on: the processor and its widest instructions, versions and threads."""
+    return f"{host['cpu']}, torch {host['torch']}, numpy {host['numpy']}, {host['threads']} thread(s)"

@@ -184,7 +184,9 @@ def readme(found: Results, command: str) -> str:
     return (
         f"# {found.title}\n\n{about_text(found)}\n\nMade with\n\n```sh\n{made}\n```\n\n"
         f"{found.table().as_markdown()}\n`{ABOUT}` has commands, versions, commit, machine and all settings. "
-        "`mma report` on this folder prints the statistics; with `--out` it writes tables, plots and one HTML page.\n"
+        "`mma report` on this folder prints the statistics; with `--out` it writes tables, plots and one HTML page. Numbers "
+        "come out again to the digit where processor kind, versions and threads of `trained with` are the same; elsewhere "
+        "rounding moves single seeds. `mma report --check` on this folder trains one run again and compares.\n"
     )
 
 
