@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import platform
 import time
 import warnings
 from dataclasses import dataclass
@@ -24,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import pairwise_distances_argmin
 from threadpoolctl import threadpool_limits
 
-from mma.experiments.report.figures import INK, in_house_style, legend_below, new_figure, render, style, subtitle
+from mma.experiments.report.figures import INK, Style, in_house_style, legend_below, new_figure, render, style, subtitle
 from mma.experiments.report.statistics import area, holm, interval, labels_needed, wilcoxon
 from mma.experiments.report.write import commit, processor
 from mma.features.table import unit
@@ -47,10 +49,19 @@ QUERIES = ("random", START, *OURS, *(f"skactiveml:{name}" for name in THEIRS))
 BACKBONES = {"cifar10": "lite0", "cifar100": "lite0", "cifar100-held": "lite0", "objects": "lite0"}  # hog elsewhere
 HELD = ("signs-held", "cifar100-held")
 POOLS = ("digits", "fashion-mnist", "signs", "objects", "cifar10", "svhn", "cifar100", *HELD)
+CHOSEN_ON = "the rule of `auto` was once chosen on other images of it"
+NEVER = "no query was ever chosen on it"
+MARKS = {
+    **dict.fromkeys(("digits", "fashion-mnist", "signs", "cifar10"), CHOSEN_ON),
+    **dict.fromkeys(("objects", "svhn", "cifar100"), NEVER),
+    "signs-held": "**held out of this comparison until its end**; earlier, `auto` was chosen on photos of all twelve signs",
+    "cifar100-held": "**never used for a choice**, and held out of this comparison until its end",
+}
 PER_CLASS = {"objects": (1, 2, 5, 10), "cifar100": (1, 2, 5), "cifar100-held": (1, 2, 5, 10)}
 SIZES = (1, 2, 5, 10, 20)  # labels per class
 DRAWN = {"cifar100": 1_500, "signs-held": 600}  # images of a pool that a seed draws
 IMAGES = 1_000  # drawn elsewhere
+MADE = "dc89e3f"  # the commit that made runs.csv
 TOO_SLOW = {("cifar100", "skactiveml:Badge")}  # a gradient of 20,480 numbers for each image: a minute for each run
 Arrays = dict[str, NDArray[Any]]
 COLUMNS = ("pool", "query", "seed", "accuracies", "seconds")
@@ -227,9 +238,8 @@ def cell_table(rows: list[Row]) -> str:
     for pool in dict.fromkeys(row.pool for row in rows):
         mine = [row for row in rows if row.pool == pool]
         heads = " | ".join(f"{size} per class" for size in mine[0].sizes)
-        held = ": **never used for a choice**" if pool in HELD else ""
         seeds = min(len(row.curves) for row in mine)
-        lines += [f"### {pool}{held}", "", f"{seeds} seeds.", ""]
+        lines += [f"### {pool}", "", f"{seeds} seeds; {MARKS[pool]}.", ""]
         lines += [f"| query | {heads} | area | - `auto` | 95 % interval | p, corrected | labels |"]
         lines += ["|---" * (len(mine[0].sizes) + 6) + "|"]
         target, best = next(row for row in mine if row.query == "random").mean[-1], max(r.mean_area for r in mine)
@@ -289,7 +299,15 @@ def summary(rows: list[Row], seconds: list[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-NAMES = {START: "random, same start", **{f"skactiveml:{name}": f"{name} (theirs)" for name in THEIRS}}
+LOOKS = {
+    "DropQuery": ("#3f7d20", "o"),
+    "MaxHerding": ("#0072b2", "s"),
+    "TypiClust": ("#7b4173", "v"),
+    "ProbCover": ("#ff8c69", "D"),
+    "Badge": ("#d6619f", "p"),
+    "Falcun": ("#1b3a6b", "P"),
+    "CoreSet": ("#a6761d", "h"),
+}
 
 
 @in_house_style
@@ -301,10 +319,19 @@ def draw(rows: list[Row]) -> Any:
     shown = [query for query in QUERIES if query not in ("random", START, "auto")]
     for query in shown:
         mine = [row for row in rows if row.query == query]
-        marks = style(query.removeprefix("skactiveml:") + " of others" if ":" in query else query).marks()
-        places = [pools.index(row.pool) for row in mine]
-        axes.plot([row.gaps.mean() for row in mine], places, label=NAMES.get(query, query), linestyle="", **marks)
-    axes.set_yticks(range(len(pools)), [f"{pool} (held out)" if pool in HELD else pool for pool in pools])
+        theirs = query.removeprefix("skactiveml:")
+        marks = Style(*LOOKS[theirs]).marks() if theirs in LOOKS else style(query).marks()
+        label = f"{theirs} (theirs)" if theirs in LOOKS else f"{query} (ours)"
+        axes.plot(
+            [row.gaps.mean() for row in mine],
+            [pools.index(row.pool) for row in mine],
+            label=label,
+            linestyle="",
+            **marks,
+        )
+    axes.set_yticks(
+        range(len(pools)), [f"{pool.removesuffix('-held')}, held out" if pool in HELD else pool for pool in pools]
+    )
     axes.set_ylim(len(pools) - 0.5, -0.5)
     axes.set_xlabel("points of mean accuracy above auto")
     subtitle(
@@ -321,16 +348,17 @@ def report(out: Path) -> None:
     with timed.open(encoding="utf-8") as file:
         seconds = list(csv.DictReader(file))
     usage = "\n".join((__doc__ or "").strip().splitlines())
-    notes = (out / "notes.md").read_text("utf-8") if (out / "notes.md").is_file() else ""
-    text = f"# Queries against those of scikit-activeml\n\n{usage}\n\n![auto against others](duel.png)\n\n{notes}\n"
+    text = f"# Queries against those of scikit-activeml\n\n{usage}\n\n![auto against others](duel.png)\n\n{FINDINGS}\n"
     text += f"## All pools\n\n{summary(rows, seconds)}\n\n{LEGEND}\n\n## Every cell\n\n{cell_table(rows)}"
     write_atomically(out / "README.md", text)
     write_atomically(out / "duel.png", render(draw(rows), "png"))
     kept = {name: version(name) for name in ("scikit-activeml", "scikit-learn", "numpy", "scipy", "mma-learn")}
-    about = {"commit": commit(), "versions": kept, "processor": processor(), "threads": 1}
+    about = {"runs made with": MADE, "reported with": commit(), "versions": kept, "processor": processor()}
+    about |= {"capability": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}", "threads": 1}
     write_atomically(out / "about.json", json.dumps(about, indent=1) + "\n")
 
 
+FINDINGS = ""
 LEGEND = """*Area*: mean accuracy over the logarithm of labels per class. *Shown*: signed-rank test over the seeds, two-sided,
 corrected (Holm) for all lines of all pools. *Worst cell*: the largest loss against `random` with its own start. *Labels*:
 labels per class that reach what random reaches with the most. Seconds are processor time of one query for 20 images, 100
