@@ -11,9 +11,10 @@ from mma.errors import UserError
 from mma.project import Answer, create_project
 from mma.project import questions as again_module
 from mma.project.labels.events import replay
-from mma.project.quality.agreement import looks_words, second_looks
+from mma.project.quality.agreement import ENOUGH, SecondLooks, looks_words, second_looks
 from mma.project.questions import Rules, audit_is_due
 from mma.project.records import Pick
+from mma.shares import Share
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,16 @@ def test_grids_are_as_pure_as_their_labels_that_are_asked_again_one_by_one(askin
     assert looks.grid.of == wrong >= 2
     assert looks.grid.right == wrong - 1
     assert [(each.before, each.after, each.asked_again) for each in looks.corrections] == [("cat", "dog", True)]
-    assert f"{wrong - 1} of {wrong} stayed the same" in looks_words(looks)[0]
+    assert looks_words(looks) == ["Looked at again: 1 corrected (1 cat -> dog), 0 kept."]
+
+
+def test_labels_asked_again_are_spoken_of_from_ten_on():
+    for of, lines in ((ENOUGH - 1, 0), (ENOUGH, 1)):
+        assert len(looks_words(SecondLooks(Share(1.0, 0.7, 1.0, of, of), None, 0, ()))) == lines
+    many = SecondLooks(None, Share(0.95, 0.75, 0.99, 19, 20), 0, ())
+    assert looks_words(many) == [
+        "Labels given one by one and asked again: 19 of 20 stayed the same (between 75 and 99 %)."
+    ]
 
 
 def test_keeping_and_correcting_in_the_review_are_counted(project, label):

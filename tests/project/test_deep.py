@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +19,14 @@ from mma.nets import Small
 from mma.presets import preset
 from mma.project.models import PREDICTIONS, answers_file, report_file
 from mma.project.project import change_settings
-from mma.project.worker.deep import resume_task, suitable_config, train_deep
+from mma.project.quality.status import BROUGHT, status
+from mma.project.worker.deep import resume_task, suitable_config, time_steps, train_deep
 from mma.project.worker.supervise import DeepProcess, ask_for_deep
 from mma.project.worker.worker import LiveWorker
 from mma.run import Run
 from tests.project import shapes
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +163,7 @@ def test_the_live_worker_compares_the_deep_model_and_says_which_serves(made):
     worker = LiveWorker(project, deep=False)
     shapes.settle(worker)
     report = project.models.latest_report("live")
-    assert "audit labels can compare it with the deep one" in report.serving.why
+    assert "to compare it with the deep one" in report.serving.why
     assert report.serving.use == "live"
     assert mma.load(project.folder).about.source == project.folder.name
 
@@ -177,7 +182,7 @@ def test_the_better_model_on_audit_labels_serves_and_is_handed_out(tmp_path):
     report = project.models.latest_report("live")
     assert report.audit >= 50
     assert report.serving.use == "deep"
-    assert report.serving.why.startswith("the deep model, the best on")
+    assert report.serving.why.startswith("the deep model. Of ")
     assert report.quality.accuracy.value == 1.0
     assert find_model(project.folder).place == project.models.folder(deep.number)
     project.close()
@@ -236,4 +241,33 @@ def test_the_worker_s_own_process_ends_what_was_begun_and_its_answers_are_taken(
     assert worker.answers is not None
     rows = {row.number: row for row in project.models.rows()}
     assert rows[worker.answers.number].state == "ready"
-    assert "deep one" in project.models.latest_report("live").serving.why
+    assert "the deep one" in project.models.latest_report("live").serving.why
+
+
+def test_a_few_steps_are_timed_and_the_page_can_say_how_long_a_training_takes(made):
+    project, _ = made
+    assert status(project).deep is None
+    time_steps(project)
+    cost = status(project).deep
+    assert cost.seconds > 0
+    assert cost.words.startswith("About ")
+    assert "labeling goes on meanwhile" in cost.words
+    assert train_deep(project, config=short()) is not None
+    assert 0 < status(project).deep.seconds < cost.seconds  # that of the short training which was just measured
+
+
+def test_what_a_deep_training_brought_elsewhere_is_what_the_results_say():
+    with (ROOT / "results" / "photos-deep-signs" / "rounds.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+
+    def gain(labels):
+        means = [
+            np.mean([float(row["accuracy"]) for row in rows if (row["method"], row["labels"]) == (method, labels)])
+            for method in ("photos-deep", "photos")
+        ]
+        return means[0] - means[1]
+
+    for net, labels in (("fast", ("48", "96", "300")), ("lite0", ("12",))):
+        for each in labels:
+            assert f"{gain(each):.1f}" in BROUGHT[net]
+    assert set(BROUGHT) == {preset(name).net.name for name in ("photos-deep", "photos-scratch")}

@@ -9,7 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mma.project.quality.forecast import AccuracyPoint, Check, Curve, Gain, check_forecasts, spread_at
+from mma.project.quality.forecast import (
+    DECIDES,
+    AccuracyPoint,
+    Check,
+    Curve,
+    Gain,
+    check_forecasts,
+    forecast_words,
+    spread_at,
+)
+from mma.shares import exact_interval
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +28,7 @@ def curve(sizes, floor=4.0, height=40.0, power=0.8, noise=0.0, seed=0):
     """Return a curve with so much noise at 50 % accuracy; nearer to 100 % it is less."""
     luck = np.random.default_rng(seed).standard_normal(len(sizes)) * noise
     errors = floor + height * (np.array(sizes) / sizes[0]) ** -power
-    errors = errors + luck * spread_at(errors)
+    errors = errors + luck * spread_at(errors, np.array(sizes))
     return [AccuracyPoint(int(n), float(100 - error)) for n, error in zip(sizes, errors, strict=True)]
 
 
@@ -70,8 +80,8 @@ def test_a_lucky_last_model_does_not_make_labels_look_harmful():
     points = [*curve(SIZES), AccuracyPoint(220, 92.5)]
     found = Curve(points).gain(50)
     assert found.points > 0
-    assert found.low >= 0
-    assert found.shown_low < found.low < found.high < found.shown_high
+    assert found.low < found.points < found.high
+    assert (found.shown_low, found.shown_high) == (found.low, found.high)  # a curve that many images measured
 
 
 def test_the_same_points_give_the_same_forecast():
@@ -79,12 +89,53 @@ def test_the_same_points_give_the_same_forecast():
     assert Curve(points).gain(50) == Curve(points[::-1]).gain(50)
 
 
-def test_the_gain_counts_the_share_that_is_trained_on_and_the_minutes_of_all():
+def test_the_minutes_of_a_gain_are_those_of_the_person():
     found = Curve(curve(SIZES))
-    all_, part = found.gain(50), found.gain(50, trained=0.5, seconds=12.0)
-    assert part.points < all_.points
-    assert part.minutes == pytest.approx(10.0)
-    assert all_.minutes is None
+    assert found.gain(50, seconds=12.0).minutes == pytest.approx(10.0)
+    assert found.gain(50).minutes is None
+
+
+def measured_curve(seed, photos=40, noise=0.0):
+    """Return the true accuracies of models, and what the same few photos say about each."""
+    truth = curve((*SIZES, 250), noise=noise, seed=seed)
+    hard = np.random.default_rng(seed).random(
+        photos
+    )  # a photo is right from the accuracy on at which its number is reached
+    points = []
+    for point in truth[:-1]:
+        right = int((hard < point.accuracy / 100).sum())
+        low, high = exact_interval(right, photos)
+        points.append(AccuracyPoint(point.labels, 100 * right / photos, 100 * low, 100 * high))
+    return points, truth[-1].accuracy - truth[-2].accuracy
+
+
+def test_bands_of_a_curve_that_few_photos_measured_hold_the_true_gain():
+    inside = []
+    for seed in range(60):
+        points, came = measured_curve(seed, noise=1.0)
+        gain = Curve(points).gain(50)
+        inside.append(gain.low <= came <= gain.high)
+    assert np.mean(inside) >= 0.85
+
+
+def test_what_few_photos_measure_scatters_more_than_the_model():
+    points, _ = measured_curve(0)
+    gain = Curve(points).gain(50)
+    assert gain.shown_low < gain.low < gain.high < gain.shown_high
+
+
+def test_a_forecast_is_shown_where_its_band_decides():
+    narrow, wide = Gain(50, 1.0, 0.0, DECIDES, -2.0, 5.0, 3.2), Gain(50, 5.0, -1.0, DECIDES, -2.0, 9.0)
+    assert forecast_words(narrow) == "Next 50 labels: +1.0 points (0.0 to 4.0), about 3 minutes at your speed."
+    assert forecast_words(wide).startswith("No forecast yet: the next 50 labels could bring 0 to 4 points.")
+    assert forecast_words(None).startswith("No forecast yet: it takes 4 models")
+
+
+def test_forecasts_that_did_not_come_true_are_not_shown_any_more():
+    right, wrong = Check(100, 2.0, 1.0, 3.0, 2.0), Check(100, 2.0, 1.0, 3.0, 9.0)
+    narrow = Gain(50, 1.0, 0.0, 2.0, -2.0, 5.0)
+    assert forecast_words(narrow, [right, wrong]).endswith("1 of 2 earlier forecasts came true.")
+    assert forecast_words(narrow, [right] * 2 + [wrong] * 3).startswith("No forecast: only 2 of the last 5 came true")
 
 
 def test_labels_to_a_target_come_with_a_band_and_end_where_nothing_can_be_foreseen():

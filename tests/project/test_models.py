@@ -117,23 +117,36 @@ def probs(right, confidence=0.6):
 
 
 def test_the_more_accurate_model_serves_and_the_sentence_has_the_numbers():
-    found = choose_model(probs(40), probs(50, 0.9), LABELS, (7, 5), "a head")
+    found = choose_model(probs(40), probs(50, 0.9), LABELS, (7, 5))
     assert (found.use, found.number) == ("deep", 5)
-    assert found.why == "the deep model, the best on 60 audit labels (live 66.7 %, deep 83.3 %)."
+    same = "Of 60 photos drawn at random the deep model is right about 50, the quick one about 40."
+    assert found.why == f"the deep model. {same}"
 
 
-def test_of_equally_good_models_the_live_one_serves():
-    assert choose_model(probs(50), probs(50), LABELS, (7, 5), "a head").use == "live"
+def test_of_equally_good_models_the_quick_one_serves_and_says_why():
+    found = choose_model(probs(50), probs(50), LABELS, (7, 5))
+    assert found.use == "live"
+    assert found.why.endswith("So the deep one is not shown to be better.")
 
 
-def test_without_fifty_audit_labels_the_live_model_serves():
-    few = choose_model(probs(0)[:49], probs(60)[:49], LABELS[:49], (7, 5), "a head")
+def test_ten_photos_drawn_at_random_can_choose_and_nine_cannot():
+    few = choose_model(probs(0)[:9], probs(60)[:9], LABELS[:9], (7, 5))
     assert (few.use, few.number) == ("live", 7)
-    assert choose_model(probs(0)[:50], probs(60)[:50], LABELS[:50], (7, 5), "a head").use == "deep"
+    assert "there are 9" in few.why
+    assert choose_model(probs(0)[:10], probs(60)[:10], LABELS[:10], (7, 5)).use == "deep"
 
 
-def test_without_a_deep_model_it_says_what_the_live_one_uses():
-    assert choose_model(probs(40), None, LABELS, (7, 0), "a head on hog").why == "the live model: a head on hog."
+def test_without_a_deep_model_the_quick_one_serves():
+    assert choose_model(probs(40), None, LABELS, (7, 0), "deep").why == "the quick model."
+
+
+def test_what_the_person_chose_serves_and_is_measured_as_it_is():
+    groups = list(map(str, range(60)))
+    for wish, use, right in (("deep", "deep", 40), ("live", "live", 50)):
+        found = choose_model(probs(50), probs(40), LABELS, (7, 5), wish)
+        assert found.use == use
+        assert "You chose it." in found.why
+        assert (measured_answers(probs(50), probs(40), LABELS, groups, wish).argmax(1) == LABELS).sum() == right
 
 
 def percent_right(found, labels):

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 
 from mma.project.records import Labels, Pick, ProjectImage
-from mma.project.worker.picks import Question, candidate_rows, choose_picks, mix_random
+from mma.project.worker.picks import Question, candidate_rows, choose_picks, mix_likely, mix_random
 from mma.project.worker.training_set import TrainingSet
+
+KLASSES = (SimpleNamespace(id=0), SimpleNamespace(id=1))
 
 
 class FakePool:
@@ -31,7 +33,7 @@ class FakePool:
 
 def question(pool, answered=(), query="herding", **options) -> Question:
     labels = Labels(1, tuple(answered), (0,) * len(answered), ("query",) * len(answered), (), (), (), (), ())
-    training = SimpleNamespace(labels=labels, learned={}, names=("a", "b"), classes=())
+    training = SimpleNamespace(labels=labels, learned={}, names=("a", "b"), classes=KLASSES)
     assert TrainingSet(labels, lambda image: False).labels is labels
     return Question(pool, training, query, 0, 1, **options)
 
@@ -70,3 +72,23 @@ def test_random_images_between_the_picks_are_of_other_bursts():
     assert len(drawn) == 2
     assert len(set(bursts(pool, [pick.image for pick in mixed]))) == len(mixed)
     assert [pick for pick in mixed if pick.provenance == "query"] == picks
+
+
+def test_every_second_pick_is_a_likely_one_of_the_class_that_is_to_be_found():
+    pool = FakePool()
+    likely = np.linspace(0.0, 1.0, 30, dtype=np.float32)
+    probs = np.stack([1 - likely, likely], 1)
+    asked = question(pool, probs=probs, goal=1)
+    rows = np.arange(0, 30, 3)
+    own = [Pick(pool.images[row].id, "", 0.0, "query", None) for row in range(0, 12, 3)]
+    found = [pick.image for pick in mix_likely(asked, rows, own)]
+    assert found == ["24", "00", "21", "03"]  # 27 is 93 % sure: it would teach little
+    assert [pick.image for pick in mix_likely(question(pool, probs=probs), rows, own)] == [pick.image for pick in own]
+
+
+def test_the_reason_for_likely_picks_is_said():
+    pool = FakePool()
+    probs = np.full((30, 2), 0.5, np.float32)
+    found = choose_picks(question(pool, probs=probs, goal=1), many=6)
+    assert found.why.endswith("Every second photo is a likely one of b, which is the goal.")
+    assert len({pick.image for pick in found.picks}) == len(found.picks)

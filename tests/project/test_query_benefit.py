@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer
-from mma.project.quality.query_benefit import LabeledRows, compare, split_by_group
+from mma.project.quality.query_benefit import LabeledRows, QueryBenefit, compare, split_by_group
 from mma.project.worker.picks import COVERAGE, Question, choose_picks
 from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
@@ -59,7 +59,7 @@ def test_labels_that_teach_less_switch_to_coverage():
     found = compare(*project("bad"))
     assert found.answer == "worse"
     assert found.fallback
-    assert "switching to coverage" in found.sentence
+    assert "photos that stand for many others are asked about instead" in found.sentence
 
 
 def test_labels_drawn_alike_show_no_difference_in_nearly_every_project():
@@ -71,7 +71,8 @@ def test_labels_drawn_alike_show_no_difference_in_nearly_every_project():
 def test_too_few_labels_are_not_compared(few):
     found = compare(*project("good", **few))
     assert found.answer == "no difference shown yet"
-    assert "not compared yet" in found.sentence
+    assert "Not compared yet" in found.sentence
+    assert not found.speaks
     assert found.difference is None
 
 
@@ -100,8 +101,7 @@ def test_no_model_is_tested_on_what_it_trained_on():
 def test_a_project_that_does_not_switch_says_how_to():
     found = compare(*project("bad"), switch=False)
     assert found.answer == "worse"
-    assert "switching" not in found.sentence
-    assert "fallback = true in mma.toml would switch to coverage" in found.sentence
+    assert "fallback = true in mma.toml asks about photos that stand for many others" in found.sentence
 
 
 # a whole project, in which what the query asks for is answered wrongly
@@ -154,7 +154,7 @@ def test_a_project_that_is_asked_badly_switches_to_coverage_and_says_so(tmp_path
     said: list[str] = []
     project, kinds, worker = worse_project(tmp_path, monkeypatch, said)
     sentence = worker.memory.helping.sentence
-    assert "worse here than chance: switching to coverage" in sentence
+    assert "worse here than chance: photos that stand for many others are asked about instead" in sentence
     assert sentence in said  # the log
     shown = CliRunner().invoke(commands(), ["status", str(project.folder)]).output
     assert f"asking:   {sentence}" in shown
@@ -182,3 +182,10 @@ def test_a_project_may_go_on_with_its_query_though_it_is_worse(tmp_path, monkeyp
     assert "coverage instead" not in report.query
     assert next_images(project) != coverage_picks(project, worker, report.number)[:12]
     project.close()
+
+
+def test_an_answer_that_says_nothing_is_not_spoken():
+    about = ("no difference shown yet", "Asking makes no difference that can be seen.", 60, 60, 1.5)
+    assert not QueryBenefit(*about, -36.7, 39.6).speaks
+    assert QueryBenefit(*about, -3.0, 6.0).speaks
+    assert QueryBenefit("worse", "Asking is worse here than chance.", 60, 60, -20.0, -36.0, -4.0).speaks

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer, open_project
-from mma.project.quality.show import check_words, forecast_words, page, status_lines, write_page
-from mma.project.quality.status import Goals, seconds_per_label, status
+from mma.project.quality.goal import Goals
+from mma.project.quality.show import page, status_lines, write_page
+from mma.project.quality.status import seconds_per_label, status
 from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 
@@ -62,12 +63,18 @@ def test_a_project_without_labels_says_what_is_missing(tmp_path):
     assert now.report is None
     assert now.gain is None
     assert now.stop is None
-    assert any("nothing can be said yet" in line for line in status_lines(now))
-    assert "Nothing can be said yet" in page(now)
+    assert status_lines(now)[0].startswith("Too early to say. The first model comes after ten labels")
+    assert "Too early to say" in page(now)
     project.close()
 
 
-def test_status_reads_the_report_and_forecasts_from_its_curve(labeled):
+@pytest.fixture
+def any_band(monkeypatch):
+    """Forecasts are shown however wide their bands are."""
+    monkeypatch.setattr("mma.project.quality.forecast.DECIDES", 100.0)
+
+
+def test_status_reads_the_report_and_forecasts_from_its_curve(labeled, any_band):
     now = status(labeled)
     assert now.labels == 60
     assert now.report.number == labeled.models.latest_report().number
@@ -77,7 +84,15 @@ def test_status_reads_the_report_and_forecasts_from_its_curve(labeled):
     assert now.gain.low <= now.gain.points <= now.gain.high
     assert now.gain.minutes == pytest.approx(50 * 2.0 / 60)
     assert len(now.band) == 5
-    assert "at your speed" in forecast_words(now.gain)
+    assert "at your speed" in now.forecast
+
+
+def test_a_forecast_whose_band_is_wide_is_not_shown_and_neither_is_what_rests_on_it(labeled, monkeypatch):
+    monkeypatch.setattr("mma.project.quality.forecast.DECIDES", 0.0)
+    now = status(labeled, Goals(target=99.9, label_price=0.2))
+    assert now.gain is now.target is now.money is None
+    assert now.band == ()
+    assert now.forecast.startswith("No forecast yet: the next 50 labels could bring")
 
 
 def test_status_is_plain_json_and_loads_no_torch(labeled):
@@ -90,7 +105,7 @@ def test_status_is_plain_json_and_loads_no_torch(labeled):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_goals_bring_labels_to_a_target_and_money(labeled):
+def test_goals_bring_labels_to_a_target_and_money(labeled, any_band):
     now = status(labeled, Goals(target=99.9, label_price=0.2, point_value=0.01))
     assert now.target.target == 99.9
     assert now.money.cost == pytest.approx(10.0)
@@ -106,7 +121,6 @@ def test_the_budget_stops(labeled):
 def test_forecasts_are_kept_and_checked_later(labeled):
     report = labeled.models.latest_report()
     assert [one.labels for one in report.forecasts] == [point.labels for point in report.curve[3:]]
-    assert check_words(()) == ""
 
 
 def test_the_speed_of_a_person_leaves_pauses_out(labeled):
@@ -144,9 +158,8 @@ def test_the_page_is_one_file_that_loads_nothing(labeled):
     assert tags.links == []
     assert "viewport" in text
     for word in (
-        "Accuracy",
+        "Next:",
         "What more labels would bring",
-        "Is asking helping here?",
         "Which model",
         "What is taken for what",
     ):
@@ -180,8 +193,9 @@ def test_the_command_prints_sentences_a_table_and_json(labeled):
     done = subprocess.run(
         [sys.executable, "-m", "mma", "status", str(labeled.folder)], capture_output=True, text=True, check=True
     )
-    assert "accuracy: " in done.stdout
-    assert "forecast: Next 50 labels" in done.stdout
+    assert "The goal is 90 %." in done.stdout
+    assert "next:     " in done.stdout
+    assert "forecast: N" in done.stdout
     assert "rings" in done.stdout
     done = subprocess.run(
         [sys.executable, "-m", "mma", "status", str(labeled.root), "--json"],

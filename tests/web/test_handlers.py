@@ -23,6 +23,7 @@ from mma.project.labels import events
 from mma.project.labels.copies import Mirror, SecondCopy, read_log
 from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, answers_file
+from mma.project.settings import read_settings
 from mma.web import app as app_module
 from mma.web.app import ROUTES, make_app
 from mma.web.security import Guard
@@ -500,3 +501,26 @@ def test_every_route_is_documented():
 def test_the_page_never_loads_torch():
     code = "import sys, mma.web.views, mma.web.app; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_goal_is_stored_and_the_results_begin_with_the_verdict(client: TestClient, project: Project):
+    goal = {"by": "anna", "target": 95, "class_id": project.classes()[0].id}
+    found = client.post("/api/goal", json=goal).json()
+    assert found["verdict"]["goal"] == f"95 % of the photos of {project.classes()[0].name} found"
+    assert found["verdict"]["headline"] == "Too early to say"
+    assert read_settings(project.layout).target_class == goal["class_id"]
+    assert client.get("/api/state").json()["goal"]["percent"] == 95.0
+
+
+@pytest.mark.parametrize("goal", [{"target": 120}, {"target": 0}, {"target": 90, "class_id": 99}])
+def test_a_goal_that_cannot_be_is_refused_with_a_sentence(client: TestClient, project: Project, goal):
+    reply = client.post("/api/goal", json={"by": "anna", **goal})
+    assert reply.status_code == 400
+    assert reply.json()["error"].endswith(".")
+    assert read_settings(project.layout).target is None
+
+
+def test_the_model_that_a_person_chose_is_stored(client: TestClient, project: Project):
+    assert client.post("/api/model", json={"by": "anna", "use": "deep"}).json()["use"] == "deep"
+    assert read_settings(project.layout).use_model == "deep"
+    assert client.post("/api/model", json={"by": "anna", "use": "best"}).status_code == 422

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from mma.algorithms.ops import joint_forward, one_hot, probabilities, weak_logit
 class FixMatch(Algorithm):
     """Guess from a weak view, keep confident guesses, fit them on a strong view (arXiv:2001.07685)."""
 
-    name: str = "fixmatch"
+    name: Literal["fixmatch"] = "fixmatch"
     views: ClassVar[int] = 1
     strong: ClassVar[int] = 1
     threshold: float = Field(0.95, ge=0, le=1)  # guesses count from this probability on

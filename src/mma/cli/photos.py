@@ -426,7 +426,6 @@ def work(
     from mma.cli.terminal import talk
     from mma.project import open_project
     from mma.project.project import training
-    from mma.project.quality.show import first_model_words
     from mma.project.quality.status import status as read_status
 
     with closing(open_project(project)) as opened:
@@ -444,7 +443,7 @@ def work(
                     talk(f"deep model {report.number}: {report.uses}")
             train_live(opened, talk, until_done=not watch, deep=False)
             if not opened.models.rows():
-                talk(f"no model was made. {first_model_words(read_status(opened))}")
+                talk(f"no model was made. {read_status(opened).verdict.why}")
 
 
 def status(
@@ -452,7 +451,11 @@ def status(
     as_json: Json = False,
     html: Annotated[bool, typer.Option("--html", help="Write report.html and print where it is.")] = False,
     target: Annotated[
-        float | None, typer.Option("--target", min=0, max=100, help="Accuracy in percent that you want.")
+        float | None, typer.Option("--target", help="The goal in percent: how many of all photos are to be right.")
+    ] = None,
+    of_class: Annotated[
+        str | None,
+        typer.Option("--class", metavar="NAME", help="The goal is about this class: how many are to be found."),
     ] = None,
     label_price: Annotated[float | None, typer.Option("--label-price", min=0, help="Money for one label.")] = None,
     point_value: Annotated[
@@ -462,13 +465,14 @@ def status(
     """Print how good the model of a project or a run is, what more labels would bring, and whether to stop."""
     from mma.cli.terminal import print_table
     from mma.project import open_project
+    from mma.project.quality.goal import check_goal
     from mma.project.quality.show import class_rows, run_lines, status_lines, write_page
     from mma.project.quality.status import goals_of, run_status
     from mma.project.quality.status import status as read_status
 
     if (project / "config.json").is_file():
-        if html or target is not None or label_price is not None or point_value is not None:
-            raise UserError(f"{printable(str(project))} is a run. --html, --target and prices are for projects.")
+        if html or of_class or any(value is not None for value in (target, label_price, point_value)):
+            raise UserError(f"{printable(str(project))} is a run. --html, goals and prices are for projects.")
         run = run_status(project)
         if as_json:
             print(json.dumps(asdict(run)))
@@ -482,9 +486,11 @@ def status(
         return
     opened = open_project(project)
     goals = goals_of(opened)
+    if target is not None or of_class is not None:
+        goals = replace(goals, target=goals.target if target is None else target, of_class=of_class)
+        check_goal(goals.percent, of_class, [each.name for each in opened.classes() if each.merged_into is None])
     goals = replace(
         goals,
-        target=goals.target if target is None else target,
         label_price=goals.label_price if label_price is None else label_price,
         point_value=goals.point_value if point_value is None else point_value,
     )
@@ -498,7 +504,8 @@ def status(
             print(printable(line))
         if rows := class_rows(now):
             print()
-            print_table(("class", "labels", "recall", "precision"), rows, right={"labels", "recall", "precision"})
+            heads = ("class", "labels", "of all photos", "recall", "precision")
+            print_table(heads, rows, right=set(heads[1:]))
     opened.close()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,13 +161,15 @@ class Models:
     def publish(self, report: ModelReport) -> None:
         """Say that a model is ready: the page shows it."""
         quality, last = report.quality, report.forecasts[-1] if report.forecasts else None
-        about: dict[str, Any] = {"labels": report.labels, "serving": report.serving.why}
+        about: dict[str, Any] = {"labels": report.labels, "audit": report.audit, "serving": report.serving.why}
         if quality is not None:
             about |= {"low": quality.accuracy.low, "high": quality.accuracy.high}
+            named = {each.name: each.recall for each in quality.classes if each.recall}
+            about["reached"] = {key: asdict(found) for key, found in {**named, "": quality.accuracy}.items()}
             about["source"] = f"from {quality.accuracy.of} photos drawn at random"
-        if last is not None and last.labels == report.labels:
+        if last is not None and last.labels == report.labels and last.gain.decides:
             gain = last.gain
-            about["forecast"] = f"next {MORE}: {gain.points:+.1f} ({gain.low:.1f} to {gain.high:.1f})"
+            about["forecast"] = f"next {MORE} labels: {gain.points:+.1f} points ({gain.low:.1f} to {gain.high:.1f})"
         accuracy = None if quality is None else quality.accuracy.value
         values = {"kind": report.kind, "seq": report.seq, "message": "", "accuracy": accuracy, "about": about}
         self.put(report.number, state="ready", **values)

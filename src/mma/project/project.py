@@ -78,7 +78,15 @@ from mma.project.records import (
     Pick,
     ProjectImage,
 )
-from mma.project.settings import Layout, ProjectSettings, project_folder, read_settings, relative_images, write_settings
+from mma.project.settings import (
+    WISHES,
+    Layout,
+    ProjectSettings,
+    project_folder,
+    read_settings,
+    relative_images,
+    write_settings,
+)
 from mma.text import printable, quote_path
 
 if TYPE_CHECKING:
@@ -98,7 +106,7 @@ class Project:
 
     def __init__(self, layout: Layout, settings: ProjectSettings, store: Store) -> None:
         self.layout, self.settings, self.store = layout, settings, store
-        self.folder = layout.folder
+        self.folder, self._stamp = layout.folder, 0  # when mma.toml was changed
         self.root = (layout.folder / settings.images).resolve()
         if settings.follow_links:
             self.root = FollowedFolder(self.root)
@@ -412,6 +420,26 @@ class Project:
         """Return the number of the last event."""
         with self.store.reading() as connection:
             return count(connection, "seq")
+
+    # what the person wishes: mma.toml may change while page and worker run
+
+    def wish(self, **values: Any) -> None:
+        """Change the goal, or which model serves."""
+        with in_turn(self.layout.state / "settings.lock"), explain_write_errors(self.folder, "mma start"):
+            self.heed_wishes()
+            self.settings = ProjectSettings.model_validate({**self.settings.model_dump(), **values})
+            write_settings(self.layout, self.settings)
+
+    def heed_wishes(self) -> bool:
+        """Read the wishes again where the file has changed; tell whether they did."""
+        before = self.settings
+        with suppress(OSError, UserError):  # while somebody edits the file, the wishes of before hold
+            stamp = self.layout.settings.stat().st_mtime_ns
+            if stamp != self._stamp:
+                found = read_settings(self.layout)
+                wishes = {name: getattr(found, name) for name in WISHES}
+                self.settings, self._stamp = before.model_copy(update=wishes), stamp
+        return before != self.settings
 
     # the worker
 

@@ -6,6 +6,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -16,6 +17,7 @@ from mma.text import printable, update_hint
 
 FORMAT = 1  # of the folder and of mma.toml
 SUFFIX = ".mma"
+WISHES = ("target", "target_class", "use_model")  # settings that may change while a project is open
 
 
 class ProjectSettings(Settings):
@@ -38,7 +40,9 @@ class ProjectSettings(Settings):
     backbone: str | None = None  # whose features the live model learns from; None = that of the preset photos
     fallback: bool = True  # where the query is shown to be worse than chance, ask for coverage instead
     deep_when_idle: bool = True  # train on pixels when nobody labels
-    target: float | None = Field(default=None, gt=0, le=100)  # accuracy in percent
+    target: float | None = Field(default=None, gt=0, le=100)  # percent: of the accuracy, or of the recall of a class
+    target_class: int | None = None  # the class whose recall the target is about
+    use_model: Literal["better", "live", "deep"] = "better"  # which model serves; better = by the labels
     label_price: float | None = Field(default=None, gt=0)
     point_value: float | None = Field(default=None, gt=0)  # money that a point of accuracy is worth
 

@@ -25,6 +25,7 @@ from starlette.routing import Route
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import Answer, Project
 from mma.project.browse import Browser, BrowseRequest
+from mma.project.quality.status import set_goal
 from mma.project.records import Key, Person
 from mma.project.worker.supervise import ask_for_deep
 from mma.web.security import Invitations, Visitor, refuse
@@ -87,6 +88,19 @@ class TryRequest(PageRequest):
     """A picture to classify, in base64; the page makes it small."""
 
     picture: str = Field(max_length=250_000)
+
+
+class GoalRequest(PageRequest):
+    """Set what the model is to reach: a share in percent, of all photos or of those of a class."""
+
+    target: float | None
+    class_id: int | None = None
+
+
+class ModelRequest(PageRequest):
+    """Choose which model serves."""
+
+    use: Literal["better", "live", "deep"]
 
 
 class HereRequest(PageRequest):
@@ -361,6 +375,20 @@ def post_class(page: Page, change: AddClass | RenameClass | MergeClass | SetKey)
     return {"made": made.id, **classes_for_page(project), "counts": counts_for_page(project)}
 
 
+@answers(GoalRequest)
+def post_goal(page: Page, asked: GoalRequest) -> Json:
+    """Set the goal; without a target there is none."""
+    set_goal(page.project, asked.target, asked.class_id)
+    return results(page.project)
+
+
+@answers(ModelRequest)
+def post_model(page: Page, asked: ModelRequest) -> Json:
+    """Choose which model serves; the worker makes the next model by that."""
+    page.project.wish(use_model=asked.use)
+    return results(page.project)
+
+
 @answers(PageRequest)
 def post_deep(page: Page, asked: PageRequest) -> Json:
     """Ask the worker to train on pixels."""
@@ -449,6 +477,8 @@ ROUTES = [
     Route("/api/answers", post_answer, methods=["POST"]),
     Route("/api/grid", post_grid, methods=["POST"]),
     Route("/api/classes", post_class, methods=["POST"]),
+    Route("/api/goal", post_goal, methods=["POST"]),
+    Route("/api/model", post_model, methods=["POST"]),
     Route("/api/deep", post_deep, methods=["POST"]),
     Route("/api/review", post_review, methods=["POST"]),
     Route("/api/export", post_export, methods=["POST"]),

@@ -7,7 +7,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import groupby
@@ -23,9 +23,10 @@ from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import write_atomically
 from mma.project import ModelRow, Project
 from mma.project.photos import list_images
+from mma.project.quality.accuracy import LEAST_AUDIT
 from mma.project.quality.agreement import looks_words
-from mma.project.quality.show import check_words, forecast_words, money_words, target_words
-from mma.project.quality.status import ProjectStatus, status
+from mma.project.quality.show import money_words, target_words
+from mma.project.quality.status import ProjectStatus, goals_of, status
 from mma.project.records import LabeledImage
 
 Json = dict[str, Any]
@@ -68,10 +69,20 @@ def read_news(project: Project) -> Json:
         "counts": counts_for_page(project),
         **classes_for_page(project),
         "budget": project.settings.budget,
+        "goal": goal_for_page(project, models),
         "models": ready[-HISTORY:],
         "model": current,
         "work": work,
     }
+
+
+def goal_for_page(project: Project, models: Sequence[ModelRow]) -> Json:
+    """Return the goal and how near the newest measured model is."""
+    goals = goals_of(project)
+    about: Json = next((row.about for row in reversed(models) if row.kind == "live" and row.state == "ready"), {})
+    key = goals.of_class or ""
+    reached, missing = about.get("reached", {}).get(key), max(LEAST_AUDIT - int(about.get("audit", 0)), 0)
+    return {"goal": goals.words, "percent": goals.percent, "reached": reached, "missing": missing}
 
 
 def counts_for_page(project: Project) -> Json:
@@ -218,8 +229,13 @@ def results(project: Project) -> Json:
     """Return how a project stands, with its sentences. Numbers that are none (0 of 0) become null."""
     now = status(project)
     found: Json = json.loads(TypeAdapter(ProjectStatus).dump_json(now))
-    next_labels = [forecast_words(now.gain), check_words(now.checks), target_words(now), money_words(now)]
-    return {**found, "next": [words for words in next_labels if words], "looks_words": looks_words(now.looks)}
+    more = [words for words in (target_words(now), money_words(now)) if words]
+    deep = None if now.deep is None else now.deep.words
+    asking = now.report.helping.sentence if now.report and now.report.helping.speaks else ""
+    words = {"next": [now.forecast, *more], "looks_words": looks_words(now.looks), "deep_words": deep, "asking": asking}
+    has_deep = any(row.kind == "deep" and row.state == "ready" for row in project.models.rows())
+    wishes = {"goal_class": project.settings.target_class, "use": project.settings.use_model, "has_deep": has_deep}
+    return {**found, **words, **wishes}
 
 
 class Setup:

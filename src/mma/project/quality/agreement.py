@@ -20,6 +20,7 @@ from mma.project.records import SECOND_LOOKS
 from mma.shares import Share
 
 SHOWN = 3  # kinds of corrections that are named
+ENOUGH = 10  # labels of one kind that must be asked again before anything is said of them
 Ints = NDArray[np.int64]
 Answers = Mapping[str, Mapping[str, int]]  # image -> person -> class
 
@@ -146,13 +147,13 @@ def second_looks(project: Project) -> SecondLooks:
 
 
 def looks_words(looks: SecondLooks) -> list[str]:
-    """Return it in sentences; none where nothing was looked at."""
-    asked = {"in a grid, asked again one by one": looks.grid, "one by one, asked again": looks.single}
+    """Return it in sentences; none where too few labels were looked at to say anything."""
+    asked = {"in a grid and asked again one by one": looks.grid, "one by one and asked again": looks.single}
     lines = [
         f"Labels given {how}: {found.right:,} of {found.of:,} stayed the same "
-        f"({100 * found.low:.0f}-{100 * found.high:.0f} %, 95 %)."
+        f"(between {100 * found.low:.0f} and {100 * found.high:.0f} %)."
         for how, found in asked.items()
-        if found is not None
+        if found is not None and found.of >= ENOUGH
     ]
     if looks.kept or looks.corrections:
         kinds = Counter((each.before, each.after) for each in looks.corrections).most_common(SHOWN)

@@ -23,8 +23,16 @@ LEAST = 4  # points on the curve before anything is forecast
 POWERS = np.linspace(0.1, 2.0, 20)  # b
 FLOOR = (0.0, 20.0)  # c, in points: mean and standard deviation before anything is measured
 RANGE = 60.0  # a, in points: standard deviation
-NOISE = (2.5, 1.0)  # of one training at 50 % accuracy, in points: prior size, and how many measurements it is worth
+NOISE = (3.25, 1.0)  # points at 50 % accuracy and 100 labels: prior size, and how many measurements it is worth
+STEADIER = 0.5  # the noise falls with labels to the power of this: trainings with many labels differ less
+WORLDS = 16  # curves that are drawn where few photos measured them
+WIDE = 2 * 1.96  # standard deviations in a 95 % interval
+LUCK = 1.5  # points by which a training differs from the next one, at 50 % accuracy and 100 labels
+TURN = 2.0  # how much of that error is a wrong slope, against a wrong height
 FARTHEST = 10.0  # times the labels there are: beyond that nothing is said
+DECIDES = 4.0  # points: the widest band of a gain that is shown
+WORTH = 1.0  # points that the next labels must be able to bring
+CHECKED = 5  # earlier forecasts from which on they must come true; at least half of them
 Floats = NDArray[np.floating[Any]]
 
 
@@ -50,9 +58,9 @@ class CurveForecast:
 
 @dataclass(frozen=True)
 class Gain:
-    """What the next labels would bring to the model, in points, with its 90 % band.
+    """What the next labels would bring to the model, in points, with its 90 % band: two trainings differ by luck, too.
 
-    What is measured scatters more, because two trainings and few labels scatter: `shown_low` to `shown_high`, also 90 %.
+    What is measured on few photos scatters more: `shown_low` to `shown_high`, also 90 %.
     """
 
     more: int  # labels
@@ -62,6 +70,11 @@ class Gain:
     shown_low: float
     shown_high: float
     minutes: float | None = None  # at the person's speed; None before it is known
+
+    @property
+    def decides(self) -> bool:
+        """Whether the band is narrow enough to decide something by, and so to be shown."""
+        return self.high - self.low <= DECIDES
 
 
 @dataclass(frozen=True)
@@ -101,12 +114,11 @@ class Curve:
         self.points = tuple(sorted(points, key=lambda point: point.labels))
         self.last = self.points[-1]
         draw = rng(0, "forecast", *[point.labels for point in self.points])
-        self.floor, self.height, self.power, self.noise = _posterior(
-            np.array([point.labels for point in self.points], np.float64) / self.last.labels,
-            np.array([100.0 - point.accuracy for point in self.points]),
-            draw,
-        )
-        self.luck, self.other_luck = draw.standard_normal((2, len(self.noise)))
+        labels = np.array([point.labels for point in self.points], np.float64)
+        errors, self.scatter = _possible_errors(self.points, draw)
+        worlds = [_posterior(labels, error, DRAWS // len(errors), draw) for error in errors]
+        self.floor, self.height, self.power, self.noise = np.concatenate(worlds).T
+        self.luck, self.other_luck, self.sample = draw.standard_normal((3, len(self.noise)))
 
     def means(self, labels: int) -> Floats:
         """Return the accuracy at so many labels without the noise of a training, one value per draw."""
@@ -116,22 +128,28 @@ class Curve:
 
     def at(self, labels: int) -> CurveForecast:
         """Forecast the accuracy of the model that will be trained with so many labels."""
-        drawn = self._trained(labels, self.luck)
+        means = self.means(labels)
+        drawn = means + self._noise(means, labels) * self.luck
+        if self.scatter:  # as the same few photos would show it
+            drawn += self.last.accuracy - np.median(self.means(self.last.labels))
+        drawn = np.clip(drawn, 0.0, 100.0)
         low, high = _band(drawn)
         return CurveForecast(labels, float(np.median(drawn)), low, high)
 
-    def _trained(self, labels: int, luck: Floats) -> Floats:
-        means = self.means(labels)
-        drawn: Floats = np.clip(means + self.noise * spread_at(100.0 - means) * luck, 0.0, 100.0)
-        return drawn
+    def _noise(self, means: Floats, labels: int) -> Floats:
+        """Return the noise of a training. Where few photos measure all models, their own noise hides it: one size for all."""
+        noise: Floats = (LUCK if self.scatter else self.noise) * spread_at(100.0 - means, labels)
+        return noise
 
-    def gain(self, more: int, trained: float = 1.0, seconds: float | None = None) -> Gain:
-        """Say what `more` labels would bring, of which a share `trained` is trained on; a label takes `seconds`."""
-        now, later = self.last.labels, self.last.labels + max(round(more * trained), 1)
-        real = self.means(later) - self.means(now)
-        shown = self._trained(later, self.luck) - self._trained(now, self.other_luck)
+    def gain(self, more: int, seconds: float | None = None) -> Gain:
+        """Say what `more` labels would bring; a label takes `seconds`."""
+        now, later = self.last.labels, self.last.labels + more
+        before, after = self.means(now), self.means(later)
+        luck = self._noise(after, later) * self.luck - self._noise(before, now) * self.other_luck
+        real = after - before + luck
+        shown = real + self.scatter * self.sample
         minutes = None if seconds is None else more * seconds / 60.0
-        return Gain(more, float(np.median(real)), *_band(real), *_band(shown), minutes)
+        return Gain(more, float(np.median(after - before)), *_band(real), *_band(shown), minutes)
 
     def labels_to(self, target: float) -> LabelsToTarget:
         """Return how many labels reach the target; each number is None where it is farther than can be foreseen."""
@@ -144,25 +162,44 @@ class Curve:
         return LabelsToTarget(target, *numbers)
 
 
-def _posterior(x: Floats, error: Floats, draw: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
-    """Draw floor, height at the last point, power and noise; falling curves alone are kept."""
+def _possible_errors(points: Sequence[AccuracyPoint], draw: np.random.Generator) -> tuple[Sequence[Floats], float]:
+    """Return the errors in percent and how far the last one may be off; where that is, several curves of what may be true.
+
+    All models are measured on the same few photos, so that a whole curve is too high or too low, and to some part too steep.
+    """
+    errors = np.array([100.0 - point.accuracy for point in points])
+    if any(point.low is None or point.high is None for point in points):
+        return [errors], 0.0
+    sizes = np.log([point.labels for point in points])
+    back = (sizes - sizes[-1]) / max(sizes[-1] - sizes[0], 1e-9)  # -1 at the first point, 0 at the last one
+    low, high = np.array([(100.0 - (point.high or 0.0), 100.0 - (point.low or 0.0)) for point in points]).T
+    scatter, errors = (
+        (high - low) / WIDE,
+        (low + high) / 2,
+    )  # the middle of the interval: no mistake in ten photos is not none
+    shifts, turns = draw.standard_normal((2, WORLDS, 1))
+    found: Floats = np.clip(errors + scatter * (shifts + TURN * turns * back), 0.0, 100.0)
+    return list(found), float(scatter[-1])
+
+
+def _posterior(labels: Floats, error: Floats, wanted: int, draw: np.random.Generator) -> Floats:
+    """Draw floor, height at the last point, power and noise; falling curves alone are kept. (wanted, 4)"""
+    x, even = labels / labels[-1], 1.0 / spread_at(error, labels)
     size, worth = NOISE
     prior = np.diag([1 / FLOOR[1] ** 2, 1 / RANGE**2]) * size**2  # precision, in units of the noise's variance
     centre = np.array([FLOOR[0], 0.0])
     shape0, rate0 = worth / 2, worth * size**2 / 2
-    even = 1.0 / spread_at(error)
     bases = [np.stack([np.ones_like(x), x**-power], 1) * even[:, None] for power in POWERS]
     fits = [_fit(basis, error * even, prior, centre, (shape0, rate0)) for basis in bases]
     evidence = np.array([fit[4] for fit in fits])
     weight = np.exp(evidence - evidence.max())
-    counts = draw.multinomial(8 * DRAWS, weight / weight.sum())
+    counts = draw.multinomial(8 * wanted, weight / weight.sum())
     drawn = zip(POWERS, fits, counts, strict=True)
     found = np.concatenate([_draw_falling(power, fit, int(many), draw) for power, fit, many in drawn])
-    if len(found) < DRAWS // 10:  # a curve that only falls: nothing is gained, by its own noise
-        flat = draw.standard_normal(DRAWS) * error.std() / math.sqrt(len(error)) + error.mean()
-        found = np.stack([flat, np.zeros(DRAWS), np.ones(DRAWS), np.full(DRAWS, error.std())], 1)
-    found = found[draw.permutation(len(found))[:DRAWS]]
-    return found[:, 0], found[:, 1], found[:, 2], found[:, 3]
+    if len(found) < wanted // 10:  # a curve that only falls: nothing is gained, by its own noise
+        flat = draw.standard_normal(wanted) * error.std() / math.sqrt(len(error)) + error.mean()
+        found = np.stack([flat, np.zeros(wanted), np.ones(wanted), np.full(wanted, (error * even).std())], 1)
+    return found[draw.integers(len(found), size=wanted)]
 
 
 Fit = tuple[Floats, Floats, float, float, float]  # mean, covariance in units of the noise, shape, rate, log evidence
@@ -189,9 +226,10 @@ def _draw_falling(power: float, fit: Fit, many: int, draw: np.random.Generator) 
     return np.column_stack([kept, np.full(len(kept), power), noise[possible]])
 
 
-def spread_at(error: Floats) -> Floats:
-    """Return the noise of a training at this error against that at 50 %: as a share of images scatters."""
-    spread: Floats = np.sqrt(np.clip(error, 1.0, 99.0) * (100.0 - np.clip(error, 1.0, 99.0))) / 50.0
+def spread_at(error: Floats, labels: float | Floats) -> Floats:
+    """Return the noise of a training at this error and so many labels against that at 50 % and 100 labels."""
+    share = np.clip(error, 1.0, 99.0)
+    spread: Floats = np.sqrt(share * (100.0 - share)) / 50.0 * (np.asarray(labels) / 100.0) ** -STEADIER
     return spread
 
 
@@ -211,3 +249,26 @@ def check_forecasts(earlier: Sequence[tuple[int, Gain]], points: Sequence[Accura
             came = later[0].accuracy - then[0].accuracy
             checks.append(Check(labels, gain.points, gain.shown_low, gain.shown_high, came))
     return tuple(checks)
+
+
+def fails(checks: Sequence[Check]) -> bool:
+    """Tell whether the track record of a project forbids forecasts."""
+    return len(checks) >= CHECKED and 2 * sum(check.inside for check in checks) < len(checks)
+
+
+def forecast_words(gain: Gain | None, checks: Sequence[Check] = (), points: str = "models") -> str:
+    """Return what the next labels would bring with the track record; else what would make that possible to say."""
+    if gain is None:
+        return f"No forecast yet: it takes {LEAST} {points} with different numbers of labels."
+    if fails(checks):
+        inside = sum(check.inside for check in checks)
+        return f"No forecast: only {inside} of the last {len(checks)} came true here. More labels make it steadier."
+    if not gain.decides:
+        return (
+            f"No forecast yet: the next {gain.more} labels could bring {max(gain.low, 0.0):.0f} to {gain.high:.0f} points. "
+            "More answers about random photos and a few more models make one possible."
+        )
+    minutes = None if gain.minutes is None else max(round(gain.minutes), 1)
+    time = "" if minutes is None else f", about {minutes} minute{'' if minutes == 1 else 's'} at your speed"
+    record = f" {sum(check.inside for check in checks)} of {len(checks)} earlier forecasts came true." if checks else ""
+    return f"Next {gain.more} labels: {gain.points:+.1f} points ({gain.low:.1f} to {gain.high:.1f}){time}.{record}"

@@ -21,6 +21,7 @@ from mma.rng import rng
 LEAST_RANDOM = 40  # random labels to train on before anything is compared
 LEAST_TESTED = 50  # audit labels
 DRAWS = 3  # different sets of queried labels
+NARROW = 10.0  # points: a wider interval around no difference says nothing and is not shown
 LEVEL = 0.99  # compared again after every training: luck would reach 95 % too easily
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -41,12 +42,18 @@ class QueryBenefit:
     saved: int | None = None  # labels, of all that were queried
 
     @property
+    def speaks(self) -> bool:
+        """Whether there is something to say: a difference, or that there can only be a small one."""
+        narrow = self.low is not None and self.high is not None and self.high - self.low <= NARROW
+        return self.answer != "no difference shown yet" or narrow
+
+    @property
     def fallback(self) -> bool:
         """Whether to ask for coverage instead."""
         return self.answer == "worse"
 
 
-NOT_COMPARED = QueryBenefit("no difference shown yet", "not compared yet.")
+NOT_COMPARED = QueryBenefit("no difference shown yet", "Not compared yet.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +78,8 @@ def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) 
     size, tested = min(len(rows.queried), *map(len, random)), len(rows.audit)
     if size < LEAST_RANDOM or tested < LEAST_TESTED:
         missing = (
-            f"not compared yet: it takes {LEAST_RANDOM} queried and as many random labels, and {LEAST_TESTED} audit labels "
-            f"(now {size} and {tested})."
+            f"Not compared yet: it takes {LEAST_RANDOM} labels that were asked for, as many random ones, and {LEAST_TESTED} "
+            f"answers about audit photos (now {size} and {tested})."
         )
         return QueryBenefit("no difference shown yet", missing, size, tested)
 
@@ -90,7 +97,10 @@ def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) 
         hits(queried, size) - random_hits, [rows.groups[int(row)] for part in halves for row in part]
     )
     mean, low, high = 100 * mean, 100 * (mean - half), 100 * (mean + half)
-    numbers = f"{size} queried labels against {size} random ones: {mean:+.1f} points ({low:+.1f} to {high:+.1f})"
+    numbers = (
+        f"A model from {size} labels that were asked for, against one from {size} random labels: {mean:+.1f} points "
+        f"({low:+.1f} to {high:+.1f})"
+    )
     basis = (size, tested, mean, low, high)
     if low > 0:
         # How few queried labels are as good as the random ones? That ratio is taken to hold for all queried labels.
@@ -98,11 +108,15 @@ def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) 
         reached = isotonic(np.array([hits(queried, int(few)).mean() for few in sizes]), np.ones(len(sizes)))
         enough = float(first_reach(sizes.astype(np.float64), reached, float(random_hits.mean())))
         saved = round(len(rows.queried) * (size / float(np.clip(enough, sizes[0], size)) - 1))
-        return QueryBenefit("saved", f"asking saved about {saved} labels. {numbers}.", *basis, saved)
+        return QueryBenefit("saved", f"Asking saved about {saved} labels. {numbers}.", *basis, saved)
     if high < 0:
-        way_out = "switching to coverage" if switch else "fallback = true in mma.toml would switch to coverage"
-        return QueryBenefit("worse", f"asking is worse here than chance: {way_out}. {numbers}.", *basis)
-    return QueryBenefit("no difference shown yet", f"no difference shown yet. {numbers}.", *basis)
+        way_out = (
+            "photos that stand for many others are asked about instead"
+            if switch
+            else "fallback = true in mma.toml asks about photos that stand for many others"
+        )
+        return QueryBenefit("worse", f"Asking is worse here than chance: {way_out}. {numbers}.", *basis)
+    return QueryBenefit("no difference shown yet", f"Asking makes no difference that can be seen. {numbers}.", *basis)
 
 
 def split_by_group(audit: Ints, groups: dict[int, str], seed: int) -> tuple[Ints, Ints]:

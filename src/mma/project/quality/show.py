@@ -7,38 +7,37 @@ from pathlib import Path
 
 from mma.files import write_atomically
 from mma.project.project import Project
-from mma.project.quality.accuracy import LEAST_AUDIT, foresee
+from mma.project.quality.accuracy import foresee
 from mma.project.quality.agreement import looks_words
-from mma.project.quality.forecast import BAND, LEAST, Check, Gain
-from mma.project.quality.status import Goals, ProjectStatus, RunStatus, status
+from mma.project.quality.forecast import BAND, LEAST, forecast_words
+from mma.project.quality.goal import Goals
+from mma.project.quality.status import ProjectStatus, RunStatus, status
 from mma.shares import Share, describe_accuracy
 from mma.text import render_html
 
-FIRST = 10  # labels of two classes make a first model
 ABOUT_RIGHT = 3.0  # points between confidence and accuracy that nobody need know of
 
 
 def status_lines(now: ProjectStatus) -> list[str]:
     """Return what `mma status` prints above its table."""
-    budget = f" of {now.goals.budget:,}" if now.goals.budget else ""
-    accuracy = f"nothing can be said yet. {first_model_words(now)}"
-    if now.report is not None and (quality := now.report.quality) is not None:
-        share = quality.accuracy
-        accuracy = (
-            f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f}, 95 %), from {quality.where}"
-        )
-    lines = [f"{now.name}: {now.labels:,}{budget} labels, {_rest(now)}", f"accuracy: {accuracy}"]
+    verdict, budget = now.verdict, f" of {now.goals.budget:,}" if now.goals.budget else ""
+    assumed = " (nobody has set one: --target)" if verdict.assumed else ""
+    lines = [
+        f"{verdict.headline}. {verdict.why}",
+        f"next:     {verdict.next.words}",
+        f"goal:     {verdict.goal}{assumed}",
+        f"labels:   {now.labels:,}{budget}, {_rest(now)}",
+    ]
     if now.report is not None:
-        lines += [f"model:    {now.report.serving.why}", f"forecast: {forecast_words(now.gain)}"]
-        more = [check_words(now.checks), target_words(now), money_words(now)]
-        lines += [f"          {words}" for words in more if words]
-        lines += [f"asking:   {now.report.helping.sentence}"]
-    lines += [f"{'' if place else 'labels:':9} {words}" for place, words in enumerate(looks_words(now.looks))]
+        lines += [f"model:    {now.report.serving.why}", f"forecast: {now.forecast}"]
+        lines += [f"          {words}" for words in (target_words(now), money_words(now)) if words]
+        lines += [f"asking:   {now.report.helping.sentence}"] if now.report.helping.speaks else []
+    lines += [f"{'' if place else 'checks:':9} {words}" for place, words in enumerate(looks_words(now.looks))]
     if (working := now.working) is not None and working.state != "ready":
         state = {"training": "is being trained", "failed": "failed"}.get(working.state, working.state)
         message = f": {working.message}" if working.message else ""
         doing = f"{working.kind} model {working.number} {state}{message}"
-        doing = f"computing features{message}" if working.kind == "features" else doing
+        doing = f"preparing photos{message}" if working.kind == "features" else doing
         lines += [f"now:      {doing}"]
     if now.stop is not None:
         lines += [f"stop?     rule '{now.stop.rule}': {now.stop.why}"]
@@ -57,27 +56,6 @@ def measure_words(project: Project, n: int) -> str:
     return words if left >= n else f"Only {left} of the photos kept for measuring have no answer. {words}"
 
 
-def first_model_words(now: ProjectStatus) -> str:
-    """Return what is missing for a first model."""
-    if now.report is not None:
-        return f"It takes {LEAST_AUDIT} labels of photos drawn at random, and there are {now.report.audit}."
-    named = [name for name, count in now.per_class.items() if count]
-    if len(named) == 1 and now.labels >= FIRST:
-        return f"All {now.labels:,} labels are {named[0]}: a model needs a second class."
-    return "The first model comes after ten labels of two classes."
-
-
-def forecast_words(gain: Gain | None, points: str = "models") -> str:
-    """Return what the next labels would bring; `points` are what the curve is made of."""
-    if gain is None:
-        return f"No forecast yet: it takes {LEAST} {points}."
-    time = ""
-    if gain.minutes is not None:
-        minutes = max(round(gain.minutes), 1)
-        time = f", about {minutes} minute{'' if minutes == 1 else 's'} at your speed"
-    return f"Next {gain.more} labels: {gain.points:+.1f} points ({gain.low:.1f} to {gain.high:.1f}){time}."
-
-
 def run_lines(now: RunStatus) -> list[str]:
     """Return what `mma status RUN` prints above its table."""
     accuracy = now.problem
@@ -85,7 +63,7 @@ def run_lines(now: RunStatus) -> list[str]:
         images = now.tested["images"]
         described = describe_accuracy(now.tested["accuracy"], images).replace(" accuracy", "", 1)
         accuracy = f"{described}, from {images:,} test images"
-    forecast = forecast_words(now.gain, "rounds")
+    forecast = forecast_words(now.gain, points="rounds")
     if now.gain is None and len(now.curve) >= LEAST:
         forecast = "none: the last round trains longer than the others, so its gain is not due to labels alone."
     return [
@@ -95,25 +73,12 @@ def run_lines(now: RunStatus) -> list[str]:
     ]
 
 
-def check_words(checks: tuple[Check, ...]) -> str:
-    """Compare the last forecast with what was measured."""
-    if not checks:
-        return ""
-    last, inside = checks[-1], sum(check.inside for check in checks)
-    return (
-        f"Previous forecast: {last.said:+.1f} (90 % of measurements: {last.low:+.1f} to {last.high:+.1f}). Measured: "
-        f"{last.came:+.1f}. {inside} of {len(checks)} measurements were inside that band (9 of 10 should be)."
-    )
-
-
 def target_words(now: ProjectStatus) -> str:
-    """Return how many labels the target takes."""
-    if (goal := now.target) is None:
+    """Return how many labels the goal takes, where a forecast is narrow enough to tell."""
+    goal = now.target
+    if goal is None or goal.labels is None or goal.high is None or now.verdict.answer != "no":
         return ""
-    if goal.labels is None:
-        return f"{goal.target:g} %: not in sight."
-    far = "more than can be foreseen" if goal.high is None else f"{goal.high:,}"
-    return f"{goal.target:g} % takes about {goal.labels:,} labels to train with ({goal.low:,} to {far})."
+    return f"{goal.target:g} % takes about {goal.labels:,} labels in all ({goal.low:,} to {goal.high:,})."
 
 
 def money_words(now: ProjectStatus) -> str:
@@ -151,10 +116,8 @@ def page(now: ProjectStatus) -> str:
         report=now.report,
         quality=quality,
         counts=f"{_rest(now)}.{speed}",
-        first_model=first_model_words(now),
-        forecast=forecast_words(now.gain),
         band=f"{BAND:.0%}",
-        more=[target_words(now), money_words(now), check_words(now.checks)],
+        more=[target_words(now), money_words(now)],
         looks=looks_words(now.looks),
         confidence=confidence,
         classes=class_rows(now),
@@ -164,11 +127,12 @@ def page(now: ProjectStatus) -> str:
 
 
 def class_rows(now: ProjectStatus) -> list[list[str]]:
-    """Return the name, labels, recall and precision of each class, the last two with their intervals."""
+    """Return the name, labels, share of all photos, recall and precision of each class, the shares with their intervals."""
     quality = now.report.quality if now.report else None
     judged = {each.name: (each.recall, each.precision) for each in quality.classes} if quality else {}
     return [
-        [name, f"{labels:,}", *map(_range, judged.get(name, (None, None)))] for name, labels in now.per_class.items()
+        [name, f"{labels:,}", *map(_range, (now.common.get(name), *judged.get(name, (None, None))))]
+        for name, labels in now.per_class.items()
     ]
 
 
@@ -200,7 +164,7 @@ def curve_axes(now: ProjectStatus) -> Axes | None:
     if not points:
         return None
     lows = [point.accuracy if point.low is None else point.low for point in points] + [one.low for one in now.band]
-    lows += [] if now.goals.target is None else [now.goals.target]
+    lows += [] if now.goals.of_class else [now.goals.percent]
     bottom = max(10 * (min(lows) // 10), 0.0)
     right = max([point.labels for point in points] + [one.labels for one in now.band])
     quarters = range(5)

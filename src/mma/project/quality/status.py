@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from mma.errors import UserError
-from mma.files import Row
-from mma.project.labels.events import count_labels
+from mma.files import Row, read_json
+from mma.project.labels.events import count_labels, find_class, merge_roots
 from mma.project.models import MORE, ModelReport
 from mma.project.project import Project
 from mma.project.quality.agreement import SecondLooks, second_looks
 from mma.project.quality.forecast import (
     LEAST,
+    WORTH,
     AccuracyPoint,
     Check,
     Curve,
@@ -25,11 +27,21 @@ from mma.project.quality.forecast import (
     Gain,
     LabelsToTarget,
     check_forecasts,
+    fails,
+    forecast_words,
 )
+from mma.project.quality.goal import Goals, Standing, Verdict, check_goal, how_common, judge_goal
 from mma.run import Run
+from mma.shares import Share
+from mma.text import duration
 
 RECENT = 50  # labels whose median says how fast a person is
 LONGEST = 120.0  # seconds for a label: whoever takes longer was away
+DEEP_COST = "deep-cost.json"  # in state/: how long a deep training takes here
+BROUGHT = {  # net -> what it brought (results/photos-deep-signs, results/cifar10-deep)
+    "fast": "On photos of traffic signs that was 6.0 points better with 48 labels, 3.7 with 96 and 2.6 with 300.",
+    "lite0": "On photos of traffic signs that was 1.3 points better with 12 labels; on CIFAR-10 about 3 with 500.",
+}
 AHEAD = (1.1, 1.25, 1.5, 1.75, 2.0)  # times the labels there are: where the band is drawn
 
 
@@ -53,13 +65,17 @@ class ModelState:
 
 
 @dataclass(frozen=True)
-class Goals:
-    """What the person wants; each may be left out."""
+class DeepCost:
+    """What training deeper takes, by steps that were timed on this machine, and what it brought elsewhere."""
 
-    target: float | None = None  # accuracy in percent
-    label_price: float | None = None
-    point_value: float | None = None  # money that a point of accuracy is worth
-    budget: int | None = None  # labels
+    seconds: float  # from the beginning to the end
+    net: str
+
+    @property
+    def words(self) -> str:
+        """What to say before it begins."""
+        words = f"About {duration(self.seconds)} on this machine; labeling goes on meanwhile."
+        return f"{words} {BROUGHT[self.net]}" if self.net in BROUGHT else words
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,10 @@ class ProjectStatus:
     checks: tuple[Check, ...]
     stop: StopCard | None
     looks: SecondLooks
+    verdict: Verdict
+    common: dict[str, Share]  # how common each class is, by the random photos
+    forecast: str  # what the next labels would bring, or what would make that possible to say
+    deep: DeepCost | None  # what training deeper would take; None before that is measured
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -96,19 +116,30 @@ _adapter = TypeAdapter(ProjectStatus)
 
 def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
     """Return how a project stands. Goals that are not given are those of its settings."""
-    goals = goals or goals_of(project)
-    counts, names = project.counts(), {each.id: each.name for each in project.classes()}
+    goals, classes = goals or goals_of(project), project.classes()
+    counts, names = project.counts(), {each.id: each.name for each in classes}
     report = project.models.latest_report("live")  # it says which model serves, and judges that one
     seconds = seconds_per_label(project)
     curve = Curve(report.curve) if report is not None and len(report.curve) >= LEAST else None
+    checks = check_forecasts([(one.labels, one.gain) for one in report.forecasts], report.curve) if report else ()
     gain = money = low = None
-    if curve is not None and report is not None:
-        gain = curve.gain(MORE, seconds=seconds)
+    if curve is not None:
+        gain = curve.gain(MORE, seconds)
+    forecast = forecast_words(gain, checks)
+    gain = gain if gain is not None and gain.decides and not fails(checks) else None
     if gain is not None and goals.label_price is not None:
         cost = gain.more * goals.label_price
         money = LabelMoney(goals.label_price, cost, cost / gain.points if gain.points > 0 else None)
-    if report is not None and report.quality is not None:
-        low = 100 * report.quality.accuracy.low
+    ids = {each.name: each.id for each in classes if each.merged_into is None}
+    per_class = {names[number]: many for number, many in counts.per_class.items()}
+    stable = report is not None and has_settled(report.agreement)
+    flat = stable or (gain is not None and gain.high < WORTH)
+    audit = report.audit if report else 0
+    verdict = judge_goal(goals, Standing(counts.labeled, per_class, ids, report, audit, counts.left, flat))
+    if verdict.reached is not None:
+        low = 100 * verdict.reached.low
+    if verdict.answer == "no":  # that more labels bring little is no reason to be content: the next thing to do says so
+        low = None
     situation = StopSituation(
         counts.labeled,
         counts.left,
@@ -127,18 +158,24 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
         cannot_tell=counts.cannot_tell,
         excluded=counts.excluded,
         images=counts.images,
-        per_class={names[number]: many for number, many in counts.per_class.items()},
+        per_class=per_class,
         seconds_per_label=seconds,
         goals=goals,
         working=working_on(project),
         report=report,
-        band=() if curve is None else tuple(curve.at(round(curve.last.labels * ahead)) for ahead in AHEAD),
+        band=()
+        if curve is None or gain is None
+        else tuple(curve.at(round(curve.last.labels * ahead)) for ahead in AHEAD),
         gain=gain,
-        target=None if curve is None or goals.target is None else curve.labels_to(goals.target),
+        target=None if curve is None or gain is None or goals.of_class else curve.labels_to(goals.percent),
         money=money,
-        checks=check_forecasts([(one.labels, one.gain) for one in report.forecasts], report.curve) if report else (),
+        checks=checks,
         stop=stop_card(situation),
         looks=second_looks(project),
+        verdict=verdict,
+        common=how_common(report.quality if report else None),
+        forecast=forecast,
+        deep=read_cost(project),
     )
 
 
@@ -152,10 +189,31 @@ def working_on(project: Project) -> ModelState | None:
     return ModelState(models[-1].number, models[-1].kind, models[-1].state, models[-1].message) if models else None
 
 
+def read_cost(project: Project) -> DeepCost | None:
+    """Return what training deeper takes here; None before a step was timed."""
+    try:
+        found = read_json(project.layout.state / DEEP_COST)
+        return DeepCost(float(found["seconds"]), str(found["net"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def goals_of(project: Project) -> Goals:
-    """Return the goals that mma.toml holds."""
-    given = project.settings
-    return Goals(given.target, given.label_price, given.point_value, given.budget)
+    """Return the goals that mma.toml holds. A class that was merged counts as the one it was merged into."""
+    given, classes = project.settings, project.classes()
+    root = None if given.target_class is None else merge_roots(classes).get(given.target_class)
+    names = {each.id: each.name for each in classes}
+    of_class = None if root is None else names[root]
+    return Goals(given.target, of_class, given.label_price, given.point_value, given.budget)
+
+
+def set_goal(project: Project, target: float | None, class_id: int | None = None) -> None:
+    """Store a goal in mma.toml: a share in percent, of all photos or of those of a class. None: no goal."""
+    if class_id is not None:
+        find_class(project.classes(), class_id)
+    if target is not None:
+        check_goal(target)
+    project.wish(target=target, target_class=None if target is None else class_id)
 
 
 def seconds_per_label(project: Project) -> float | None:
@@ -199,23 +257,28 @@ class StopSituation:
     point_price: float | None = None  # what a point costs now
 
 
+def has_settled(agreement: Sequence[float]) -> bool:
+    """Tell whether the last trainings changed almost no answer."""
+    return len(agreement) >= STABLE_FOR and min(agreement[-STABLE_FOR:]) >= STABLE
+
+
 def stop_card(now: StopSituation) -> StopCard | None:
     """Return the first rule that fires, the most certain one first; None: go on."""
     if now.left == 0 and now.labels:
         return StopCard("nothing left", "every image has an answer.")
     if now.budget is not None and now.labels >= now.budget:
         return StopCard("budget", f"{now.labels:,} of {now.budget:,} labels are given.")
-    low, last = now.accuracy_low, now.agreement[-STABLE_FOR:]
+    low = now.accuracy_low
     if now.target is not None and low is not None and low >= now.target:
-        return StopCard("target", f"the accuracy is {low:.1f} % or more (95 %), and the target is {now.target:g} %.")
+        return StopCard("target", f"the goal of {now.target:g} % is reached: it is {low:.1f} % or more (95 % sure).")
     if now.gain is not None and low is not None and now.gain.high < SMALL_GAIN:
         why = f"the next {now.gain.more} labels bring {now.gain.high:.1f} points at most (90 % band)."
         return StopCard("flat curve", why)
     if now.point_value is not None and now.point_price is not None and now.point_price > now.point_value:
         why = f"a point of accuracy now costs {now.point_price:.2f}, and is worth {now.point_value:.2f}."
         return StopCard("price", why)
-    if len(last) == STABLE_FOR and min(last) >= STABLE and low is not None:
-        why = f"the last {STABLE_FOR} trainings changed almost no answer (kappa {min(last):.3f})."
+    if has_settled(now.agreement) and low is not None:
+        why = f"the last {STABLE_FOR} trainings changed almost no answer."
         return StopCard("stable answers", why)
     return None
 

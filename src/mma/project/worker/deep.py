@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from mma.data import UNKNOWN, DataSet, Images
 from mma.data.images import no_images
 from mma.data.photos import decode_all
 from mma.errors import UserError
-from mma.files import Row, open_atomically, read_json
+from mma.files import Row, open_atomically, read_json, write_atomically
 from mma.growth import Growth, Passive, Round
 from mma.model.description import ModelFile
 from mma.model.loader import input_of, model_files
@@ -32,9 +33,11 @@ from mma.project import open_project
 from mma.project.models import ANSWERS, PREDICTIONS, ModelReport, Serving, answers_file, report_file
 from mma.project.project import Project, silent
 from mma.project.quality.accuracy import LEAST_AUDIT, judge
+from mma.project.quality.status import DEEP_COST
 from mma.project.records import ProjectImage
 from mma.project.worker.live_model import about
 from mma.project.worker.training_set import TrainingSet
+from mma.rng import rng
 from mma.run import Run, Watch
 from mma.text import duration, printable, quote_path
 from mma.training.host import Host
@@ -45,6 +48,8 @@ from mma.training.predict import probabilities
 NICE = 15  # behind the live worker, which is behind the page
 SIDE = 32  # pixels, for networks that do not say what they see
 TELL = 2.0  # seconds between two notes of the time left
+TIMED = 6  # steps that are timed before there was a training; the first one is slower and does not count
+GREY = 64  # images of noise that they are timed with
 Say = Callable[[str], None]
 
 
@@ -84,6 +89,7 @@ def train_deep(
     train(run, watch=watch, on=Host(threads=1), data=data)
     if watch.stop:
         return None
+    note_cost(project, task.config, watch.seconds_per_step)
     return finish(project, task, load_read_only(run, data))
 
 
@@ -105,13 +111,10 @@ def begin_task(project: Project, config: Config) -> DeepTask:
     training = TrainingSet(labels, lambda image: image in everything and everything[image].audit)
     if len(set(training.train.values())) < 2:
         raise UserError("a deep training needs labels of two classes at least. Label more images first.")
-    left_out, growth, count = set(labels.excluded), config.growth, len(training.train)
+    left_out = set(labels.excluded)
     pool = [image for image in everything.values() if not image.audit and image.id not in left_out]
     audited = [everything[image] for image in training.audit if image in everything]
-    # All labels at once, and as many steps as growing to them would take.
-    steps = growth.first, growth.every, growth.final
-    once = Growth(start=count, add=1, budget=count, first=steps[0], every=steps[1], final=steps[2], policy=Passive())
-    config = config.model_copy(update={"growth": once, "seed": project.settings.seed})
+    config = with_all_labels(config.model_copy(update={"seed": project.settings.seed}), len(training.train))
     number = project.models.begin("deep", labels.seq, "reading photos")
     task = DeepTask(number, project.models.folder(number), training, pool, audited, config)
     about = {"seq": labels.seq, "audit": len(audited), "config": config.model_dump(mode="json")}
@@ -122,6 +125,40 @@ def begin_task(project: Project, config: Config) -> DeepTask:
     }
     project.models.create(number, files)
     return task
+
+
+def with_all_labels(config: Config, count: int) -> Config:
+    """Return a config that trains with all labels at once, and for as many steps as growing to them would take."""
+    steps = config.growth.first, config.growth.every, config.growth.final
+    once = Growth(start=count, add=1, budget=count, first=steps[0], every=steps[1], final=steps[2], policy=Passive())
+    return config.model_copy(update={"growth": once})
+
+
+def time_steps(project: Project) -> None:
+    """Time a few steps on noise, so that the page can say how long a deep training takes before there was one."""
+    config, draw = with_all_labels(suitable_config(project), GREY // 2), rng(0, "time steps")
+    side = config.net.photo_side() or SIDE
+    pixels = draw.integers(0, 256, (GREY, side, side, 3), np.uint8)
+    labels = np.where(np.arange(GREY) < GREY // 2, np.arange(GREY) % 2, UNKNOWN)
+    noise = Images(pixels, labels, ("one", "other"), stored_keys=draw.integers(0, 256, (GREY, 32), np.uint8))
+    data = DataSet("noise", noise, no_images(noise.shape, noise.classes))
+
+    times: list[float] = []
+
+    class Timing(Watch):
+        def stepped(self, step: int, labels: int) -> None:
+            times.append(time.monotonic())
+            self.stop = len(times) >= TIMED
+
+    with TemporaryDirectory() as place:
+        train(new_run(config, Path(place) / "run", data), watch=Timing(), on=Host(threads=1), data=data)
+    note_cost(project, config, float(np.median(np.diff(times))))
+
+
+def note_cost(project: Project, config: Config, seconds_per_step: float) -> None:
+    """Write down how long a deep training takes here."""
+    found = {"seconds": seconds_per_step * config.growth.steps, "net": config.net.name}
+    write_atomically(project.layout.state / DEEP_COST, json.dumps(found) + "\n")
 
 
 def resume_task(project: Project) -> DeepTask | None:
@@ -227,6 +264,7 @@ class TimeLeft(Watch):
     def __init__(self, project: Project, number: int, say: Say, asked: Callable[[], bool]) -> None:
         self.project, self.number, self.talk, self.asked = project, number, say, asked
         self.begun, self.first, self.end, self.told = time.monotonic(), 0, 1, 0.0
+        self.seconds_per_step = 0.0
 
     def begin(self, *, step: int, end: int, rounds: tuple[Round, ...]) -> None:
         """Note where it starts."""
@@ -239,7 +277,8 @@ class TimeLeft(Watch):
         if now - self.told < TELL or step == self.first:
             return
         self.told = now
-        left = (now - self.begun) / (step - self.first) * (self.end - step)
+        self.seconds_per_step = (now - self.begun) / (step - self.first)
+        left = self.seconds_per_step * (self.end - step)
         message = f"step {step:,} of {self.end:,}, about {duration(left)} left"
         work = {"name": "deep training", "done": step, "total": self.end, "left": duration(left)}
         self.project.models.put(self.number, state="training", message=message, about={"labels": labels, "work": work})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ TORN = 0.2  # distance of the two most likely classes below which a model is tor
 SURE = 0.9
 FAR = 0.2  # share of the candidates that count as unlike anything labeled
 LISTED = 3  # classes of a suggestion
+GOAL_SHARE = 0.5  # of the picks, where the goal is to find one class: likely photos of it
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 
@@ -40,6 +42,7 @@ class Question:
     round: int
     probs: NDArray[np.float32] | None = None  # (rows of the pool, classes); None before the first model
     random_share: float = 0.0
+    goal: int | None = None  # the class, by its place, that the goal is to find
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ def choose_picks(question: Question, many: int = MANY) -> ChosenPicks:
         own = None if question.probs is None else question.probs[row]
         unlike = far is not None and likeness < far
         picks.append(make_pick(question, int(row), float(score), explain(question, own, unlike=unlike), provenance))
-    return ChosenPicks(mix_random(question, rows, picks), found.why or f"chosen by {query}.")
+    picks, why = mix_likely(question, rows, picks), found.why or f"chosen by {query}."
+    if question.goal is not None:
+        why += f" Every second photo is a likely one of {question.training.names[question.goal]}, which is the goal."
+    return ChosenPicks(mix_random(question, rows, picks), why)
 
 
 def candidate_rows(question: Question) -> Ints:
@@ -145,6 +151,22 @@ def make_pick(question: Question, row: int, score: float, why: str, provenance: 
         best = np.argsort(probs)[::-1][:LISTED]
         suggestion = [(question.training.classes[k].id, round(float(probs[k]), 4)) for k in best]
     return Pick(question.pool.images[row].id, why, score, provenance, suggestion)
+
+
+def mix_likely(question: Question, rows: Ints, picks: list[Pick]) -> list[Pick]:
+    """Put likely photos of the goal's class between the picks: the likeliest of those that the model is not sure of.
+
+    What it is sure of teaches little, and what it holds for impossible is hardly ever of the class.
+    """
+    if question.goal is None or question.probs is None:
+        return picks
+    likely = question.probs[rows, question.goal]
+    order = np.argsort(-np.where(likely < SURE, likely, 0.0), kind="stable")[: len(picks)]
+    why = f"may be {question.training.names[question.goal]}, which is to be found"
+    wanted = [make_pick(question, int(rows[at]), float(likely[at]), why, "query") for at in order]
+    many = round(GOAL_SHARE * len(picks))
+    pairs = zip_longest(wanted[:many], picks[: len(picks) - many])
+    return list({pick.image: pick for pair in pairs for pick in pair if pick is not None}.values())
 
 
 def mix_random(question: Question, rows: Ints, picks: list[Pick]) -> list[Pick]:

@@ -17,6 +17,7 @@ from mma.project.project import Project
 from mma.project.quality.agreement import cohen_kappa
 from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve
 from mma.project.quality.query_benefit import NOT_COMPARED, QueryBenefit
+from mma.project.quality.status import goals_of
 from mma.project.worker.features import Pool
 from mma.project.worker.live_model import Made, fit, read_head, unfold, write_model
 from mma.project.worker.picks import COVERAGE, ChosenPicks, Question, choose_picks, recheck_picks
@@ -78,8 +79,9 @@ def live_round(
 
     # head -> verdict: the better of live and deep serves
     other = None if deep is None else deep.of(list(training.audit), training.class_ids)
-    serving = choose_model(live, other, training.audit_labels, (number, deep.number if deep else 0), uses)
-    measured = measured_answers(live, other, training.audit_labels, audit_groups(pool, training))
+    wish = settings.use_model
+    serving = choose_model(live, other, training.audit_labels, (number, deep.number if deep else 0), wish)
+    measured = measured_answers(live, other, training.audit_labels, audit_groups(pool, training), wish)
     quality, judged = audited(measured, pool, training)
     curve = audit_curve(memory.past, pool, training)
     note_forecast(memory, curve)
@@ -98,7 +100,9 @@ def live_round(
     picks = ChosenPicks([], "nobody is asked: random order.")
     if asks:
         query = COVERAGE if fallen else settings.query
-        picks = choose_picks(Question(pool, training, query, settings.seed, number, probs, settings.random_share))
+        of_class, share = goals_of(project).of_class, settings.random_share
+        goal = training.names.index(of_class) if of_class in training.names else None
+        picks = choose_picks(Question(pool, training, query, settings.seed, number, probs, share, goal))
 
         if settings.again_share:
             draw = rng(settings.seed, "asked again", number)

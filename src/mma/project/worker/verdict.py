@@ -25,7 +25,6 @@ from mma.shares import AuditRecord
 from mma.training.head import FittedHead, answers_without
 
 PENALTY = 1e-4  # of a comparison of labels: between those that heads choose from
-FEWEST = 50  # audit labels before a deep model is compared with the live one
 KEPT = 60  # models of the past that are asked again; of more, every other old one is left out
 BLOCK = 2_048  # images whose vectors are looked at at a time
 Ints = NDArray[np.int64]
@@ -124,31 +123,46 @@ def audit_curve(models: Sequence[PastModel], pool: Pool, training: TrainingSet) 
     return tuple(points[count] for count in sorted(points))
 
 
-def choose_model(live: Floats, deep: Floats | None, labels: Ints, numbers: tuple[int, int], uses: str) -> Serving:
-    """Choose by accuracy on the audit images. Where it is equal, the live model serves: it knows the latest labels.
+def choose_model(
+    live: Floats, deep: Floats | None, labels: Ints, numbers: tuple[int, int], wish: str = "better"
+) -> Serving:
+    """Choose by accuracy on the audit images, unless the person has chosen. Where it is equal, the quick model serves.
 
-    `live` and `deep` are what the two say about the audit images, `numbers` their numbers.
+    `live` and `deep` are what the two say about the audit images, `numbers` their numbers. A stricter rule serves a better
+    deep model more rarely and wins no more; labels that were asked for favour the deep one (results/serving).
     """
     if deep is None:
-        return Serving("live", numbers[0], f"the live model: {uses}.")
-    if len(labels) < FEWEST:
-        why = f"the live model, until {FEWEST} audit labels can compare it with the deep one (now {len(labels)})."
-        return Serving("live", numbers[0], why)
-    right, also = (float((probs.argmax(1) == labels).mean()) for probs in (live, deep))
-    why = f"the best on {len(labels)} audit labels (live {100 * right:.1f} %, deep {100 * also:.1f} %)."
-    if also > right:
-        return Serving("deep", numbers[1], f"the deep model, {why}")
-    return Serving("live", numbers[0], f"the live model, {why}")
+        return Serving("live", numbers[0], "the quick model.")
+    right, also = (int((probs.argmax(1) == labels).sum()) for probs in (live, deep))
+    compared = (
+        f"Of {len(labels)} photos drawn at random the deep model is right about {also}, the quick one about {right}."
+    )
+    if len(labels) < LEAST_AUDIT:
+        compared = (
+            f"It takes {LEAST_AUDIT} photos drawn at random to compare it with the deep one; there are {len(labels)}."
+        )
+    better = also > right and len(labels) >= LEAST_AUDIT
+    if wish != "better":
+        compared = f"You chose it. {compared}"
+    elif also <= right and len(labels) >= LEAST_AUDIT:
+        compared += " So the deep one is not shown to be better."
+    if wish == "deep" or (wish == "better" and better):
+        return Serving("deep", numbers[1], f"the deep model. {compared}")
+    return Serving("live", numbers[0], f"the quick model. {compared}")
 
 
-def measured_answers(live: Floats, deep: Floats | None, labels: Ints, groups: Sequence[str]) -> Floats:
+def measured_answers(
+    live: Floats, deep: Floats | None, labels: Ints, groups: Sequence[str], wish: str = "better"
+) -> Floats:
     """Return what the chosen model says about each audit image, to measure its accuracy by.
 
     The better of two on some labels looks better on these labels than it is. So each half of them is answered by the model
-    that the other half chooses; near-duplicates stay in one half.
+    that the other half chooses; near-duplicates stay in one half. Where a person chose, nothing was chosen by the labels.
     """
-    if deep is None or len(labels) < FEWEST:
+    if deep is None or wish == "live" or (wish == "better" and len(labels) < LEAST_AUDIT):
         return live
+    if wish == "deep":
+        return deep
     measured = live.copy()
     halves = split_by_group(np.arange(len(groups)), dict(enumerate(groups)), seed=0)
     for mine, other in (halves, halves[::-1]):

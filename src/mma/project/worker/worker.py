@@ -24,10 +24,11 @@ from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, report_file
 from mma.project.project import Project, silent, training
 from mma.project.quality.show import write_page
+from mma.project.quality.status import read_cost
 from mma.project.worker.features import Gathering, Pool
 from mma.project.worker.picks import COVERAGE, MANY, Question, choose_picks
 from mma.project.worker.round import done_before, live_config, live_round, recall, warm_up
-from mma.project.worker.supervise import MOST, Attempts, DeepProcess
+from mma.project.worker.supervise import LEAST, MOST, Attempts, DeepProcess
 from mma.project.worker.training_set import TrainingSet
 from mma.project.worker.verdict import compare_asking
 from mma.text import printable, quote_path
@@ -84,6 +85,9 @@ class LiveWorker:
             return True
         if self.comparison_is_due() and self.attempt(f"comparison at event {self.done_seq}", self.compare):
             return True
+        idle = time.monotonic() - self.changed
+        if self.deep is not None and idle > REST and self.done_labels >= LEAST and read_cost(self.project) is None:
+            return self.attempt("the time of a deep step", self.time_deep)
         if self.deep is not None and self.deep.tend(idle=time.monotonic() - self.changed):
             self.answers = self.project.models.answers(PREDICTIONS)
             self.done_seq = -1  # choose between the models again, with new picks
@@ -95,6 +99,14 @@ class LiveWorker:
         seq = self.project.seq()
         if seq != self.seq:
             self.seq, self.changed = seq, time.monotonic()
+        if self.project.heed_wishes() and self.memory.past:
+            self.done_seq = -1  # another goal has other picks, and another model may serve
+
+    def time_deep(self) -> None:
+        """See how long a deep training would take, for the page to say."""
+        from mma.project.worker.deep import time_steps
+
+        time_steps(self.project)
 
     def rest(self) -> None:
         """Wait for nobody: what is there is enough for a round."""

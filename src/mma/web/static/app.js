@@ -83,10 +83,13 @@ class Page {
     showWork(find("work"));
   }
 
-  turnTo(name) {
+  /** Open a view; `grid/3` opens the grid of class 3. */
+  turnTo(address) {
+    const [name, of] = address.split("/");
     const wanted = name in this.views ? name : "label";
     if (this.current === this.views[wanted]) return;
     this.current = this.views[wanted];
+    if (of !== undefined && wanted === "grid") this.current.of = Number(of);
     show(find("tabs"), Object.entries(this.views).map(([key, view]) =>
       h("a", { class: "tab", href: `#${key}`, "aria-current": key === wanted ? "page" : null }, view.title)));
     show(find("view"), this.current.node);
@@ -114,7 +117,7 @@ class Page {
   react(names) {
     const has = (...each) => each.some((name) => names.has(name));
     if (has("outbox", "reachable")) showSaved();
-    if (has("counts", "model", "models", "classes", "budget")) showPanel(find("panel"), this.pace);
+    if (has("counts", "model", "models", "classes", "budget", "goal")) showPanel(find("panel"), this.pace);
     if (has("work")) showWork(find("work"));
     if (has("reachable") && state.reachable && this.wasAway) this.back();
     this.wasAway = !state.reachable;

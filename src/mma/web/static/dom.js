@@ -90,3 +90,15 @@ export function uuid() {
   const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
+
+/** How near a goal is: what was measured, the interval around it, and a mark at the goal. */
+export function goalBar({ percent: goal, reached, goal: words }) {
+  const part = (name, from, to) => {
+    const node = h("span", { class: name });
+    Object.assign(node.style, { insetInlineStart: `${from}%`, inlineSize: `${Math.max(to - from, 0)}%` });
+    return node;
+  };
+  const said = reached ? `${percent(reached.value)} of ${goal} %` : "not measured yet";
+  return h("div", { class: "goal-bar", role: "img", "aria-label": `${printable(words)}: ${said}` },
+    reached ? [part("goal-done", 0, 100 * reached.value), part("goal-band", 100 * reached.low, 100 * reached.high)] : null, part("goal-mark", goal, goal));
+}

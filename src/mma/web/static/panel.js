@@ -1,6 +1,6 @@
 /** The side panel: how far, how fast, how good, which classes. */
 
-import { draw, h, icon, nameOf, number, percent, plural, printable, show } from "./dom.js";
+import { draw, goalBar, h, icon, nameOf, number, percent, plural, printable, show } from "./dom.js";
 import { state } from "./state.js";
 
 const MINUTE = 60_000;
@@ -25,12 +25,18 @@ export class Pace {
 
 function progressPart(pace) {
   const { labeled, left } = state.counts;
-  const goal = state.budget ?? labeled + left;
+  const { goal } = state;
   const rate = pace.perMinute();
   return h("section", { class: "card" },
     h("p", { class: "big-number" }, h("b", {}, number(labeled)), h("span", {}, state.budget ? ` of ${number(state.budget)} labels` : labeled === 1 ? " label" : " labels")),
-    bar(goal ? labeled / goal : 0, `${number(labeled)} of ${number(goal)}`),
+    goal ? [goalBar(goal), h("p", { class: "soft" }, goalWords(goal))] : null,
     h("p", { class: "soft row" }, h("span", {}, rate ? `${Math.round(rate)} per minute` : `${plural(left, "image")} left`), asides()));
+}
+
+/** How near the goal is, in words. */
+function goalWords({ goal, reached, missing }) {
+  if (reached) return `Goal: ${printable(goal)}. Now ${percent(reached.value)}.`;
+  return missing ? `Goal: ${printable(goal)}. Measured after ${plural(missing, "more random photo")}.` : `Goal: ${printable(goal)}. Not measured yet.`;
 }
 
 function asides() {
@@ -61,7 +67,7 @@ function modelPart() {
 const firstModelWords = () => (state.classes.length < 2 ? "It begins when there are two classes." : "The first one comes after a few labels of each class, once the photos are prepared.");
 
 function modelWords({ number: count, kind, state: now, message }) {
-  const name = `Model ${count}, ${kind === "deep" ? "deep" : "live"}`;
+  const name = `Model ${count}, ${kind === "deep" ? "deep" : "quick"}`;
   if (now === "failed") return `${name}: training failed. ${printable(message ?? "")} Labeling goes on.`;
   return now === "training" ? `${name}: training${message ? `, ${printable(message)}` : ""}` : `${name}: ready`;
 }

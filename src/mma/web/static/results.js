@@ -1,13 +1,12 @@
-/** Results: how good, how sure, what more labels would bring. Everything comes from the project's own status. */
+/** Results: is it good enough, what to do next, and why. Everything comes from the project's own status. */
 
-import { draw, h, nameOf, number, plural, printable, sentence, show } from "./dom.js";
+import { draw, goalBar, h, nameOf, number, plural, printable, sentence, show } from "./dom.js";
 import { get, imageAddress, post } from "./api.js";
 import { ask } from "./dialogs.js";
 import { by, state } from "./state.js";
 
 const EXPORT = 600_000; // milliseconds
 
-const points = (value) => `${value >= 0 ? "+" : ""}${value.toFixed(1)}`;
 const share = (found) => (found ? `${Math.round(100 * found.value)} %` : "–");
 const range = (found) => (found ? `(${Math.round(100 * found.low)}–${Math.round(100 * found.high)})` : "");
 
@@ -52,11 +51,44 @@ async function askExport(say) {
   return `Exported to ${printable(folder)}.${same}`;
 }
 
+/** What is good enough: a share of all photos, or of those of one class. It is made once, so that news do not take what is typed. */
+class GoalForm {
+  percent = h("input", { type: "text", inputmode: "decimal", class: "goal-percent", "aria-label": "Percent" });
+  kind = h("select", { "aria-label": "Of which photos" });
+  words = h("span", { role: "status", class: "soft" });
+
+  constructor(changed) {
+    this.changed = changed;
+    this.node = h("form", { class: "goal-form", onsubmit: (event) => { event.preventDefault(); this.send(); } },
+      h("span", {}, "Good enough is"), this.percent, h("span", {}, "%"), this.kind, h("button", { class: "quiet" }, "Set the goal"), this.words);
+  }
+
+  /** Show the goal, unless somebody is changing it. */
+  show({ verdict, goal_class: of }) {
+    if (this.node.contains(document.activeElement)) return;
+    this.percent.value = verdict.percent;
+    show(this.kind, h("option", { value: "" }, "of all photos right"), state.classes.map((each) => h("option", { value: each.id }, `of ${printable(each.name)} found`)));
+    this.kind.value = of ?? "";
+  }
+
+  async send() {
+    const target = Number(this.percent.value.replace(",", "."));
+    try {
+      if (!Number.isFinite(target)) throw new Error("Type a number, such as 90.");
+      this.changed(await post("/api/goal", { by: by(), target, class_id: this.kind.value === "" ? null : Number(this.kind.value) }));
+      this.words.textContent = "Stored.";
+    } catch (error) {
+      this.words.textContent = sentence(error.message);
+    }
+  }
+}
+
 export class ResultsView {
   title = "Results";
   node = h("section", { class: "answers-view", "aria-label": "Results" });
   deeper = new Action("Train deeper now", askDeeper, { again: false });
   exporter = new Action("Export the model", askExport, { again: true });
+  goal = new GoalForm((status) => this.render(status));
 
   open() {
     this.follow();
@@ -77,10 +109,45 @@ export class ResultsView {
   async draw() {
     this.newest = newest();
     try {
-      show(this.node, h("h2", {}, "Results"), content(await get("/api/results"), [...this.deeper.nodes, ...this.exporter.nodes]));
+      this.render(await get("/api/results"));
     } catch (error) {
       show(this.node, h("h2", {}, "Results"), h("p", { class: "soft" }, printable(error.message)));
     }
+  }
+
+  render(status) {
+    this.goal.show(status);
+    const { report, stop } = status;
+    show(this.node, h("h2", { class: "unseen" }, "Results"), this.verdictCard(status),
+      stop && stop.rule !== "target" ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(stop.why))) : null,
+      report ? h("div", { class: "cards" }, card("What more labels bring", paragraphs(status.next)), this.modelCard(status), helpingCard(status), labelsCard(status)) : null,
+      report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, status.band.length ? `${CURVE} The lighter part is a forecast.` : CURVE)) : null,
+      classCard(status), report?.quality ? confusionCard(report) : null);
+  }
+
+  /** Is it good enough? Against the goal, with the one next thing to do. */
+  verdictCard({ verdict }) {
+    return h("section", { class: `card verdict ${verdict.answer.replace(" ", "-")}` },
+      h("p", { class: "headline" }, verdict.headline), goalBar(verdict), h("p", {}, printable(verdict.why)),
+      h("div", { class: "next-step" }, h("b", {}, "Next"), h("p", {}, sentence(verdict.next.words)), this.nextButton(verdict.next)),
+      this.goal.node, verdict.assumed ? h("p", { class: "soft" }, `Nobody has set a goal yet; ${verdict.percent} % is assumed.`) : null);
+  }
+
+  nextButton({ button, class_id: id }) {
+    const press = { label: ["Label", () => { location.hash = "label"; }], likely: ["Show likely ones", () => { location.hash = `grid/${id}`; }] };
+    const [words, act] = press[button] ?? [];
+    return words ? h("button", { type: "button", class: "main", onclick: act }, words) : null;
+  }
+
+  /** Which model serves, in one sentence with one switch; and what a deeper one takes. */
+  modelCard({ report, working, deep_words: deep, use, has_deep: choosable }) {
+    const other = report.serving.use === "deep" ? ["live", "Use the quick model"] : ["deep", "Use the deep model"];
+    const [wanted, words] = use === "better" ? other : ["better", "Let the answers decide"];
+    return card("Model", h("p", {}, `In use: ${printable(report.serving.why)}`),
+      choosable ? h("p", {}, h("button", { type: "button", class: "quiet", onclick: async () => this.render(await post("/api/model", { by: by(), use: wanted })) }, words)) : null,
+      use !== "better" && use !== report.serving.use ? h("p", { class: "soft" }, "You chose the other one: the next training takes it.") : null,
+      working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
+      h("p", { class: "deeper" }, this.deeper.nodes, this.exporter.nodes), deep && !this.training ? h("p", { class: "soft" }, `Train deeper: ${printable(deep)}`) : null);
   }
 
   onKey() { return false; }
@@ -92,48 +159,15 @@ const training = () => state.work.some((each) => each.name.startsWith("Training 
 /** What the results are about: the labels, and where the newest model is. */
 const newest = () => JSON.stringify([state.seq, state.model?.number, state.model?.kind, state.model?.state]);
 
-function content(status, actions) {
-  const { report } = status;
-  return [
-    status.stop ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(status.stop.why))) : null,
-    h("div", { class: "cards" }, accuracyCard(report), nextCard(status), modelCard(status, actions), helpingCard(report), labelsCard(status)),
-    report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, curveWords)) : null,
-    classCard(status),
-    report?.quality ? confusionCard(report) : null,
-  ];
-}
-
 const card = (title, ...rest) => h("section", { class: "card" }, h("h3", {}, title), ...rest);
+const paragraphs = (all) => all.map((words) => h("p", {}, sentence(words)));
 
-function accuracyCard(report) {
-  const quality = report?.quality;
-  if (!quality) return card("Accuracy", h("p", { class: "soft" }, "Too early to say: it takes ten labels of photos drawn at random."));
-  return card("Accuracy", h("p", { class: "big-number" }, h("b", {}, share(quality.accuracy)), ` ${range(quality.accuracy)}`), h("p", { class: "soft" }, sentence(quality.where)));
-}
+/** What second looks at labels showed, where it says something. */
+const labelsCard = ({ looks_words: words }) => (words.length ? card("Can the labels be trusted?", paragraphs(words)) : null);
 
-function nextCard({ gain, next }) {
-  return card("The next labels", gain ? h("p", { class: "big-number" }, h("b", {}, points(gain.points)), ` points (${gain.low.toFixed(1)} to ${gain.high.toFixed(1)})`) : null,
-    next.map((words) => h("p", { class: "soft" }, sentence(words))));
-}
+const helpingCard = ({ asking }) => (asking ? card("Is asking helping here?", paragraphs([asking])) : null);
 
-function modelCard({ report, working, seconds_per_label: pace }, actions) {
-  const words = !report ? "There is no model yet." : report.serving.why ? `In use: ${report.serving.why}` : "";
-  return card("Model", h("p", { class: "soft" }, printable(words)),
-    report ? h("p", { class: "soft" }, `Made from ${plural(report.labels, "label")}; ${number(report.audit)} of them, drawn at random, measure it.`) : null,
-    working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
-    pace ? h("p", { class: "soft" }, `You take ${pace.toFixed(1)} s per label.`) : null,
-    report ? h("p", { class: "deeper" }, actions) : null);
-}
-
-/** What second looks at labels showed. */
-function labelsCard({ looks_words: words }) {
-  if (!words.length) return null;
-  return card("Can the labels be trusted?", words.map((each) => h("p", { class: "soft" }, printable(each))));
-}
-
-const helpingCard = (report) => (report ? card("Is asking helping here?", h("p", { class: "soft" }, sentence(report.helping.sentence)), h("p", { class: "soft" }, sentence(report.query))) : null);
-
-const curveWords = "Every model is judged on the same photos, drawn at random, by heads that never saw them. The lighter part is a forecast.";
+const CURVE = "Every model is judged on the same photos, drawn at random, by models that never saw them.";
 
 /** The learning curve with its intervals, and the forecast as a paler continuation. */
 function curve(measured, forecast) {
@@ -158,15 +192,14 @@ function curve(measured, forecast) {
     measured.map((each) => draw("circle", { cx: x(each.labels), cy: y(each.accuracy), r: 3 })));
 }
 
-function classCard({ per_class: counts, report }) {
+/** Each class: its labels, how common it is among photos drawn at random, and how well it is told from the others. */
+function classCard({ per_class: counts, report, common }) {
   const quality = new Map((report?.quality?.classes ?? []).map((each) => [each.name, each]));
-  const rows = Object.entries(counts).map(([name, labels]) => {
-    const { recall, precision } = quality.get(name) ?? {};
-    return h("tr", {}, h("th", { scope: "row" }, nameOf(name)), h("td", { class: "count" }, number(labels)),
-      h("td", { class: "count" }, share(recall), " ", h("span", { class: "soft" }, range(recall))), h("td", { class: "count" }, share(precision), " ", h("span", { class: "soft" }, range(precision))));
-  });
-  const heads = ["Class", "Labels", "Recall", "Precision"];
-  return card("Classes", h("p", { class: "soft" }, "Recall: the share of a class's images that the model finds. Precision: the share of its answers that are right."), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, h("table", { class: "facts" },
+  const measured = (found) => h("td", { class: "count" }, share(found), " ", h("span", { class: "soft" }, range(found)));
+  const rows = Object.entries(counts).map(([name, labels]) => h("tr", {}, h("th", { scope: "row" }, nameOf(name)), h("td", { class: "count" }, number(labels)),
+    measured(common[name]), measured(quality.get(name)?.recall), measured(quality.get(name)?.precision)));
+  const heads = ["Class", "Labels", "Share of all photos", "Recall", "Precision"];
+  return card("Classes", h("p", { class: "soft" }, "Recall: the share of a class's photos that the model finds. Precision: the share of its answers that are right. In brackets: where the true share lies, 95 % sure."), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, h("table", { class: "facts" },
     h("thead", {}, h("tr", {}, heads.map((words, place) => h("th", { scope: "col", class: place ? "count" : "" }, words)))), h("tbody", {}, rows))));
 }
 

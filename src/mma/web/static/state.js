@@ -11,6 +11,7 @@ export const state = {
   merged: [], // {id, name, into}
   counts: { labeled: 0, cannot_tell: 0, excluded: 0, left: 0, per_class: {} },
   budget: null,
+  goal: null, // {goal, percent, reached, assumed}
   models: [],
   model: null,
   work: [],
