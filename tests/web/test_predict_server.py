@@ -126,7 +126,7 @@ def test_open_pages_ask_no_other_server_and_describe_every_route(client) -> None
     assert "default-src 'none'" in page.headers["content-security-policy"]
     document = client.get("/openapi.json", headers={"host": HOST}).json()
     assert set(document["paths"]) == {"/predict", "/healthz"}
-    assert {"Images", "Answer", "Answers"} <= set(document["components"]["schemas"])
+    assert {"EncodedImages", "PredictedImage", "PredictedImages"} <= set(document["components"]["schemas"])
     assert client.get("/healthz", headers={"host": HOST}).json() == {"status": "ok"}
 
 
