@@ -203,6 +203,26 @@ def test_r2_the_browsers_disk_fills_up_while_a_label_is_on_its_way_and_none_is_l
     assert count_events(project) == 3
 
 
+def test_r2_labels_that_wait_when_the_browsers_disk_fills_up_are_sent_with_the_next_one(
+    make_project, serve_project, open_page
+):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    given = {press_and_move_on(page, "1"): 0}
+    wait_until_saved(page)
+    wait_until_loaded(page, 9)
+    page.context.set_offline(True)
+    given |= {press_and_move_on(page, "2"): 1 for _ in range(2)}
+    wait_for_words(page, "Offline, 2 labels waiting")
+    page.evaluate(FULL)
+    given[press_and_move_on(page, "1")] = 0
+    wait_for_words(page, "3 labels waiting")
+    page.context.set_offline(False)
+    wait_until_saved(page)
+    assert stored(project) == given
+    assert count_events(project) == 4
+
+
 def test_r2_a_label_that_is_refused_for_good_is_shown_and_lets_the_others_pass(make_project, serve_project, open_page):
     project = make_project()
     page = open_page(serve_project(project).door)

@@ -229,7 +229,7 @@ def test_an_unlisted_folder_is_named_by_its_way_from_the_top():
 
 def test_a_file_that_is_not_there_is_not_called_a_link(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
-        photos.check_file(tmp_path / "gone.png", tmp_path)
+        photos.read_file(tmp_path / "gone.png", tmp_path)
     assert photos.explain_bad_file(caught.value) == "there is no such file"
 
 

@@ -56,6 +56,30 @@ def test_a_worker_that_is_killed_takes_only_its_run_with_it(small, tmp_path):
     assert Run.open(jobs[0].folder).status() == "training"
 
 
+ORPHAN = """
+import os, sys, time
+from multiprocessing import get_context, parent_process
+def child(note):
+    while parent_process().is_alive():  # still importing, say
+        time.sleep(0.01)
+    from mma.experiments.worker import StopWithParent
+    open(note, "w").write(str(StopWithParent().stop))
+if __name__ == "__main__":
+    get_context("spawn").Process(target=child, args=(sys.argv[1],)).start()
+    os._exit(0)
+"""
+
+
+def test_a_worker_whose_parent_died_before_it_was_ready_does_not_train_for_nobody(tmp_path):
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    note = tmp_path / "note"
+    subprocess.run([sys.executable, str(tmp_path / "orphan.py"), str(note)], check=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert note.read_text() == "True"
+
+
 def test_stopping_stores_every_run(small, tmp_path):
     grid = grids.create_or_extend(
         tmp_path, small("MixMatch", "seed=1", settings=["growth.final=100000", "log.checkpoint=99999"])

@@ -12,6 +12,7 @@ import sys
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import imagehash
@@ -19,10 +20,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mma.data import photos as data_photos
 from mma.data.photos import small_photo
+from mma.errors import UserError
 from mma.project import create_project, open_project, relink
 from mma.project import scan as scan_module
+from mma.project.labels.repair import doctor
 from mma.project.photos import DISTANCE, Alike, IndexReport, class_hints
+from mma.project.scan import look
 
 
 def key(path: Path) -> str:
@@ -370,6 +375,79 @@ def test_s7_a_file_that_becomes_a_link_out_of_the_folder_is_not_served(photos, p
     os.mkfifo(photos / "3.png")
     with refusal():
         project.path_of(image)
+
+
+@pytest.mark.parametrize("becomes", ["a pipe", "a link out", "a link out and back"])
+def test_s7_a_file_that_changes_between_a_look_and_the_read_hangs_nothing_and_shows_nothing(
+    photos, tmp_path, picture, monkeypatch, becomes
+):
+    """Whoever looks at it sees a photo; what is opened is something else."""
+    private, path, opened = tmp_path / "private.png", photos / "3.png", os.open
+    picture(private, 99)
+    kept = path.rename(tmp_path / "kept.png")
+    path.write_bytes(kept.read_bytes())
+
+    def swap(name, flags, *rest, **more):
+        if Path(name) != path:
+            return opened(name, flags, *rest, **more)
+        path.unlink()
+        os.mkfifo(path) if becomes == "a pipe" else path.symlink_to(private)
+        try:
+            return opened(name, flags, *rest, **more)
+        finally:
+            path.unlink()
+            path.write_bytes(kept.read_bytes())
+
+    monkeypatch.setattr(os, "open", swap)
+    facts = look(photos.resolve(), ["3.png"])[0]
+    assert facts.image is None
+    assert facts.reason in ("it is not a regular file", "Too many levels of symbolic links")
+    if becomes == "a link out and back":
+        with pytest.raises(UserError, match="changed while it was read"):
+            data_photos.read_file(path, photos.resolve())
+
+
+def test_a_folder_that_changes_while_it_is_indexed_ends_as_it_is(photos, picture, tmp_path):
+    """Files come, go, are cut, moved and swapped for pipes and links, again and again; then they are left alone."""
+    draw, calm = random.Random(3), threading.Event()
+    whole = (photos / "3.png").read_bytes()
+
+    def churn():
+        while not calm.is_set():
+            path = photos / draw.choice(["churn", "a", "a/b"]) / f"{draw.randrange(30)}.png"
+            act = draw.randrange(7)
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)  # whoever writes to a pipe waits for a reader
+                if act < 2:
+                    path.write_bytes(whole[: draw.randrange(len(whole))] if act else whole)
+                elif act == 2:
+                    picture(path, draw.randrange(1_000))
+                elif act == 4:
+                    os.mkfifo(path)
+                elif act == 5:
+                    path.symlink_to(draw.choice([tmp_path, photos / "5.png", photos / "nowhere"]))
+                else:
+                    path.parent.rename(photos / draw.choice(["churn", "a", "b"]))
+
+    project = create_project(photos, tmp_path / "changing.mma", classes=["cat"])
+    threads = [threading.Thread(target=churn) for _ in range(2)]
+    for each in threads:
+        each.start()
+    try:
+        for _ in range(12):
+            project.index()
+    finally:
+        calm.set()
+        for each in threads:
+            each.join()
+    project.index()
+    other = create_project(photos, tmp_path / "calm.mma", classes=["cat"])
+    other.index()
+    assert {image.id for image in project.images()} == {image.id for image in other.images()}
+    assert not [each for each in doctor(project.folder) if each.problem]
+    for each in (project, other):
+        each.close()
 
 
 def test_s7_state_is_private(project):

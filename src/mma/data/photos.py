@@ -154,9 +154,7 @@ def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int
 @contextmanager
 def open_photo(root: Path, name: str) -> Iterator[tuple[Image.Image, NDArray[np.uint8]]]:
     """Open one image below `root`, which must be resolved, and hash its file. Nothing is decoded yet."""
-    path = root / name
-    check_file(path, root)
-    data = path.read_bytes()
+    data = read_file(root / name, root)
     key = hashlib.sha256(data).digest()
     with open_image(data, name) as image, alone(image):
         yield image, np.frombuffer(key, np.uint8)
@@ -221,14 +219,26 @@ def _upright(image: Image.Image, enough: int, mode: str) -> Image.Image:
     return _flat(image, mode)
 
 
-def check_file(path: Path, root: Path) -> None:
-    """Refuse what must not even be opened: anything outside the folder, pipes, devices, files of absurd length."""
+def read_file(path: Path, root: Path) -> bytes:
+    """Return the bytes of a file; refuse anything outside the folder, pipes, devices, files of absurd length."""
     check_inside(path, root)
-    check_kind(os.stat(path))
+    data, about = read_regular(path)
+    if not os.path.samestat(os.stat(check_inside(path, root)), about):
+        raise UserError("it changed while it was read")
+    return data
 
 
-def check_inside(path: Path | str, root: Path | str) -> None:
-    """Refuse a file or folder whose path leads out of `root`, which must be resolved."""
+def read_regular(path: Path | str, flags: int = 0) -> tuple[bytes, os.stat_result]:
+    """Return a file's bytes, and what it is. It is judged again once it is open: a pipe that took its place never ends."""
+    check_kind(os.stat(path, follow_symlinks=not flags))
+    flags |= os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb", buffering=0) as file:
+        check_kind(about := os.fstat(file.fileno()))
+        return file.readall(), about
+
+
+def check_inside(path: Path | str, root: Path | str) -> str:
+    """Return where a path leads; refuse one that leads out of `root`, which must be resolved."""
     try:
         target = os.path.realpath(path, strict=True)
     except FileNotFoundError:
@@ -237,6 +247,7 @@ def check_inside(path: Path | str, root: Path | str) -> None:
         raise UserError("it is a link that leads nowhere") from None
     if not isinstance(root, FollowedFolder) and not os.path.join(target, "").startswith(os.path.join(root, "")):
         raise UserError(LEADS_OUT)
+    return target
 
 
 def check_kind(about: os.stat_result) -> None:
@@ -291,6 +302,8 @@ def explain_bad_file(error: Exception) -> str:
         return "there is no such file"
     if isinstance(error, PermissionError):
         return "it may not be read"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     if "truncated" in str(error).lower():  # Pillow has several ways to say so
         return "the file is cut short"
     return printable(str(error))[:200] or type(error).__name__

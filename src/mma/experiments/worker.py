@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import parent_process
 
 import torch
 
@@ -98,9 +98,9 @@ class StopWithParent(Watch):
     """Stops a run, with its state stored, on request or when the parent process is gone."""
 
     def __init__(self) -> None:
-        self.stop_requested, self.parent = False, os.getppid()
+        self.stop_requested, self.parent = False, parent_process()  # also one that is gone already
 
     @property
     def stop(self) -> bool:  # type: ignore[override]
         """Return whether to store the state and return."""
-        return self.stop_requested or os.getppid() != self.parent
+        return self.stop_requested or (self.parent is not None and not self.parent.is_alive())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from mma.data.photos import alone, check_file, open_image, reduce_photo, squash_photo, unscaled_photo
+from mma.data.photos import alone, open_image, read_file, reduce_photo, squash_photo, unscaled_photo
 from mma.errors import UserError
 from mma.features import Backbone, parse_backbone
 from mma.features.extract import BATCH, check_vectors
@@ -47,8 +47,7 @@ def opener(given: Given, root: Path | None = None) -> Opener:
             raise UserError("it is a folder, and mma.predict_folder classifies those")
         path = path.resolve(strict=True)
         root = path.parent
-    check_file(path, root)
-    data = path.read_bytes()
+    data = read_file(path, root)
     return lambda: open_image(data, path.name)
 
 

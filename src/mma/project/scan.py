@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -26,10 +25,11 @@ from mma.children import cores, end_after
 from mma.data.photos import (
     SMALLEST,
     check_inside,
-    check_kind,
     explain_bad_file,
     open_image,
     quiet_decoders,
+    read_file,
+    read_regular,
     small_photo,
 )
 from mma.errors import UserError
@@ -83,16 +83,12 @@ class _Reader:
 
     def read(self, name: str) -> bytes:
         path = os.path.join(self.place, name)
-        folder, about = os.path.dirname(path), os.lstat(path)
-        if folder not in self.inside:
+        if (folder := os.path.dirname(path)) not in self.inside:
             check_inside(folder, self.root)
             self.inside.add(folder)
-        if stat.S_ISLNK(about.st_mode):
-            check_inside(path, self.root)
-            about = os.stat(path)
-        check_kind(about)
-        with open(path, "rb", buffering=0) as file:
-            return file.readall()
+        if os.path.islink(path):
+            return read_file(Path(path), self.root)
+        return read_regular(path, getattr(os, "O_NOFOLLOW", 0))[0]
 
 
 # The coarsest rows of the discrete cosine transform, without the factors that change no comparison. (KEPT, SIDE)
