@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import numpy as np
+from safetensors.numpy import save
+
+from mma.project.map import FILE
 from mma.web import tryout
 from tests.browser.acts import open_view, stored, wait_until_saved
 from tests.browser.test_views import propose
@@ -115,3 +119,32 @@ def test_a_tile_of_a_grid_is_enlarged_and_given_its_right_class_in_place(make_pr
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.querySelector('.big-number b').textContent === '24'")
     assert stored(project) == {**dict.fromkeys(shown, 0), shown[1]: 1}
+
+
+def test_photos_are_chosen_on_the_map_by_a_line_around_them_and_labeled(make_project, serve_project, open_page):
+    project = make_project()
+    pool = [image.id for image in project.images() if not image.audit]
+    keys = np.frombuffer(bytes.fromhex("".join(pool)), np.uint8).reshape(-1, 32).copy()
+    places = np.array([[0.1, 0.1] if at < 3 else [0.9, 0.9] for at in range(len(pool))], np.float32)
+    (project.folder / "cache" / FILE).write_bytes(save({"keys": keys, "places": places}))
+    page = open_page(serve_project(project).door, view="browse")
+    page.click("text=Map by class")
+    page.wait_for_function(
+        "count => document.querySelector('.map-canvas').ariaLabel.includes(`${count} photos,`)", arg=len(pool)
+    )
+    box = page.locator(".map-canvas").bounding_box()
+    x, y, width, height = (box[name] for name in ("x", "y", "width", "height"))
+    page.mouse.move(x + 3, y + 3)
+    page.mouse.down()
+    for right, down in ((0.5, 0.01), (0.5, 0.5), (0.01, 0.5)):
+        page.mouse.move(x + right * width, y + down * height, steps=3)
+    page.mouse.up()
+    page.wait_for_selector("text=3 chosen")
+    page.keyboard.press("2")
+    wait_until_saved(page)
+    labels = project.labels()
+    assert set(labels.ids) == set(pool[:3])
+    assert set(labels.class_ids) == {1}
+    assert len({event.batch for event in project.events() if event.kind == "label"}) == 1
+    page.click("text=Tiles")
+    page.wait_for_selector(".browse .tile")

@@ -28,7 +28,7 @@ from tests.browser.acts import (
 from tests.browser.conftest import PHONE
 from tests.web.page import free_port, write_image
 
-VIEWS = ("label", "grid", "browse", "review", "results", "try", "classes")
+VIEWS = ("label", "grid", "browse", "review", "results", "try", "classes", "people")
 HOSTILE = (
     "<img src=x onerror=window.hacked=1>",
     '"><script>window.hacked=1</script>',
@@ -481,14 +481,52 @@ def hostile(tmp_path: Path) -> Iterator[Project]:
 
 def test_s5_hostile_names_are_text_in_every_view(hostile: Project, serve_project, open_page):
     propose(hostile)
+    disputed = next(image.id for image in hostile.images() if "onerror" in image.name)
+    for place, by in enumerate(HOSTILE[:2]):
+        hostile.answer(Answer(id=uuid4(), images=[disputed], kind="label", class_id=place, by=by))
+    hostile.merge_class(2, 3, HOSTILE[0])
     served = serve_project(hostile)
     page = open_page(served.door)
     shown = [press_and_move_on(page, "1") for _ in range(3)]
+
+    def look() -> None:
+        assert HOSTILE[0] in page.text_content("body")
+        assert page.locator("main script, main i, dialog script, dialog i, [onerror], [onmouseover]").count() == 0
+
     for view in VIEWS:
         open_view(page, served, view)
-        assert HOSTILE[0] in page.text_content("body")
-        assert page.locator("main script, main i, [onerror], [onmouseover]").count() == 0
+        look()
     wait_until_saved(page)
+    page.fill("#invite-name", HOSTILE[1])
+    page.click("text=Make a link")
+    page.wait_for_selector(".invitations li")
+    look()
+    open_view(page, served, "review")
+    page.click("text=people disagree")
+    page.wait_for_selector(".voices")
+    look()
+    open_view(page, served, "browse")
+    page.fill("#browse-text", "onerror")
+    page.wait_for_function("() => document.querySelectorAll('.browse .tile').length === 1")
+    page.dblclick(".browse .tile button")
+    page.wait_for_selector("dialog .enlarged")
+    look()
+    page.keyboard.press("Escape")
+    open_view(page, served, "grid")
+    page.keyboard.press("e")
+    page.wait_for_selector("dialog .choices")
+    look()
+    page.keyboard.press("Escape")
+    open_view(page, served, "label")
+    for key in ("n", "?", "+"):
+        page.keyboard.press(key)
+        page.wait_for_selector("dialog")
+        look()
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog", state="detached")
+    page.click(".strip .past")
+    page.wait_for_selector(".why strong >> text=Correcting")
+    look()
     assert shown
     assert page.evaluate("() => window.hacked") is None
     assert page.title().startswith("<i onmouseover")

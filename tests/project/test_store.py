@@ -172,6 +172,18 @@ def test_a_note_changes_no_label(project, label):
     assert project.events()[-1].note == "torn at the edge"
 
 
+def test_a_note_leaves_the_image_with_whoever_holds_it(project, label):
+    image = project.next("ann", 1)[0].image
+    label(project, image, kind="note", note="torn at the edge")
+    assert image not in [item.image for item in project.next("bob", 20)]
+
+
+def test_one_name_typed_in_two_ways_of_writing_is_one_class(project, refusal):
+    assert project.add_class("cafe\u0301", "ann").name == "caf\u00e9"
+    with refusal():
+        project.add_class("caf\u00e9", "ann")
+
+
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
@@ -180,11 +192,13 @@ def test_a_note_changes_no_label(project, label):
         ({"class_id": 99}, "no class with the number 99"),
         ({"class_id": None}, "needs a class_id"),
         ({"kind": "exclude"}, "no other kind has one"),
+        ({"images": 2}, "each of them once"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_refused_and_leaves_no_trace(project, values, problem, refusal):
     base = {"id": uuid4(), "images": pool(project)[:1], "kind": "label", "class_id": 0, "by": "ann"}
     before = project.seq()
+    values = {"images": 2 * base["images"]} if values == {"images": 2} else values
     with refusal():
         project.answer(Answer(**{**base, **values}))
     assert project.seq() == before

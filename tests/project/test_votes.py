@@ -44,6 +44,16 @@ def test_two_who_agree_outvote_the_newest_answer(tmp_path: Path) -> None:
     assert [each.image for each in project.disagreements()] == [image]
 
 
+def test_of_two_who_differ_the_newer_answer_counts_until_somebody_decides(tmp_path: Path) -> None:
+    project = shared_project(tmp_path, 3)
+    first, second = (each.id for each in project.images()[:2])
+    for image, order in ((first, ("ann", "bob")), (second, ("bob", "ann"))):
+        for by in order:
+            say(project, by, image, int(by == "bob"))
+    assert in_force(project) == {first: 1, second: 0}
+    assert {each.image for each in project.disagreements()} == {first, second}
+
+
 def test_whoever_decides_in_sight_of_the_answers_has_the_last_word(tmp_path: Path) -> None:
     project = shared_project(tmp_path, 3)
     image = project.images()[0].id
@@ -54,6 +64,32 @@ def test_whoever_decides_in_sight_of_the_answers_has_the_last_word(tmp_path: Pat
     assert in_force(project)[image] == 1
     assert project.disagreements() == []
     assert project.how([image])[image] == "decided by dora; cat by bob, ann, dog by carl"
+
+
+def test_whoever_decided_may_change_their_mind(tmp_path: Path) -> None:
+    project = shared_project(tmp_path, 3)
+    image = project.images()[0].id
+    for by, class_id in (("ann", 0), ("bob", 1)):
+        say(project, by, image, class_id)
+    say(project, "dora", image, 1, source="review")
+    say(project, "dora", image, 0)
+    assert in_force(project)[image] == 0
+    assert project.disagreements() == []
+
+
+def test_somebody_who_is_mostly_wrong_still_has_a_voice() -> None:
+    assert 0 < Vote(reliability={"bad": 0.2}).weight("bad") < Vote(reliability={"good": 0.6}).weight("good")
+
+
+def test_answers_given_in_sight_of_others_say_nothing_of_how_reliable_somebody_is(tmp_path: Path) -> None:
+    project = shared_project(tmp_path)
+    for image in project.images()[:24]:
+        say(project, "ann", image.id, 0)
+        say(project, "bob", image.id, 0)
+        say(project, "dora", image.id, 1, source="review")
+    reliability = {each.name: each.reliability for each in project.people()}
+    assert reliability["dora"] is None
+    assert min(reliability["ann"], reliability["bob"]) >= 0.9
 
 
 def test_a_person_who_slips_often_weighs_less_and_the_doctor_agrees(tmp_path: Path) -> None:

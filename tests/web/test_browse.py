@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import base64
 import io
+import subprocess
+import threading
 import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save
 
 from mma.project import Pick
+from mma.project import browse as browse_module
+from mma.project import map as map_module
+from mma.project.map import FILE, place_vectors
 from mma.web import tryout
 from tests.web.page import write_image
 
@@ -125,3 +131,50 @@ def test_what_is_no_picture_is_refused(client):
         reply = client.post("/api/try", json={"by": "anna", "picture": picture})
         assert reply.status_code == 400
         assert "cannot be read" in reply.json()["error"]
+
+
+def test_the_map_has_no_photo_that_is_kept_for_measuring_and_is_drawn_once(client, project, guessed, monkeypatch):
+    begun = []
+
+    def draw(module, *arguments, timeout, stop):
+        begun.append((module, *arguments))
+        return subprocess.CompletedProcess([], 1, "", "no room")
+
+    project.models.put(state="ready", accuracy=0.9, about={})
+    monkeypatch.setattr(browse_module.children, "run", draw)
+    client.get("/api/map")
+    for thread in threading.enumerate():
+        if thread.name == "map":
+            thread.join()
+    assert begun == [("mma.project.map", str(project.folder))]
+    assert client.get("/api/map").json()["problem"] == "no room"
+    images = project.images()
+    keys = np.frombuffer(bytes.fromhex("".join(image.id for image in images)), np.uint8).reshape(-1, 32).copy()
+    places = np.linspace(0, 1, 2 * len(images), dtype=np.float32).reshape(-1, 2)
+    (project.folder / "cache" / FILE).write_bytes(save({"keys": keys, "places": places}))
+    found = client.get("/api/map").json()
+    assert {point[0] for point in found["points"]} == {image.id for image in images if not image.audit}
+    assert len(begun) == 1
+
+
+def test_alike_vectors_lie_near_each_other_on_the_map():
+    draw = np.random.default_rng(1)
+    kinds = np.repeat(np.arange(3), 40)
+    vectors = draw.normal(size=(3, 64))[kinds] * 4 + draw.normal(size=(120, 64))
+    places = place_vectors(vectors)
+    assert places.shape == (120, 2)
+    assert places.min() >= 0
+    assert places.max() <= 1
+    centres = np.stack([places[kinds == kind].mean(0) for kind in range(3)])
+    assert (np.linalg.norm(places[:, None] - centres, axis=2).argmin(1) == kinds).all()
+
+
+def test_a_map_of_many_puts_the_rest_beside_those_most_like_them(monkeypatch):
+    monkeypatch.setattr(map_module, "WHOLE", 60)
+    draw = np.random.default_rng(1)
+    kinds = np.tile(np.arange(3), 60)
+    vectors = draw.normal(size=(3, 64))[kinds] * 4 + draw.normal(size=(180, 64))
+    places = place_vectors(vectors)
+    centres = np.stack([places[kinds == kind].mean(0) for kind in range(3)])
+    assert (np.linalg.norm(places[:, None] - centres, axis=2).argmin(1) == kinds).all()
+    assert place_vectors(vectors[:3]).shape == (3, 2)

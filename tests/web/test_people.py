@@ -16,7 +16,8 @@ from mma.web.security import ANNOTATOR_READS, ANNOTATOR_SENDS, Guard, Invitation
 from tests.web.page import KEYS, OURS, PORT
 
 OWNERS = {
-    ("GET", "/api/labels"), ("GET", "/api/results"), ("GET", "/api/invitations"), ("POST", "/api/invite"),
+    ("GET", "/api/labels"),
+    ("GET", "/api/map"), ("GET", "/api/results"), ("GET", "/api/invitations"), ("POST", "/api/invite"),
     ("POST", "/api/classes"), ("POST", "/api/deep"), ("POST", "/api/review"), ("POST", "/api/export"),
     ("GET", "/api/download"), ("POST", "/api/browse"), ("POST", "/api/try"),
 }  # fmt: skip

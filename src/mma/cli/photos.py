@@ -39,6 +39,14 @@ FollowLinks = Annotated[
     bool, typer.Option("--follow-links", help="Read links that lead out of the folder, too. The project remembers it.")
 ]
 Classes = Annotated[str | None, typer.Option("--classes", metavar="NAMES", help="Classes, for example cat,dog.")]
+Crops = Annotated[
+    Path | None,
+    typer.Option(
+        "--crops",
+        metavar="FILE",
+        help="Label boxes instead of photos: MegaDetector or COCO (JSON), or a folder of YOLO.",
+    ),
+]
 ProjectFolder = Annotated[
     Path | None, typer.Option("--project", metavar="DIR", help="Project folder. Default: FOLDER.mma beside FOLDER.")
 ]
@@ -66,6 +74,7 @@ def start(
         ),
     ] = None,
     follow_links: FollowLinks = False,
+    crops: Crops = None,
     lan: Annotated[bool, typer.Option("--lan", help="Let other machines of your network open the page.")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, with a certificate made here.")] = False,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Encrypt with this one.")] = None,
@@ -91,6 +100,8 @@ def start(
         each is None or each.is_file() for each in (tls_cert, tls_key)
     ):
         raise UserError("--tls-cert and --tls-key go together, and both name a file.")
+    if crops is not None:
+        folder = _cut(folder, crops)
     if not ((find_project(folder) if project is None else project) / "mma.toml").is_file():
         # Refuse now what would end a start after the project is made.
         project = project or _continued(folder)
@@ -184,16 +195,36 @@ def _continued(folder: Path) -> Path | None:
     )
 
 
+def _cut(photos: Path, boxes: Path) -> Path:
+    """Cut boxes out of photos, and return the folder of the pieces: they are labeled like photos."""
+    from mma.cli.terminal import Progress, talk
+    from mma.data.boxes import cut_boxes, read_boxes
+    from mma.project.project import check_images
+
+    check_images(photos, photos.with_name(f"{photos.resolve().name}.boxes.new"))
+    found = read_boxes(boxes)
+    with Progress() as bar:
+        words = "cut boxes out of {:,} of {:,} photos".format
+        pieces = cut_boxes(photos, found, lambda done, total: bar.update(done, total, lambda: words(done, total)))
+    talk(f"{pieces.boxes - len(pieces.bad):,} boxes of {pieces.photos:,} photos are in {printable(str(pieces.folder))}")
+    for line in _list_names("boxes or photos that cannot be used", [f"{bad.file}: {bad.reason}" for bad in pieces.bad]):
+        talk(line)
+    return pieces.folder
+
+
 def new(
     folder: Annotated[Path, typer.Argument(help="A folder of images.")],
     classes: Classes = None,
     project: ProjectFolder = None,
     follow_links: FollowLinks = False,
+    crops: Crops = None,
 ) -> None:
     """Make a project without the page, or index what was added to its folder. Then:  mma ask, mma tell, mma work."""
     from mma.cli.terminal import Progress
     from mma.project import find_project
 
+    if crops is not None:
+        folder = _cut(folder, crops)
     if not ((find_project(folder) if project is None else project) / "mma.toml").is_file():
         project = project or _continued(folder)
     with closing(open_or_create(folder, project, classes, follow_links=follow_links)) as opened:

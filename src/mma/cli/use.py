@@ -42,10 +42,16 @@ def predict(
             "--max-error", metavar="SHARE", help="Answer only while at most this share is wrong; ask the rest."
         ),
     ] = None,
+    boxes: Annotated[
+        Path | None,
+        typer.Option("--boxes", metavar="JSON", help="For a folder of --crops: the boxes with their classes."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Classify every image of a folder with calibrated confidence. The same command goes on where it stopped."""
     from mma.cli.terminal import Progress
+    from mma.data.boxes import MANIFEST, write_answers
+    from mma.files import read_lines
     from mma.model import load
     from mma.model.predictions import check_input, check_output, check_sorted, predict_folder
     from mma.project.quality.promises import check_max_error, promise_of
@@ -56,6 +62,8 @@ def predict(
         check_sorted(images, sort_into)
     if max_error is not None:
         check_max_error(max_error)
+    if boxes is not None and (not (images / MANIFEST).is_file() or out.suffix.lower() != ".jsonl"):
+        raise UserError(f"--boxes takes a folder that --crops made (it holds {MANIFEST}), and -o NAME.jsonl.")
     loaded = load(model)
     promise = None if max_error is None else promise_of(loaded.about.audit, max_error)
     options: dict[str, Any] = {"top": top, "sort_into": sort_into, "copy": copy, "promise": promise}
@@ -71,6 +79,8 @@ def predict(
             f"{mine:,} answered alone: at most {100 * promise.max_error:g} % of those are wrong (95 % sure, for photos like "
             f"those of the project); {found.asked:,} are yours, see the column promise."
         )
+    if boxes is not None:
+        write_answers(images, read_lines(out), boxes)
     print(json.dumps(asdict(found), default=str) if as_json else printable(describe_predictions(found)))
 
 

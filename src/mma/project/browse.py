@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,12 +11,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 
+from mma import children
 from mma.errors import UserError
 from mma.project.grid import SAME_BITS, hash_bits, latest_opinion
 from mma.project.labels import database as db
 from mma.project.labels.events import merge_roots
+from mma.project.map import read_map
 from mma.project.project import Project
 from mma.project.records import Key, Person
+
+MAP_SECONDS = 3_600.0
 
 
 class BrowseRequest(BaseModel):
@@ -53,9 +58,11 @@ class _Known(NamedTuple):
 class Browser:
     """Lists the photos of a project. What was read is kept until the next answer or model."""
 
-    def __init__(self, project: Project) -> None:
-        self.project, self._turn, self._key = project, threading.Lock(), (-1, -1, -1)
+    def __init__(self, project: Project, ending: Callable[[], bool] = bool) -> None:
+        self.project, self.ending, self._turn, self._key = project, ending, threading.Lock(), (-1, -1, -1)
         self._known: _Known | None = None
+        self._drawing: threading.Thread | None = None
+        self._drawn, self._why = -1, ""  # images of the last map that was begun here; what went wrong
 
     def page(self, wanted: BrowseRequest) -> dict[str, Any]:
         """Return some photos, how many there are in all, and who has labeled."""
@@ -94,6 +101,40 @@ class Browser:
         ]
         people = sorted({by for by in known.by if by})
         return {"items": items, "total": len(rows), "people": people, "hidden": known.hidden}
+
+    def map(self) -> dict[str, Any]:
+        """Return where the photos lie in two dimensions, and their answers. A map that is missing or old is drawn meanwhile."""
+        known, (keys, places) = self._read(), read_map(self.project.folder)
+        progress = {task: done == total for task, done, total, _ in self.project.progress()}
+        many, row = self.project.counts().images, {image: place for place, image in enumerate(known.ids)}
+        ready = all(progress.get(task, True) for task in ("index", "features")) and self.project.models.rows()
+        drawing = self._drawing is not None and self._drawing.is_alive()
+        if (
+            ready
+            and not drawing
+            and many != self._drawn
+            and len(keys) < sum(not each.audit for each in self.project.images())
+        ):
+            self._drawn, drawing = many, True
+            self._drawing = threading.Thread(target=self._draw, name="map", daemon=True)
+            self._drawing.start()
+        rows = [(row[key], place) for key, place in zip(keys, np.round(places, 4).tolist(), strict=True) if key in row]
+        points = [
+            [
+                known.ids[at],
+                known.names[at],
+                *place,
+                int(known.label[at]),
+                int(known.guess[at]),
+                round(float(known.sure[at]), 3),
+            ]
+            for at, place in rows
+        ]
+        return {"points": points, "drawing": drawing, "ready": bool(ready), "problem": self._why}
+
+    def _draw(self) -> None:
+        done = children.run("mma.project.map", str(self.project.folder), timeout=MAP_SECONDS, stop=self.ending)
+        self._why = (done.stderr.strip().splitlines() or ["no reason given"])[-1] if done.returncode else ""
 
     def _read(self) -> _Known:
         project, counts = self.project, self.project.counts()

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, delete, select, update
 
+from mma.data.boxes import photos_of_pieces
 from mma.data.folder import list_files
 from mma.data.images import BadFile
 from mma.errors import UserError
@@ -62,6 +63,7 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
             f"{printable(str(root))} is empty, and there were {len(known):,} files. Is its disk connected? Nothing was changed."
         )
     before, indexer = set(images), _Indexer(store, settings, known, images)
+    indexer.photos = photos_of_pieces(root)
     indexer.stamps = stamps = dict.fromkeys(names, (-1, -1))
     for name in names:
         with suppress(OSError):  # a broken link, or no permission: looking at the file says which
@@ -121,6 +123,8 @@ class _Indexer:
         self.present = images  # whether each image is known to have a file
         self.stamps: dict[str, tuple[int, int]] = {}  # size and mtime
         self.done, self.total = 0, 0
+        self.photos: dict[str, str] = {}  # piece -> the photo it was cut from: all of one photo are one group
+        self._first: dict[str, str] = {}  # photo -> that group
         self._alike: Alike | None = None
         self._kept: dict[str, str] = {}
 
@@ -160,7 +164,7 @@ class _Indexer:
         rows: dict[str, _Image] = {}
         for each in facts:
             if each.image and each.image not in self.present and each.image not in rows:
-                near = self._group(each.image, each.phash)
+                near = self._group(each.image, each.phash, self.photos.get(each.path, each.path))
                 audit = is_audit_group(self.settings.seed, near, self.settings.audit_share)
                 order = rank(self.settings.seed, "order", each.image)
                 size = each.width, each.height
@@ -171,15 +175,20 @@ class _Indexer:
             append_lines(self.settings.groups, new)
         return list(rows.values())
 
-    def _group(self, image: str, phash: str) -> str:
+    def _group(self, image: str, phash: str, photo: str) -> str:
         if self._alike is None:
             c = db.images.c
             with self.store.reading() as connection:
-                leaders = connection.execute(select(c.id, c.phash).where(c.near == c.id))
-                self._alike = Alike((row.id, row.phash) for row in leaders)
+                leaders = connection.execute(select(c.id, c.phash).where(c.near == c.id)).all()
+                pieces = connection.execute(select(c.name, c.near)).all() if self.photos else []
+            self._first = {self.photos[row.name]: row.near for row in pieces if row.name in self.photos}
+            self._alike = Alike((row.id, row.phash) for row in leaders)
             cut_lines(self.settings.groups)  # a kill may have left a torn last line
             self._kept = {row["image"]: row["near"] for row in read_lines(self.settings.groups)}
-        return self._kept.get(image) or self._alike.group(image, phash)
+        near = self._kept.get(image) or self._first.get(photo) or self._alike.group(image, phash)
+        if self.photos:
+            self._first.setdefault(photo, near)
+        return near
 
 
 def is_audit_group(seed: int, near: str, share: float) -> bool:

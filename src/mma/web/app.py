@@ -172,7 +172,8 @@ class Page:
         self.files = {each.name: (each.read_bytes(), MEDIA_TYPES[each.name.rsplit(".", 1)[1]]) for each in found}
         self.here: dict[str, dict[str, float]] = {}  # person -> browser -> when it was last seen
         self.pictures, self.newsroom, self.setup = Pictures(self.project), Newsroom(self.project), Setup(self.project)
-        self.browser, self.trying = Browser(self.project), threading.Lock()  # one picture is tried at a time
+        self.browser = Browser(self.project, lambda: self.ending())
+        self.trying = threading.Lock()  # one picture is tried at a time
         self.review = Review(self.project, lambda: self.ending())
         self.export = Command("export", self.project, "the model was not exported", lambda: self.ending())
         self.decoders = anyio.CapacityLimiter(DECODERS)  # decoding never takes the threads that store labels
@@ -414,6 +415,12 @@ def post_browse(page: Page, wanted: BrowseRequest) -> Json:
     return page.browser.page(wanted)
 
 
+@answers()
+def get_map(page: Page, query: Any) -> Json:
+    """Send the photos in two dimensions. A map that is missing or old is drawn in the background."""
+    return page.browser.map()
+
+
 @answers(TryRequest)
 def post_try(page: Page, asked: TryRequest) -> Json:
     """Classify a picture that is not in the project. It is not kept."""
@@ -467,6 +474,7 @@ ROUTES = [
     Route("/api/results", get_results),
     Route("/api/download", get_download),
     Route("/api/browse", post_browse, methods=["POST"]),
+    Route("/api/map", get_map),
     Route("/api/try", post_try, methods=["POST"]),
     Route("/api/people", get_people),
     Route("/api/disagreements", get_disagreements),

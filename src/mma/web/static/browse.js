@@ -4,6 +4,7 @@ import { announce, h, icon, nameOf, number, percent, plural, printable, show } f
 import { imageAddress, post, Refused } from "./api.js";
 import { Choices, typing } from "./choices.js";
 import { ask, askClass } from "./dialogs.js";
+import { MapPane } from "./map.js";
 import { by, classById, newAnswer, secondsSince, state } from "./state.js";
 
 const PAGE = 120; // photos asked for at a time
@@ -35,13 +36,25 @@ export class BrowseView {
     this.scroller = h("div", { class: "browse-scroll", tabindex: "0", role: "region", "aria-label": "Photos" }, this.tiles, this.end);
     this.choices = new Choices({ pick: (id) => this.label(id), create: (name) => this.create(name) });
     this.actions = h("div", { class: "grid-actions" });
-    this.node = h("section", { class: "grid-view browse-view", "aria-label": "Browse photos" }, h("header", { class: "grid-head" }, h("h2", { class: "grid-title" }, "Browse"), this.filters, this.words), this.scroller, this.actions, this.choices.node);
+    this.map = new MapPane({ chosen: (images) => this.choose(images), enlarge: (item) => this.enlarge(item) });
+    this.ways = h("div", { class: "kinds", role: "group", "aria-label": "How to show them" });
+    this.node = h("section", { class: "grid-view browse-view", "aria-label": "Browse photos" }, h("header", { class: "grid-head" }, h("h2", { class: "grid-title" }, "Browse"), this.ways, this.filters, this.words), this.scroller, this.map.node, this.actions, this.choices.node);
+    this.turnTo("tiles");
     new IntersectionObserver((seen) => { if (seen.some((each) => each.isIntersecting)) this.more(); }, { root: this.scroller, rootMargin: "600px" }).observe(this.end);
   }
 
   open() {
     this.fillFilters();
     this.fetch();
+  }
+
+  /** Show tiles, or the map in the colours of the classes or of the model's doubt. */
+  turnTo(way) {
+    Object.assign(this, { way });
+    this.map.by = way;
+    this.map.node.hidden = way === "tiles";
+    for (const node of [this.scroller, this.filters]) node.hidden = way !== "tiles";
+    show(this.ways, [["tiles", "Tiles"], ["class", "Map by class"], ["doubt", "Map by doubt"]].map(([each, words]) => h("button", { type: "button", class: "kind", "aria-pressed": String(each === way), onclick: () => { this.turnTo(each); this.fetch(); } }, words)));
   }
 
   refresh(names) {
@@ -70,7 +83,9 @@ export class BrowseView {
   async fetch() {
     Object.assign(this, { items: [], total: 0, chosen: new Set(), last: null, problem: "", asked: this.asked + 1, loading: false });
     show(this.tiles);
+    this.map.mark([]);
     this.render();
+    if (this.way !== "tiles") return this.map.fetch();
     await this.more(true);
     this.scroller.scrollTop = 0;
   }
@@ -100,10 +115,10 @@ export class BrowseView {
     const found = this.like ? [plural(this.total, "photo"), ", those most like ", nameOf(this.like.name), " first. ", h("button", { type: "button", class: "link", onclick: () => { this.like = null; this.fetch(); } }, "Show all again")]
       : [plural(this.total, "photo"), "."];
     const hidden = this.hidden ? ` ${plural(this.hidden, "photo")} not shown: kept for measuring until asked about.` : "";
-    show(this.words, ...(this.problem ? [this.problem] : this.loading && !this.items.length ? ["Looking."] : [...found, hidden]));
-    const count = this.chosen.size, one = count === 1 ? this.items.find((each) => this.chosen.has(each.image)) : null;
-    show(this.actions, h("p", { class: "soft" }, count ? `${number(count)} chosen. Press the key of their class.` : "Choose photos with a click (Shift: up to here), then press the key of their class."),
-      one ? h("button", { type: "button", class: "quiet", onclick: () => { this.like = one; this.fetch(); } }, "More like this") : null,
+    show(this.words, ...(this.way !== "tiles" ? ["Alike photos lie near each other. Draw around some to choose them; the wheel zooms."] : this.problem ? [this.problem] : this.loading && !this.items.length ? ["Looking."] : [...found, hidden]));
+    const count = this.chosen.size, one = count === 1 ? (this.way === "tiles" ? this.items : this.map.points).find((each) => this.chosen.has(each.image)) : null;
+    show(this.actions, h("p", { class: "soft" }, count ? `${number(count)} chosen. Press the key of their class.` : `Choose photos with a click${this.way === "tiles" ? " (Shift: up to here)" : ""}, then press the key of their class.`),
+      one ? h("button", { type: "button", class: "quiet", onclick: () => { this.like = one; this.turnTo("tiles"); this.fetch(); } }, "More like this") : null,
       one ? h("button", { type: "button", class: "quiet", onclick: () => this.enlarge(one) }, "Enlarge") : null,
       count ? h("button", { type: "button", class: "quiet", onclick: () => this.choose([]) }, "Choose none") : null,
       h("button", { type: "button", class: "quiet", onclick: () => this.undo() }, "Undo", h("kbd", {}, typing() ? "Alt U" : "U")));
@@ -132,6 +147,7 @@ export class BrowseView {
 
   choose(images) {
     this.chosen = new Set(images);
+    if (this.way !== "tiles" && images !== this.map.images) this.map.mark(images);
     for (const node of this.tiles.querySelectorAll("[data-image]")) node.setAttribute("aria-pressed", String(this.chosen.has(node.dataset.image)));
     this.render();
   }
@@ -156,6 +172,7 @@ export class BrowseView {
       Object.assign(item, { label: classId, by: by() });
       this.tiles.children[place]?.replaceWith(this.tile(item, place));
     });
+    for (const point of this.map.points) if (changed.has(point.image)) point.label = classId;
     this.choose([]);
   }
 
