@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mma.data.photos import MAX_BYTES, check_file, explain_bad_file
+from mma.data.photos import MAX_BYTES, explain_bad_file, read_file
 from mma.data.tables import DEFAULT, render_csv
 from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors
@@ -172,12 +172,11 @@ def _read_image(value: dict[str, Any] | bytes | None, path: Path) -> tuple[bytes
     if data is None and name:
         root = path.parent.resolve()
         try:
-            check_file(root / name, root)
+            data = read_file(root / name, root)
         except (UserError, OSError) as error:
             raise UserError(
                 f"{printable(str(path))} names the image {printable(name)}: {explain_bad_file(error)}."
             ) from None
-        data = (root / name).read_bytes()
     if not data or len(data) > MAX_BYTES:
         raise UserError(f"{printable(str(path))} has an image of {len(data or b''):,} bytes. Remove that row.")
     return bytes(data), PurePosixPath(name).name
