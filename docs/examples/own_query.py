@@ -1,11 +1,12 @@
-"""Queries of your own: an uncertainty measure and a way to pick. Plain numpy.
+"""Queries of your own: an uncertainty measure, a way to pick, and a whole strategy. Plain numpy.
 
 mma --use docs/examples/own_query.py train digits --set query=gini.aug-spread
+mma --use docs/examples/own_query.py train digits --set query=far-unsure
 """
 
 import numpy as np
 
-from mma.query import DIVERSITY, UNCERTAINTY, Diversity
+from mma.query import DIVERSITY, STRATEGIES, UNCERTAINTY, Candidates, Diversity, Labeled, Picks, Strategy
 
 POOL = 10  # candidates per image that is picked
 
@@ -29,5 +30,17 @@ def spread(scores: np.ndarray, features: np.ndarray, n: int, rng: np.random.Gene
     return np.array(picked, dtype=np.int64)
 
 
+def far_unsure(candidates: Candidates, labeled: Labeled, n: int, rng: np.random.Generator) -> Picks:
+    """Pick unsure images that lie far from every labeled one: a strategy sees all candidates and the labeled images."""
+    scores = gini(candidates.probabilities)
+    known = labeled.features_like(candidates.embeddings)  # (L, D)
+    if len(known):
+        nearest = [np.linalg.norm(known - row, axis=1).min() for row in candidates.embeddings]  # (N,)
+        scores = scores * np.array(nearest)
+    rows = np.argsort(-scores, kind="stable")[:n]
+    return Picks(rows, scores[rows], why="unsure, and unlike what has a label")
+
+
 UNCERTAINTY["gini"] = gini
 DIVERSITY["spread"] = Diversity(pick=spread, needs_features=True)
+STRATEGIES["far-unsure"] = Strategy(far_unsure, needs_probs=True)  # needs_features and needs_labeled are the default

@@ -59,6 +59,36 @@ def test_an_own_query_chooses_while_training_and_afterwards(tmp_path):
     assert [row["strategy"] for row in rows] == ["start-uniform", "gini.aug-spread"]
     picked = json.loads(mma("query", "run", "--n", "4", "--json", cwd=tmp_path, use=use))["picks"]
     assert len({image["index"] for image in picked}) == 4
+    answer = json.loads(mma("query", "run", "--n", "4", "--strategy", "far-unsure", "--json", cwd=tmp_path, use=use))
+    assert len({image["index"] for image in answer["picks"]}) == 4
+
+
+@pytest.mark.slow
+def test_a_strict_type_checker_accepts_an_own_strategy_and_a_subclass_of_an_algorithm(tmp_path):
+    (tmp_path / "mine.py").write_text("""
+from typing import Literal
+
+import numpy as np
+
+from mma.algorithms import MixMatch
+from mma.query import Candidates, Labeled, Picks, Strategy
+
+
+class Hard(MixMatch):
+    name: Literal["hard"] = "hard"
+
+
+def first(candidates: Candidates, labeled: Labeled, n: int, rng: np.random.Generator) -> Picks:
+    best = candidates.probabilities.max(axis=1) + candidates.embeddings[:, 0]
+    rows = np.argsort(-best)[:n]
+    return Picks(rows, best[rows])
+
+
+STRATEGY = Strategy(first, needs_probs=True)
+""")
+    words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "mine.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
 
 
 def test_an_own_network_trains_and_answers_from_python(tmp_path):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import numpy as np
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from mma.settings import Settings
@@ -89,6 +90,12 @@ class Algorithm(Settings):
     name: str
     views: ClassVar[int]  # augmented views of each unlabeled image that a batch must hold; 0 = none are looked at
     strong: ClassVar[int] = 0  # strongly augmented views of the same images
+
+    @model_validator(mode="after")
+    def _name_is_its_own(self) -> Self:
+        if self.name != type(self).model_fields["name"].default:
+            raise ValueError(f"{type(self).__name__} is called {type(self).model_fields['name'].default}")
+        return self
 
     def memory(self, classes: int) -> dict[str, Tensor]:
         """Return the running averages before the first step, by name. Most algorithms have none.

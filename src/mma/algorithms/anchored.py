@@ -34,7 +34,7 @@ class AnchoredMixMatch(Algorithm):
     was given the guesses of another model (`--labels-from`) begins with them.
     """
 
-    name: Literal["anchored-mixmatch"] = "anchored-mixmatch"
+    name: str = "anchored-mixmatch"
     views: ClassVar[int] = 1
     strong: ClassVar[int] = 1
     temperature: float = Field(0.5, gt=0)  # guesses are sharpened with it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from mma.algorithms.ops import joint_forward, one_hot, probabilities, weak_logit
 class FixMatch(Algorithm):
     """Guess from a weak view, keep confident guesses, fit them on a strong view (arXiv:2001.07685)."""
 
-    name: Literal["fixmatch"] = "fixmatch"
+    name: str = "fixmatch"
     views: ClassVar[int] = 1
     strong: ClassVar[int] = 1
     threshold: float = Field(0.95, ge=0, le=1)  # guesses count from this probability on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from mma.algorithms.ops import ema, joint_forward, one_hot, probabilities, unifo
 class FreeMatch(Algorithm):
     """Fit guesses above thresholds that follow the running confidence, and treat classes fairly (arXiv:2205.07246)."""
 
-    name: Literal["freematch"] = "freematch"
+    name: str = "freematch"
     views: ClassVar[int] = 1
     strong: ClassVar[int] = 1
     weight: float = Field(1.0, ge=0)  # of the unlabeled term

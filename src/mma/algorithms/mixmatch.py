@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from mma.algorithms.ops import (
 class MixMatch(Algorithm):
     """Guess labels, sharpen them, MixUp everything, fit the mixture (arXiv:1905.02249, algorithm 1)."""
 
-    name: Literal["mixmatch"] = "mixmatch"
+    name: str = "mixmatch"
     views: ClassVar[int] = 2  # Paper: each unlabeled image is augmented K = 2 times.
     temperature: float = Field(0.5, gt=0)  # Paper: guesses are sharpened with T = 0.5.
     alpha: float = Field(0.75, ge=0)  # Paper: MixUp draws from Beta(0.75, 0.75) on CIFAR-10 (appendix table).

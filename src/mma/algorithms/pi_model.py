@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ class PiModel(Algorithm):
     # Original: weight decay is 0.02 on CIFAR-10 and 0.2 on SVHN.
     # Differs: an algorithm sets no weight decay, and both presets have 0.02. To follow, set optim.weight_decay=0.2.
 
-    name: Literal["pi-model"] = "pi-model"
+    name: str = "pi-model"
     views: ClassVar[int] = 2
     weight: float = Field(20.0, ge=0)  # Original: the consistency weight is 20 on CIFAR-10 and 5 on SVHN.
     # Original: the consistency weight rises over the first 0.4 of 2^20 steps.

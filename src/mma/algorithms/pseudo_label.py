@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from mma.algorithms.ops import frozen_statistics, one_hot, probabilities, ramp
 class PseudoLabel(Algorithm):
     """Fit the most likely class of unlabeled images whose probability is above a threshold (Lee, 2013)."""
 
-    name: Literal["pseudo-label"] = "pseudo-label"
+    name: str = "pseudo-label"
     views: ClassVar[int] = 1
     threshold: float = Field(0.95, ge=0, lt=1)  # Original: answers count from a probability above 0.95.
     weight: float = Field(1.0, ge=0)  # Original: the weight of guessed labels is 1 on CIFAR-10 and 2 on SVHN.

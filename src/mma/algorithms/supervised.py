@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from mma.algorithms.algorithm import Algorithm, Batch, Losses
 class Supervised(Algorithm):
     """Cross-entropy on the labeled images; unlabeled ones are never looked at."""
 
-    name: Literal["supervised"] = "supervised"
+    name: str = "supervised"
     views: ClassVar[int] = 0
     # Original: the fully supervised baseline smooths CIFAR-10's labels by 0.001 and SVHN's by 0.01.
     smoothing: float = Field(0.001, ge=0, lt=1)

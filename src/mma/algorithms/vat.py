@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from mma.algorithms.ops import frozen_statistics, noise_like, ramp
 class VAT(Algorithm):
     """Make predictions smooth around unlabeled examples, and low in entropy (arXiv:1704.03976, with entropy term)."""
 
-    name: Literal["vat"] = "vat"
+    name: str = "vat"
     views: ClassVar[int] = 1
     radius: float = Field(6.0, gt=0)  # Original: the perturbation has Euclidean length 6.
     # Original: the direction is searched with a perturbation of length 1e-6, whose effect drowns in float32 rounding.

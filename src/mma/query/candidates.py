@@ -50,6 +50,18 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.index)
 
+    @property
+    def probabilities(self) -> Floats:
+        """`probs` for a strategy that needs them: never None."""
+        assert self.probs is not None, "the strategy is not listed with needs_probs"
+        return self.probs
+
+    @property
+    def embeddings(self) -> Floats:
+        """`features` for a strategy that needs them: never None."""
+        assert self.features is not None, "the strategy is not listed with needs_features"
+        return self.features
+
 
 @dataclass(frozen=True, eq=False)
 class Labeled:

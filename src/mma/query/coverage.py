@@ -40,8 +40,7 @@ class PoolSample:
 
 def sample_pool(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> PoolSample:
     """Draw the images to cover and those that may be picked, and map them."""
-    features = candidates.features
-    assert features is not None
+    features = candidates.embeddings
     choice = draw_rows(len(candidates), max(CHOICE, 2 * n), rng)
     targets = draw_rows(len(candidates), min(TARGETS, max(CELLS // max(len(choice), 1), 1)), rng)
     space = space_of(features[targets], rng)

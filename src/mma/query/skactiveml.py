@@ -64,8 +64,7 @@ def foreign_strategy(name: str) -> Strategy:
 
     def pick(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
         """Call their `query` on the candidates with the labeled images behind them."""
-        assert candidates.features is not None
-        X = np.concatenate([candidates.features, labeled.features_like(candidates.features)])
+        X = np.concatenate([candidates.embeddings, labeled.features_like(candidates.embeddings)])
         y = np.concatenate([np.full(len(candidates), MISSING), labeled.classes])
         seed, model = int(rng.integers(2**31)), dict[str, Any]()
         theirs = kinds[kind](missing_label=MISSING, random_state=seed)

@@ -32,11 +32,9 @@ def cluster_margin(candidates: Candidates, labeled: Labeled, n: int, rng: Genera
     Cost: the margins of all images, and average linkage of at most 10 n (6,000) of them.
     """
     # Paper: links the whole pool once. Differs: only the uncertain images, anew each time: a pool of any size will do.
-    assert candidates.probs is not None
-    assert candidates.features is not None
-    scores = diff2(candidates.probs).astype(np.float64)
-    rows = most_uncertain(scores, candidates.features, min(max(min(WIDER * n, LINKED), n), len(scores)), rng)
-    groups = linked(space_of(candidates.features[rows], rng)(candidates.features[rows]), n)
+    scores = diff2(candidates.probabilities).astype(np.float64)
+    rows = most_uncertain(scores, candidates.embeddings, min(max(min(WIDER * n, LINKED), n), len(scores)), rng)
+    groups = linked(space_of(candidates.embeddings[rows], rng)(candidates.embeddings[rows]), n)
     picked = rows[in_turns(groups, n)]
     picked = picked[np.argsort(-scores[picked], kind="stable")]
     why = f"margin: the most uncertain of {groups.max() + 1} clusters of the {len(rows):,} most uncertain images"
@@ -68,12 +66,10 @@ def badge(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> P
     A gradient is (p - one_hot(guess)) x embedding. Distances follow from the two factors, so that the (N, classes * D) array is
     never made. Cost: n passes over at most 40,000 images of (classes + D) numbers.
     """
-    assert candidates.probs is not None
-    assert candidates.features is not None
     rows = draw_rows(len(candidates), max(DRAWN, n), rng)
-    errors = candidates.probs[rows].astype(np.float32)
+    errors = candidates.probabilities[rows].astype(np.float32)
     errors[np.arange(len(rows)), errors.argmax(axis=1)] -= 1
-    points = space_of(candidates.features[rows[:DRAWN]], rng)(candidates.features[rows])
+    points = space_of(candidates.embeddings[rows[:DRAWN]], rng)(candidates.embeddings[rows])
     sizes = np.einsum("nc,nc->n", errors, errors) * np.einsum("nd,nd->n", points, points)
     picked = spread_gradients(errors, points, sizes, n, rng)
     norms = np.sqrt(sizes[picked].astype(np.float64))
@@ -112,10 +108,9 @@ def coreset(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) ->
 
     Cost: a pass over at most 40,000 images for each labeled one and each pick.
     """
-    assert candidates.features is not None
     rows = draw_rows(len(candidates), max(DRAWN, n), rng)
-    space = space_of(candidates.features[rows[:DRAWN]], rng)
-    points, centers = space(candidates.features[rows]), space(labeled.features_like(candidates.features))
+    space = space_of(candidates.embeddings[rows[:DRAWN]], rng)
+    points, centers = space(candidates.embeddings[rows]), space(labeled.features_like(candidates.embeddings))
     nearest = np.full(len(rows), 2.0, np.float32)  # distance to the nearest center; 2: nothing is farther on a sphere
     for start in range(0, len(centers), 256):
         cosine = (points @ centers[start : start + 256].T).max(axis=1)
@@ -148,11 +143,10 @@ def typiclust(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) 
     There are as many clusters as images labeled and asked for. Where more are asked for than there are clusters, those with the
     fewest labels come next. Cost: k-means of at most 20,000 images, and distances within clusters.
     """
-    assert candidates.features is not None
     rows = draw_rows(len(candidates), max(SAMPLE, n), rng)
-    space = space_of(candidates.features[rows[:SAMPLE]], rng)
-    known = space(labeled.features_like(candidates.features))
-    points = np.concatenate([space(candidates.features[rows]), known])
+    space = space_of(candidates.embeddings[rows[:SAMPLE]], rng)
+    known = space(labeled.features_like(candidates.embeddings))
+    points = np.concatenate([space(candidates.embeddings[rows]), known])
     groups = clusters(points, min(len(known) + n, MOST_CLUSTERS), rng)
     free, labels = groups[: len(rows)], np.bincount(groups[len(rows) :], minlength=groups.max() + 1)
     picked, sizes = take_in_turns(points[: len(rows)], free, labels, n)
