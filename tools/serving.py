@@ -155,11 +155,11 @@ def main() -> None:
                 with asked.rows.open("a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
     asked.out.mkdir(parents=True, exist_ok=True)
-    for name, odd in (("choice.csv", 1), ("table.csv", 0)):
-        lines = [",".join(COLUMNS)]
+    lines = [",".join(("seeds", *COLUMNS))]
+    for odd, seeds in ((0, "even"), (1, "odd")):
         for row in table([row for row in rows if int(row["seed"]) % 2 == odd]):
-            lines.append(",".join(f'"{cell}"' if "," in cell else cell for cell in row.values()))
-        write_atomically(asked.out / name, "\n".join(lines) + "\n")
+            lines.append(",".join([seeds, *(f'"{cell}"' if "," in cell else cell for cell in row.values())]))
+    write_atomically(asked.out / "table.csv", "\n".join(lines) + "\n")
     keys = list(rows[0])
     lines = [
         ",".join(keys),

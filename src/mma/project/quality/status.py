@@ -33,7 +33,6 @@ from mma.project.quality.forecast import (
 from mma.project.quality.goal import Goals, Standing, Verdict, check_goal, how_common, judge_goal
 from mma.run import Run
 from mma.shares import Share
-from mma.text import duration
 
 RECENT = 50  # labels whose median says how fast a person is
 LONGEST = 120.0  # seconds for a label: whoever takes longer was away
@@ -74,7 +73,8 @@ class DeepCost:
     @property
     def words(self) -> str:
         """What to say before it begins."""
-        words = f"About {duration(self.seconds)} on this machine; labeling goes on meanwhile."
+        minutes = max(round(self.seconds / 60), 1)
+        words = f"About {minutes} minute{'' if minutes == 1 else 's'} on this machine; labeling goes on meanwhile."
         return f"{words} {BROUGHT[self.net]}" if self.net in BROUGHT else words
 
 
@@ -138,7 +138,7 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
     verdict = judge_goal(goals, Standing(counts.labeled, per_class, ids, report, audit, counts.left, flat))
     if verdict.reached is not None:
         low = 100 * verdict.reached.low
-    if verdict.answer == "no":  # that more labels bring little is no reason to be content: the next thing to do says so
+    if verdict.answer != "yes":  # more labels bring little, and that is no reason to be content: the next step says so
         low = None
     situation = StopSituation(
         counts.labeled,
