@@ -273,6 +273,29 @@ def test_a_photo_that_changed_is_left_out_and_the_others_learn(made):
     assert len(worker.pool) > 50
 
 
+def test_where_it_takes_long_a_model_sees_every_photo_before_the_other_views_are_there(made, monkeypatch):
+    from mma.project.worker import features
+
+    project, kinds = made
+    usual = LiveWorker(project, deep=False)
+    shapes.settle(usual)
+    for name, value in {"BLOCK": 16, "LARGE": 1, "LONG": -1.0}.items():
+        monkeypatch.setattr(features, name, value)
+    worker = LiveWorker(project, deep=False)
+    shapes.answer_next(project, kinds, 20)
+    while not project.models.rows():
+        assert worker.step()
+    assert len(worker.pool) == len(usual.pool)
+    assert {part.views for part in worker.pool.views.parts} == {1}, "the plain view of all photos"
+    assert worker.gathering.behind
+    shapes.settle(worker)
+    rows = np.arange(len(usual.pool))
+    for ours, theirs in zip(worker.pool.views.parts, usual.pool.views.parts, strict=True):
+        assert ours.views == theirs.views > 1
+        assert np.array_equal(ours.take(rows), theirs.take(rows))
+    assert not worker.gathering.behind
+
+
 def test_one_class_alone_makes_no_model_and_no_error(made):
     project, kinds = made
     worker = LiveWorker(project, deep=False)

@@ -25,6 +25,7 @@ from mma.views import FeatureViews, VectorViews
 
 BLOCK = 256  # images: a few seconds
 QUICK, SOON = 1.0, 5.0  # seconds: too short to be mentioned, and to be worth a beginning with fewer images
+LARGE, LONG = 5_000, 60.0  # images and seconds from which on the plain view of all images comes before the other views
 STAGES = (300, 1_500, 6_000, 24_000)  # images after which the pool is opened anew: asking begins with the first few
 
 HOST = torch.device("cpu")
@@ -127,7 +128,14 @@ class Gathering:
     waiting: list[ProjectImage] = field(default_factory=list)
     images: int = -1  # in the project when it was last listed
     begun: tuple[float, int] = (0.0, 0)  # when, and with how many
+    plain: bool = False  # only the plain views are there: with them a model sees every image, in a third of the time
+    behind: list[ProjectImage] = field(default_factory=list)  # whose other views are missing
     told: bool = True  # a note of how far it is stands, perhaps that of a worker which was killed
+
+    @property
+    def seen(self) -> FeatureViews:
+        """Return the views that the pool has."""
+        return self.settings.model_copy(update={"mirror": False, "crops": 0}) if self.plain else self.settings
 
     def is_missing(self) -> bool:
         """Tell whether some images have no features yet, or the pool must be opened anew."""
@@ -140,15 +148,37 @@ class Gathering:
         if self.project.counts().images != self.images:
             self.list_images(labeled)
         self.tell()
+        if not self.plain and len(self.waiting) >= LARGE and self.ready and self.seconds_left() > LONG:
+            self.plain, self.waiting, self.ready = True, [*self.ready.values(), *self.waiting], {}
+            self.begun = time.monotonic(), 0
         block, self.waiting = self.waiting[:BLOCK], self.waiting[BLOCK:]
-        if block:
-            known, why = compute_features(self.project.root, self.settings, block, lambda message: None)
-            self.ready.update((image.id, image) for image in known)
-            self.broken.update((image.id, why) for image in block if image.id not in self.ready)
+        self.compute(self.seen, block)
         if self.ready and self.stage_is_reached():
-            self.pool = open_pool(self.project, self.settings, list(self.ready.values()), lambda message: None)
+            self.open()
+            self.behind = list(self.ready.values()) if self.plain and not self.waiting else []
         if not self.waiting:
             self.tell()
+
+    def catch_up(self) -> None:
+        """Compute the other views of the next block. The pool has them when all images do."""
+        block, self.behind = self.behind[:BLOCK], self.behind[BLOCK:]
+        self.compute(self.settings, block)
+        if not self.behind:
+            self.plain = False
+            self.open()
+
+    def compute(self, views: FeatureViews, block: list[ProjectImage]) -> None:
+        """Compute features of a block, and note whose cannot be."""
+        if block:
+            known, why = compute_features(self.project.root, views, block, lambda message: None)
+            lost = {image.id for image in block} - {image.id for image in known}
+            self.ready = {each: image for each, image in self.ready.items() if each not in lost}
+            self.ready.update((image.id, image) for image in known)
+            self.broken.update((each, why) for each in lost)
+
+    def open(self) -> None:
+        """Open the pool of the images that have features."""
+        self.pool = open_pool(self.project, self.seen, list(self.ready.values()), lambda message: None)
 
     def list_images(self, labeled: Collection[str]) -> None:
         """See which images there are now."""

@@ -83,6 +83,8 @@ class LiveWorker:
             return True
         if self.start_is_due() and self.attempt(f"first picks at event {self.seq}", self.ask_for_coverage):
             return True
+        if self.gathering.behind and self.attempt(f"{place}: other views", lambda: self.gather(behind=True)):
+            return True
         if self.comparison_is_due() and self.attempt(f"comparison at event {self.done_seq}", self.compare):
             return True
         idle = time.monotonic() - self.changed
@@ -153,10 +155,13 @@ class LiveWorker:
         """The images that have features; None before the first few do."""
         return self.gathering.pool
 
-    def gather(self) -> None:
+    def gather(self, *, behind: bool = False) -> None:
         """Compute some features."""
         before = self.pool
-        self.gathering.advance(self.project.labels().ids)
+        if behind:
+            self.gathering.catch_up()
+        else:
+            self.gathering.advance(self.project.labels().ids)
         if self.pool is not None and before is None:
             warm_up(self.pool, self.config)
         if self.pool is not before:
