@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,13 @@ from sqlalchemy import Connection, Select, delete, exists, insert, or_, select
 
 from mma.project.labels import database as db
 from mma.project.labels.events import LEASE, merge_roots, read_classes
-from mma.project.models import ANSWERS, PREDICTIONS, Models, StoredAnswers
+from mma.project.guesses import NAMES, read_doubts
+from mma.project.models import ANSWERS, PREDICTIONS, StoredAnswers
 from mma.project.questions import is_live
 from mma.project.records import ProjectImage
+
+if TYPE_CHECKING:
+    from mma.project.project import Project
 
 LOOKED_AT = 20_000  # images among which look-alikes are sought
 CANDIDATES = 500  # images of a class, the surest ones, of which some may be leased or near-duplicates
@@ -32,10 +36,11 @@ class Group(NamedTuple):
 
     images: list[ProjectImage]
     alike: bool
+    guessed: str = ""  # the source that chose them, before there is a model
 
 
 def lease_group(
-    connection: Connection, models: Models, by: str, class_id: int | None, n: int, holding: Collection[str]
+    connection: Connection, project: Project, by: str, class_id: int | None, n: int, holding: Collection[str]
 ) -> Group:
     """Lease up to `n` images that look like a class, the surest first, or without a class that look like each other.
 
@@ -44,29 +49,35 @@ def lease_group(
     """
     holder, moment = f"{by} (grid)", time.time()
     connection.execute(delete(db.leases).where(db.leases.c.by == holder))
-    free, opinion = _free(by, holding, moment), latest_opinion(connection, models)
+    free, (opinion, guessed) = _free(by, holding, moment), latest_opinion(connection, project)
     if class_id is None:
         rows, alike = _alike(connection, free, opinion)
     else:
         roots = merge_roots(read_classes(connection))
+        doubted = [image for image, klass in read_doubts(connection) if roots.get(klass) == class_id]
+        free = _free(by, [*holding, *doubted], moment)
         rows, alike = _surest(connection, free, opinion, {k for k, root in roots.items() if root == class_id}), True
     values = {"by": holder, "taken": moment, "until": moment + LEASE, "provenance": "grid", "why": "looks like others"}
     if rows := rows[:n]:
         connection.execute(insert(db.leases), [{**values, "image": row.id} for row in rows])
     images = [ProjectImage(row.id, row.name, row.width, row.height, row.near, bool(row.audit)) for row in rows]
-    return Group(images, alike)
+    return Group(images, alike, "" if class_id is None else guessed)
 
 
-def latest_opinion(connection: Connection, models: Models) -> StoredAnswers:
-    """Return what the newest model says about all images; before it wrote that down, about those it picked."""
-    if (stored := models.answers(ANSWERS, PREDICTIONS)) is not None:
-        return stored
+def latest_opinion(connection: Connection, project: Project) -> tuple[StoredAnswers, str]:
+    """Return what the newest model says about all images; before there is one, what a source guesses, with its name."""
+    if (stored := project.models.answers(ANSWERS, PREDICTIONS)) is not None:
+        return stored, ""
+    if sources := sorted(project.guesses.sources(), key=lambda source: source.name == NAMES):
+        chosen = sources[0]  # what somebody brought comes before the names
+        return StoredAnswers(0, chosen.classes, chosen.probs, chosen.row), chosen.name
     query = select(db.picks.c.image, db.picks.c.suggestion).where(db.picks.c.suggestion.is_not(None))
     guesses = {row.image: dict(json.loads(row.suggestion)) for row in connection.execute(query)}
     classes = sorted({class_id for guess in guesses.values() for class_id in guess})
     probs = np.array([[guess.get(class_id, 0.0) for class_id in classes] for guess in guesses.values()], np.float32)
     row = {image: place for place, image in enumerate(guesses)}
-    return StoredAnswers(0, tuple(classes), probs.reshape(len(guesses), len(classes)), row, np.zeros(len(row), bool))
+    found = probs.reshape(len(guesses), len(classes))
+    return StoredAnswers(0, tuple(classes), found, row, np.zeros(len(row), bool)), ""
 
 
 def _free(by: str, holding: Collection[str], moment: float) -> Select[Any]:

@@ -24,6 +24,7 @@ from mma.files import explain_write_errors, in_turn, locked, read_json, write_at
 from mma.project.exchange.formats import LabelRow, read_current, read_rows, write_rows
 from mma.project.exchange.import_labels import ImportProblems, TakeIn, take_in
 from mma.project.grid import Group, lease_group
+from mma.project.guesses import GuessStore
 from mma.project.labels import database as db
 from mma.project.labels import events as class_rules
 from mma.project.labels.copies import Mirror, SecondCopy, last_seq
@@ -112,6 +113,7 @@ class Project:
             self.root = FollowedFolder(self.root)
         self.rules = Rules(settings.overlap, settings.audit_asked, settings.audit_early, settings.again_share)
         self.models = Models(layout, store)
+        self.guesses = GuessStore(self)
         self.log = SecondCopy(layout.log, self.root)
         self.mirror = Mirror(layout.mirror, layout.state / "mirror.lock", store)
 
@@ -272,7 +274,7 @@ class Project:
     def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> Group:
         """Lease images of one class to a person, as a model sees them, or without a class images that look alike."""
         with self.store.writing() as connection:
-            return lease_group(connection, self.models, by, class_id, n, holding)
+            return lease_group(connection, self, by, class_id, n, holding)
 
     def release(self, by: str) -> None:
         """Give back the images that a person holds."""

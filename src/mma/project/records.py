@@ -56,6 +56,7 @@ class Answer(BaseModel):
 
     id: UUID
     images: list[Key] = Field(default_factory=list, max_length=MAX_GRID)
+    out: list[Key] = Field(default_factory=list, max_length=MAX_GRID)  # shown in the same grid, and not of this class
     kind: Kind
     class_id: int | None = None
     by: Person

@@ -357,8 +357,8 @@ def post_answer(page: Page, answer: Answer, visitor: Visitor) -> Json:
 @answers(GridRequest)
 def post_grid(page: Page, wanted: GridRequest) -> Json:
     """Lease images that look alike."""
-    images, alike = page.project.grid(wanted.by, wanted.class_id, wanted.n, wanted.holding)
-    return {"items": [{"image": each.id, "name": each.name} for each in images], "alike": alike}
+    images, alike, guessed = page.project.grid(wanted.by, wanted.class_id, wanted.n, wanted.holding)
+    return {"items": [{"image": each.id, "name": each.name} for each in images], "alike": alike, "guessed": guessed}
 
 
 @answers(ClassChange)

@@ -70,6 +70,7 @@ def read_news(project: Project) -> Json:
         **classes_for_page(project),
         "budget": project.settings.budget,
         "goal": goal_for_page(project, models),
+        "names": project.guesses.noted(),
         "models": ready[-HISTORY:],
         "model": current,
         "work": work,
@@ -149,7 +150,7 @@ def recent_answers(project: Project, by: str) -> list[Json]:
     return [
         {
             "id": batch[0].batch,
-            "images": [event.image for event in batch],
+            "images": [event.image for event in batch if event.kind == batch[0].kind],
             "kind": batch[0].kind,
             "class_id": batch[0].class_id,
             "name": batch[0].file or "",

@@ -135,7 +135,8 @@ def end_leases(connection: Connection, events: Sequence[Event]) -> None:
 
 def _answer(connection: Connection, answer: Answer) -> list[Draft]:
     """Check an answer and prepare its events, one for each image."""
-    if not answer.images or len(set(answer.images)) != len(answer.images):
+    every = [*answer.out, *answer.images]
+    if not every or len(set(every)) != len(every) or not (answer.images or answer.out and answer.kind == "later"):
         raise UserError("an answer needs its images, each of them once.")
     if (answer.kind == "label") != (answer.class_id is not None):
         raise UserError("an answer of kind label needs a class_id, and no other kind has one.")
@@ -143,10 +144,10 @@ def _answer(connection: Connection, answer: Answer) -> list[Draft]:
         raise UserError("a note needs its text.")
     class_id = None if answer.class_id is None else resolve(connection, answer.class_id)
     names: dict[str, str] = {}
-    for part in chunks(answer.images):
+    for part in chunks(every):
         rows = connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part)))
         names.update({row.id: row.name for row in rows})
-    if missing := [image for image in answer.images if image not in names]:
+    if missing := [image for image in every if image not in names]:
         # Whoever answers has seen it. After a rebuild it is unknown until the folder is indexed: not now, but later.
         raise TemporarilyUnavailable(f"image {missing[0]} is not indexed yet, or its file is gone.")
     source = {} if answer.source == "label" else {"provenance": answer.source}
@@ -160,10 +161,12 @@ def _answer(connection: Connection, answer: Answer) -> list[Draft]:
         "supersedes": None if answer.supersedes is None else str(answer.supersedes),
     }
     drafts = []
-    for image in answer.images:
-        own_id = str(answer.id if len(answer.images) == 1 else uuid5(answer.id, image))
+    for image in every:  # what was taken out comes first: an action is shown as its last events are
+        own_id = str(answer.id if len(every) == 1 else uuid5(answer.id, image))
         values = {**common, **origin(connection, image, answer.by), **source}
-        drafts.append(draft(answer.kind, id=own_id, image=image, file=names[image], **values))
+        kind = "later" if image in answer.out else answer.kind
+        values |= {"class_id": class_id if kind == "label" else None}
+        drafts.append(draft(kind, id=own_id, image=image, file=names[image], **values))
     return drafts
 
 

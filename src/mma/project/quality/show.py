@@ -33,6 +33,7 @@ def status_lines(now: ProjectStatus) -> list[str]:
         lines += [f"          {words}" for words in (target_words(now), money_words(now)) if words]
         lines += [f"asking:   {now.report.helping.sentence}"] if now.report.helping.speaks else []
     lines += [f"{'' if place else 'checks:':9} {words}" for place, words in enumerate(looks_words(now.looks))]
+    lines += [f"{'' if place else 'guesses:':9} {each.words}" for place, each in enumerate(now.guesses)]
     if (working := now.working) is not None and working.state != "ready":
         state = {"training": "is being trained", "failed": "failed"}.get(working.state, working.state)
         message = f": {working.message}" if working.message else ""

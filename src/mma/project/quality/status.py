@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from mma.errors import UserError
 from mma.files import Row, read_json
 from mma.project.labels.events import count_labels, find_class, merge_roots
+from mma.project.guesses import SourceQuality
 from mma.project.models import MORE, ModelReport
 from mma.project.project import Project
 from mma.project.quality.agreement import SecondLooks, second_looks
@@ -104,6 +105,7 @@ class ProjectStatus:
     common: dict[str, Share]  # how common each class is, by the random photos
     forecast: str  # what the next labels would bring, or what would make that possible to say
     deep: DeepCost | None  # what training deeper would take; None before that is measured
+    guesses: tuple[SourceQuality, ...] = ()  # how far each source of guesses can be trusted
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -176,6 +178,7 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
         common=how_common(report.quality if report else None),
         forecast=forecast,
         deep=read_cost(project),
+        guesses=tuple(project.guesses.qualities(project.labels())),
     )
 
 

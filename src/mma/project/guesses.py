@@ -1,0 +1,205 @@
+"""Guesses about the photos of a project: what sources other than people say, and how far labels show that they are right.
+
+A source is a file in state/guesses: probabilities of images. Its answers are never labels. No torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from sqlalchemy import Connection, select
+
+from mma.errors import UserError
+from mma.files import explain_write_errors, write_atomically
+from mma.project.labels import database as db
+from mma.project.labels.events import merge_roots, now
+from mma.project.records import Klass, Labels
+from mma.shares import Share, exact_interval
+from mma.soft_targets import Guesses
+from mma.text import printable
+
+if TYPE_CHECKING:
+    from mma.project.project import Project
+
+NAMES = "names"  # the source that is made of the names of the classes
+NOTE = "names.json"  # why there are no guesses by names, or that they are there
+CHANCE = ("audit", "random")  # labels of images that nobody chose
+FEW = 10  # of them, below which all labels are counted
+OF_A_CLASS = 3  # labels below which a class is not called the worst
+SHOWN_WEIGHT = 0.25  # of a label from a grid that a source had filled: it shows what the source is surest of
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What one source says: (N, classes) probabilities of images."""
+
+    name: str
+    at: str
+    classes: tuple[int, ...]  # ids
+    probs: Floats
+    row: dict[str, int]  # image -> row
+
+    def of(self, ids: Sequence[str], known: Sequence[Klass]) -> Floats:
+        """Return the guesses about images for the classes in use; a row of zeros where there is none. (N, C)"""
+        roots, used = merge_roots(known), [each.id for each in known if each.merged_into is None]
+        found = np.zeros((len(ids), len(used)), np.float32)
+        here = np.array([(place, self.row[each]) for place, each in enumerate(ids) if each in self.row], np.int64)
+        for column, klass in enumerate(self.classes):
+            if len(here) and roots.get(klass) in used:
+                found[here[:, 0], used.index(roots[klass])] += self.probs[here[:, 1], column]
+        return found
+
+
+@dataclass(frozen=True)
+class SourceQuality:
+    """How far a source can be trusted. Counts are of images that people labeled and that it guessed."""
+
+    name: str
+    images: int  # that it guessed
+    share: Share | None  # right; None before any label
+    chance: bool  # the labels were drawn at random; otherwise the share is what was seen, not what is to be expected
+    worst: str  # the class that it recognises least; empty while nothing is known
+    confusion: tuple[tuple[int, ...], ...]  # rows: what people say; columns: what it says
+    words: str
+
+
+@dataclass(frozen=True, eq=False)
+class GuessStore:
+    """The sources of one project."""
+
+    project: Project
+
+    @property
+    def place(self) -> Path:
+        """The folder of the files."""
+        return self.project.layout.state / "guesses"
+
+    @cached_property
+    def _read(self) -> dict[Path, tuple[int, Source]]:
+        return {}
+
+    def put(self, name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int]) -> None:
+        """Store what a source says, in place of what it said before."""
+        keys = np.frombuffer(bytes.fromhex("".join(ids)), np.uint8).reshape(-1, 32)
+        arrays = {"keys": keys.copy(), "probs": probs.astype(np.float16), "classes": np.array(classes, np.int64)}
+        with explain_write_errors(self.place, "the same command"):
+            self.place.mkdir(mode=0o700, exist_ok=True)
+            path = self.place / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
+            write_atomically(path, save(arrays, {"source": name, "at": now()}), private=True)
+
+    def sources(self) -> list[Source]:
+        """Return all sources, the newest last. A file that is damaged is left out."""
+        for path in sorted(self.place.glob("*.safetensors")):
+            with suppress(OSError, KeyError, SafetensorError):
+                stamp = path.stat().st_mtime_ns
+                if path in self._read and self._read[path][0] == stamp:
+                    continue
+                with safe_open(path, "numpy") as file:
+                    keys, probs, classes = (file.get_tensor(each) for each in ("keys", "probs", "classes"))
+                    about = file.metadata()
+                row = {bytes(key).hex(): place for place, key in enumerate(keys)}
+                ids = tuple(int(each) for each in classes)
+                self._read[path] = stamp, Source(about["source"], about["at"], ids, probs.astype(np.float32), row)
+        return sorted((source for _, source in self._read.values()), key=lambda source: source.at)
+
+    def note(self, state: str, sentence: str = "") -> None:
+        """Say how guesses by names stand: "ready", "none" or "missing", and why."""
+        self.place.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(self.place / NOTE, json.dumps({"state": state, "sentence": sentence}), private=True)
+
+    def noted(self) -> dict[str, str]:
+        """Return what was noted."""
+        with suppress(OSError, ValueError):
+            found: dict[str, str] = json.loads((self.place / NOTE).read_text("utf-8"))
+            return found
+        return {"state": "", "sentence": ""}
+
+    def doubts(self) -> list[tuple[str, int]]:
+        """Return images that people took out of a grid of a class."""
+        with self.project.store.reading() as connection:
+            return read_doubts(connection)
+
+    def qualities(self, labels: Labels) -> list[SourceQuality]:
+        """Measure every source on the labels in force."""
+        doubts = self.doubts()
+        return [measure(source, labels, doubts) for source in self.sources()]
+
+    def for_training(self, labels: Labels, rows: dict[str, int]) -> Guesses | None:
+        """Return the sources as a start of a model sees them: `rows` maps images of its pool to rows. None without any."""
+        ids, used = list(rows), [each.id for each in labels.classes if each.merged_into is None]
+        said = [source.of(ids, labels.classes) for source in self.sources()]
+        said = [probs for probs in said if probs.any()]
+        if not said:
+            return None
+        evidence, roots = np.ones(len(ids)), merge_roots(labels.classes)
+        for image, provenance in zip(labels.ids, labels.provenance, strict=True):
+            if provenance == "grid" and image in rows:
+                evidence[rows[image]] = SHOWN_WEIGHT
+        known = set(labels.ids)
+        doubts = [(rows[i], used.index(roots[k])) for i, k in self.doubts() if i in rows and i not in known and k in roots]
+        return Guesses(said, evidence, doubts)
+
+
+def read_doubts(connection: Connection) -> list[tuple[str, int]]:
+    """Return images that people took out of a grid, with the class that they are not of."""
+    c = db.events.c
+    taken = select(c.image, c.shown).where(c.kind == "later", c.active == 1, c.shown.like("grid: %"))
+    rows = connection.execute(taken).all()
+    return [(row.image, int(row.shown[6:])) for row in rows if row.shown[6:].isdecimal()]
+
+
+def measure(source: Source, labels: Labels, doubts: Sequence[tuple[str, int]] = ()) -> SourceQuality:
+    """Compare a source with people: on labels drawn at random where there are some, else on all, and say which."""
+    used = [each for each in labels.classes if each.merged_into is None]
+    place = {each.id: number for number, each in enumerate(used)}
+    rows = [
+        (image, place[klass], provenance)
+        for image, klass, provenance in zip(labels.ids, labels.class_ids, labels.provenance, strict=True)
+        if image in source.row
+    ]
+    drawn = [row for row in rows if row[2] in CHANCE]
+    chance = len(drawn) >= FEW
+    counted = drawn if chance else rows
+    truth = np.array([klass for _, klass, _ in counted], np.int64)
+    guesses = source.of([image for image, _, _ in counted], labels.classes)
+    said = guesses.argmax(1) if len(counted) else truth
+    table = np.zeros((len(used), len(used)), np.int64)
+    np.add.at(table, (truth, said), 1)
+    labeled, roots = set(labels.ids), merge_roots(labels.classes)
+    wrong = [i for i, k in doubts if i in source.row and i not in labeled and k in roots and not chance]
+    wrong = [i for i, k in doubts if i in wrong and source.of([i], labels.classes)[0].argmax() == place.get(roots[k], -1)]
+    right, of = int(np.trace(table)), len(counted) + len(wrong)
+    share = Share(right / of, *exact_interval(right, of), right, of) if of else None
+    enough = [k for k in range(len(used)) if table[k].sum() >= OF_A_CLASS]
+    lowest = min(enough, key=lambda k: (table[k, k] / table[k].sum(), k), default=None)
+    worst = used[lowest].name if lowest is not None and table[lowest, lowest] < table[lowest].sum() else ""
+    words = f"{source.name}: {len(source.row):,} guesses, not compared with any label yet."
+    if share is not None:
+        words = f"{source.name}: right in {100 * share.value:.0f} %, between {100 * share.low:.0f} and {100 * share.high:.0f}"
+        words += f"; worst at {worst}" if worst else ""
+        kind = "labels drawn at random" if chance else "labels, many of them not drawn at random"
+        words += f" ({of:,} {kind})."
+    return SourceQuality(source.name, len(source.row), share, chance, worst, tuple(map(tuple, table.tolist())), words)
+
+
+def check_source_name(name: str) -> str:
+    """Return the name of a source of guesses, or refuse it."""
+    name = name.strip()
+    if not name or len(name) > 40 or printable(name) != name or name.casefold() == NAMES:
+        raise UserError(
+            f"'{printable(name)}' cannot be the name of a source of guesses. Take up to 40 characters, such as gpt; "
+            f"'{NAMES}' are those of the class names."
+        )
+    return name
