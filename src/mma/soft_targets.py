@@ -21,8 +21,8 @@ Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]  # weight (C, D) and bias (C,)
 
-STEPS = 60  # of L-BFGS
-MOST = 4_000  # images that a regression on guesses looks at
+STEPS = 40  # of L-BFGS
+MOST = 2_500  # images that a regression on guesses looks at
 TRUST = 4.0  # labels that the confidence of a source is worth
 HELD = 3.0  # labels per class that hold a source to its accuracy over all
 FOLDS = 5
@@ -31,7 +31,7 @@ PENALTY, START = 1e-4, 1e-3  # of a regression on guesses, and of one on labels 
 MARGIN = 1.0  # what the log-likelihood must gain before guesses count
 
 
-def fit_soft(x: Floats, targets: Floats, penalty: float, offset: Floats | float = 0.0) -> Linear:
+def fit_soft(x: Floats, targets: Floats, penalty: float, offset: Any = 0.0) -> Linear:
     """Fit an L2-regularised logistic regression on soft targets (N, C); `offset` (N, C) is added to its logits."""
     (count, width), classes = x.shape, targets.shape[1]
     x, targets = x.astype(np.float32), targets.astype(np.float32)
@@ -90,38 +90,44 @@ class Guesses:
 
     def targets(self, meaning: Sequence[Floats]) -> Floats:
         """Return what all sources together mean, as soft targets; zeros where none says anything. (N, C)"""
-        log = sum((_log_meaning(source, known) for source, known in zip(self.sources, meaning, strict=True)), 0.0)
+        pairs = zip(self.sources, meaning, strict=True)
+        log = np.sum([_log_meaning(source, known) for source, known in pairs], axis=0)
         found: Floats = softmax(log, axis=1)
         found[~np.any([source.any(1) for source in self.sources], axis=0)] = 0.0
         return found
 
-    def start(self, x: Floats, rows: Ints, y: Ints) -> tuple[Linear, float]:
+    def start(self, x: Floats, rows: Ints, y: Ints, learn: Ints, trust: float | None = None) -> tuple[Linear, float]:
         """Fit a logistic regression on labels that starts from one on guesses, weighed by what left-out labels say.
 
-        `x` are the features of the pool; `rows` of it are labeled with `y`. Returns weight and bias, and the weight of the
-        guesses: 0 where they do not help.
+        `x` are the features of the pool; `rows` of it are labeled with `y`, and guesses about the rows `learn` are learned.
+        Returns weight and bias, and the weight of the guesses: 0 where they do not help, or `trust` if it is known.
         """
+        hot, own = np.eye(self.sources[0].shape[1])[y], x[rows]
+        best = self.find_trust(x, rows, y, learn) if trust is None else trust
+        if not best:
+            return fit_soft(own, hot, START), 0.0
+        guessed = fit_soft(*_some(x, self.targets(self.meaning(rows, y)), learn), PENALTY)
+        weight, bias = fit_soft(own, hot, START, best * (own @ guessed[0].T + guessed[1]))
+        return (weight + best * guessed[0], bias + best * guessed[1]), best
+
+    def find_trust(self, x: Floats, rows: Ints, y: Ints, learn: Ints) -> float:
+        """Return the weight of the guesses with which left-out labels are most likely."""
         classes, own = self.sources[0].shape[1], x[rows]
         hot, fold = np.eye(classes)[y], np.empty(len(y), np.int64)
         fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % min(FOLDS, len(y))
-        heads = [fit_soft(*_some(x, source), PENALTY) for source in self.sources]  # what each would say of any image
-        said = [softmax(own @ weight.T + bias, axis=1) for weight, bias in heads]
+        heads = [fit_soft(*_some(x, source, learn), PENALTY) for source in self.sources]
+        said = [softmax(own @ weight.T + bias, axis=1) for weight, bias in heads]  # as if of images without a guess
         gains = np.zeros(len(WEIGHTS))
         for out in (fold == number for number in np.unique(fold)):
             pairs = zip(said, self.meaning(rows[~out], y[~out]), strict=True)
-            offset = sum((_log_meaning(one, known) for one, known in pairs), 0.0)
+            offset = np.sum([_log_meaning(one, known) for one, known in pairs], axis=0)
             new = ~np.isin(y[out], y[~out])  # of a class without another label the labels can say nothing
-            for place, weight in enumerate(WEIGHTS):
-                head = fit_soft(own[~out], hot[~out], START, weight * offset[~out])
-                logits = np.where(new[:, None], 0.0, own[out] @ head[0].T + head[1]) + weight * offset[out]
+            for place, share in enumerate(WEIGHTS):
+                head = fit_soft(own[~out], hot[~out], START, share * offset[~out])
+                logits = np.where(new[:, None], 0.0, own[out] @ head[0].T + head[1]) + share * offset[out]
                 gains[place] += log_softmax(logits, axis=1)[np.arange(len(logits)), y[out]].sum()
         gains[1:] -= MARGIN
-        best = WEIGHTS[int(gains.argmax())]
-        if not best:
-            return fit_soft(own, hot, START), 0.0
-        guessed = fit_soft(*_some(x, self.targets(self.meaning(rows, y))), PENALTY)
-        weight, bias = fit_soft(own, hot, START, best * (own @ guessed[0].T + guessed[1]))
-        return (weight + best * guessed[0], bias + best * guessed[1]), best
+        return WEIGHTS[int(gains.argmax())]
 
 
 def _log_meaning(guesses: Floats, meaning: Floats) -> Floats:
@@ -131,8 +137,8 @@ def _log_meaning(guesses: Floats, meaning: Floats) -> Floats:
     return found
 
 
-def _some(x: Floats, targets: Floats) -> tuple[Floats, Floats]:
-    """Return the rows with a target; of very many a part, drawn at random."""
-    rows = np.flatnonzero(targets.any(1))
+def _some(x: Floats, targets: Floats, learn: Ints) -> tuple[Floats, Floats]:
+    """Return those of the rows that have a target; of very many a part, drawn at random."""
+    rows = learn[targets[learn].any(1)]
     rows = np.sort(rng(0, "guesses").permutation(rows)[:MOST])
     return x[rows], targets[rows]

@@ -23,9 +23,9 @@ from scipy.special import softmax
 from mma.data.cache import data_root
 from mma.errors import UserError
 from mma.features.backbone import Backbone, file_sha256, import_extra
-from mma.features.table import unit
 from mma.features.hf import TRANSFORMERS, HuggingFace, find_model
 from mma.features.pretrained import LITE0, Lite0, WeightsFile, load_weights
+from mma.features.table import unit
 from mma.files import explain_write_errors, write_atomically
 from mma.rng import rng
 from mma.soft_targets import MOST, Floats, fit_soft
@@ -55,7 +55,9 @@ def text_encoder() -> Any:
     if path is None:
         raise UserError(f"{NEED}:  {install_hint('names')}")
     if (sha256 := file_sha256(path)) != ENCODER.sha256:
-        raise UserError(f"{path} is damaged: its sha256 is {sha256}, and it must be {ENCODER.sha256}. Install it again.")
+        raise UserError(
+            f"{path} is damaged: its sha256 is {sha256}, and it must be {ENCODER.sha256}. Install it again."
+        )
     words = (resources.files("mma.features") / "wordpieces.txt").read_text("utf-8").split("\n")[:-1]
     tokenizer = tokenizers.BertWordPieceTokenizer({word: number for number, word in enumerate(words)}, lowercase=True)
     tokenizer.enable_truncation(LONGEST)
@@ -106,7 +108,8 @@ def check_spoken(names: Sequence[str]) -> None:
     """Refuse names that the text encoder cannot tell apart, before anything is computed."""
     if len(names) > MOST_NAMES:
         raise UserError(
-            f"{len(names)} classes are too many to tell apart by their names; {MOST_NAMES} is the most. Label some photos of each."
+            f"{len(names)} classes are too many to tell apart by their names; {MOST_NAMES} is the most. Label some photos of "
+            "each instead."
         )
     for name in names:
         if not any(letter.isascii() and letter.isalnum() for each in spoken_names(name) for letter in each):
@@ -127,6 +130,13 @@ def can_guess(backbone: Backbone) -> bool:
     return isinstance(backbone, Lite0 | HuggingFace)
 
 
+def prepare_names(backbone: Backbone) -> None:
+    """Load what guesses by names need, before there are names; refuse where it is not installed."""
+    if isinstance(backbone, Lite0):
+        text_encoder()
+        imagenet_vectors()
+
+
 def first_guesses(backbone: Backbone, names: Sequence[str], pool: Floats, others: Floats) -> tuple[Floats, Floats]:
     """Return what the names say about the images of a pool and about others. (N, C), (M, C)
 
@@ -143,8 +153,9 @@ def first_guesses(backbone: Backbone, names: Sequence[str], pool: Floats, others
     directions = np.linalg.svd(sample[:1_024], full_matrices=False)[2][:DIRECTIONS].T
     weight, bias = self_train(sample @ directions, guesses[draw])
 
-    def say(vectors: Floats) -> Floats:
-        return (unit(vectors.astype(np.float32) - mean) @ directions) @ weight.T + bias
+    def say(vectors: Floats) -> GuessRow:
+        logits: GuessRow = unit(vectors.astype(np.float32) - mean) @ directions @ weight.T + bias
+        return logits
 
     mixed = softmax(say(pool) + 0.5 * np.log(np.maximum(guesses, 1e-6)), axis=1)
     return mixed, softmax(say(others), axis=1) if len(others) else np.zeros((0, len(names)), np.float32)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, delete, exists, insert, or_, select
 
+from mma.project.guesses import NAMES, read_doubts
 from mma.project.labels import database as db
 from mma.project.labels.events import LEASE, merge_roots, read_classes
-from mma.project.guesses import NAMES, read_doubts
 from mma.project.models import ANSWERS, PREDICTIONS, StoredAnswers
 from mma.project.questions import is_live
 from mma.project.records import ProjectImage
@@ -70,7 +70,8 @@ def latest_opinion(connection: Connection, project: Project) -> tuple[StoredAnsw
         return stored, ""
     if sources := sorted(project.guesses.sources(), key=lambda source: source.name == NAMES):
         chosen = sources[0]  # what somebody brought comes before the names
-        return StoredAnswers(0, chosen.classes, chosen.probs, chosen.row), chosen.name
+        unlike = np.zeros(len(chosen.row), bool)
+        return StoredAnswers(0, chosen.classes, chosen.probs, chosen.row, unlike), chosen.name
     query = select(db.picks.c.image, db.picks.c.suggestion).where(db.picks.c.suggestion.is_not(None))
     guesses = {row.image: dict(json.loads(row.suggestion)) for row in connection.execute(query)}
     classes = sorted({class_id for guess in guesses.values() for class_id in guess})

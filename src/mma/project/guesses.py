@@ -24,8 +24,9 @@ from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
 from mma.project.labels import database as db
 from mma.project.labels.events import merge_roots, now
+from mma.project.quality.accuracy import Quality, judge
 from mma.project.records import Klass, Labels
-from mma.shares import Share, exact_interval
+from mma.shares import exact_interval
 from mma.soft_targets import Guesses
 from mma.text import printable
 
@@ -64,14 +65,13 @@ class Source:
 
 @dataclass(frozen=True)
 class SourceQuality:
-    """How far a source can be trusted. Counts are of images that people labeled and that it guessed."""
+    """How far a source can be trusted, by the images that people labeled and that it guessed."""
 
     name: str
     images: int  # that it guessed
-    share: Share | None  # right; None before any label
-    chance: bool  # the labels were drawn at random; otherwise the share is what was seen, not what is to be expected
-    worst: str  # the class that it recognises least; empty while nothing is known
-    confusion: tuple[tuple[int, ...], ...]  # rows: what people say; columns: what it says
+    quality: Quality | None  # what it gets right, and what it takes for what; None before any label
+    doubted: int  # images that people took out of its grids
+    classes: tuple[str, ...]
     words: str
 
 
@@ -93,7 +93,11 @@ class GuessStore:
     def put(self, name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int]) -> None:
         """Store what a source says, in place of what it said before."""
         keys = np.frombuffer(bytes.fromhex("".join(ids)), np.uint8).reshape(-1, 32)
-        arrays = {"keys": keys.copy(), "probs": probs.astype(np.float16), "classes": np.array(classes, np.int64)}
+        arrays: dict[str, NDArray[Any]] = {
+            "keys": keys.copy(),
+            "probs": probs.astype(np.float16),
+            "classes": np.array(classes, np.int64),
+        }
         with explain_write_errors(self.place, "the same command"):
             self.place.mkdir(mode=0o700, exist_ok=True)
             path = self.place / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
@@ -148,7 +152,9 @@ class GuessStore:
             if provenance == "grid" and image in rows:
                 evidence[rows[image]] = SHOWN_WEIGHT
         known = set(labels.ids)
-        doubts = [(rows[i], used.index(roots[k])) for i, k in self.doubts() if i in rows and i not in known and k in roots]
+        doubts = [
+            (rows[i], used.index(roots[k])) for i, k in self.doubts() if i in rows and i not in known and k in roots
+        ]
         return Guesses(said, evidence, doubts)
 
 
@@ -163,35 +169,31 @@ def read_doubts(connection: Connection) -> list[tuple[str, int]]:
 def measure(source: Source, labels: Labels, doubts: Sequence[tuple[str, int]] = ()) -> SourceQuality:
     """Compare a source with people: on labels drawn at random where there are some, else on all, and say which."""
     used = [each for each in labels.classes if each.merged_into is None]
-    place = {each.id: number for number, each in enumerate(used)}
-    rows = [
-        (image, place[klass], provenance)
-        for image, klass, provenance in zip(labels.ids, labels.class_ids, labels.provenance, strict=True)
-        if image in source.row
-    ]
+    names, roots = tuple(each.name for each in used), merge_roots(labels.classes)
+    rows = [row for row in zip(labels.ids, labels.class_ids, labels.provenance, strict=True) if row[0] in source.row]
     drawn = [row for row in rows if row[2] in CHANCE]
-    chance = len(drawn) >= FEW
-    counted = drawn if chance else rows
-    truth = np.array([klass for _, klass, _ in counted], np.int64)
-    guesses = source.of([image for image, _, _ in counted], labels.classes)
-    said = guesses.argmax(1) if len(counted) else truth
-    table = np.zeros((len(used), len(used)), np.int64)
-    np.add.at(table, (truth, said), 1)
-    labeled, roots = set(labels.ids), merge_roots(labels.classes)
-    wrong = [i for i, k in doubts if i in source.row and i not in labeled and k in roots and not chance]
-    wrong = [i for i, k in doubts if i in wrong and source.of([i], labels.classes)[0].argmax() == place.get(roots[k], -1)]
-    right, of = int(np.trace(table)), len(counted) + len(wrong)
-    share = Share(right / of, *exact_interval(right, of), right, of) if of else None
-    enough = [k for k in range(len(used)) if table[k].sum() >= OF_A_CLASS]
-    lowest = min(enough, key=lambda k: (table[k, k] / table[k].sum(), k), default=None)
-    worst = used[lowest].name if lowest is not None and table[lowest, lowest] < table[lowest].sum() else ""
-    words = f"{source.name}: {len(source.row):,} guesses, not compared with any label yet."
-    if share is not None:
-        words = f"{source.name}: right in {100 * share.value:.0f} %, between {100 * share.low:.0f} and {100 * share.high:.0f}"
-        words += f"; worst at {worst}" if worst else ""
-        kind = "labels drawn at random" if chance else "labels, many of them not drawn at random"
-        words += f" ({of:,} {kind})."
-    return SourceQuality(source.name, len(source.row), share, chance, worst, tuple(map(tuple, table.tolist())), words)
+    counted = drawn if len(drawn) >= FEW else rows
+    place = {each.id: number for number, each in enumerate(used)}
+    truth = np.array([place[klass] for _, klass, _ in counted], np.int64)
+    answered = set(labels.ids)
+    out = [i for i, k in doubts if i in source.row and i not in answered and counted is not drawn and k in roots]
+    if not counted and not out:
+        words = f"{source.name}: {len(source.row):,} guesses, not compared with any label yet."
+        return SourceQuality(source.name, len(source.row), None, 0, names, words)
+    quality = judge(source.of([image for image, _, _ in counted], labels.classes), truth, names)
+    right, of = quality.accuracy.right, len(counted) + len(out)
+    low, high = exact_interval(right, of)
+    words = f"{source.name}: right in {100 * right / of:.0f} %, between {100 * low:.0f} and {100 * high:.0f}"
+    recalls = [
+        (each.recall.value, each.name) for each in quality.classes if each.recall and each.recall.of >= OF_A_CLASS
+    ]
+    if recalls and min(recalls)[0] < 1.0:
+        words += f"; worst at {printable(min(recalls)[1])}"
+    many = f"{of:,} photo{'' if of == 1 else 's'}"
+    words += (
+        f" ({many} drawn at random)." if counted is drawn else f" ({many} that people looked at, not drawn at random)."
+    )
+    return SourceQuality(source.name, len(source.row), quality, len(out), names, words)
 
 
 def check_source_name(name: str) -> str:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from mma.config import Config
 from mma.errors import UserError
 from mma.growth import Growth, Passive
 from mma.nets import Head, HeadNet
-from mma.nets.head import ENOUGH, find_temperature, stratified_folds, with_two_labels
+from mma.nets.head import ENOUGH, find_temperature, stratified_folds, thread_pools, with_two_labels
 from mma.presets import preset
+from mma.soft_targets import Guesses
 from mma.training.host import training_threads
 from mma.training.predict import probabilities
 from mma.training.processes import alone
@@ -35,6 +37,7 @@ def train_in_memory(
     *,
     pool: np.ndarray,
     after: Callable[[State], None] = lambda state: None,
+    guesses: Guesses | None = None,
 ) -> tuple[State, dict[str, Any] | None]:
     """Train `config.growth.first` steps on the labels in `answers`; `after` is called after each step.
 
@@ -48,6 +51,8 @@ def train_in_memory(
         if isinstance(state.student, HeadNet):
             assert found is not None
             fixed = fix_start(config, found)
+            found["trust"] = guess_start(guesses, views, answers, pool, None, state.student) if guesses else 0.0
+            state.average.vector.copy_(state.weights.vector)
             found["temperature"] = calibrate(state.student, fixed, views, answers, pool, config.growth.first)
         stream = Stream(config, views, pool, answers, round)
         for _ in steps(state, config, stream, round, config.growth.first):
@@ -66,6 +71,7 @@ class FittedHead:
     penalty: float  # of the logistic regression it started from
     scale: float  # of that regression's weights
     temperature: float
+    trust: float = 0.0  # the weight of the guesses that it started from
 
     def probabilities(self, views: VectorViews, index: np.ndarray) -> np.ndarray:
         """Return the calibrated class probabilities of some images. (N, classes)"""
@@ -79,6 +85,7 @@ def fit_head(
     *,
     pool: np.ndarray | None = None,
     config: Config | None = None,
+    guesses: Guesses | None = None,
 ) -> FittedHead:
     """Train a head on stored features, in memory, in about a second: a function of its arguments and the machine.
 
@@ -86,36 +93,69 @@ def fit_head(
     are no data set; open them once and keep them. `answers` maps rows of the views to class numbers. `pool` are the rows to
     learn from without labels; None is all of them. `config` brings everything else, such as the seed; None is the preset
     `photos`, and its growth is replaced by one round. New images are scored by
-    `head.probabilities(views.of_source(source), np.arange(len(source)))`.
+    `head.probabilities(views.of_source(source), np.arange(len(source)))`. `guesses` are what sources say about the
+    rows; the head starts from them as far as labels show that this helps.
     """
     if not answers:
         raise UserError("a head needs a label at least, and there is none.")
     config, many = config or preset("photos"), len(answers)
     once = one_round(config, many, config.growth.final)
     rows = np.arange(len(views)) if pool is None else pool
-    state, found = train_in_memory(once, views, answers, classes, pool=rows)
+    state, found = train_in_memory(once, views, answers, classes, pool=rows, guesses=guesses)
     net = state.teacher.eval()
     assert isinstance(net, HeadNet)
     assert found is not None
     names = [*views.names, "all"]
     accuracies = {names[int(part) if part.isdigit() else -1]: value for part, value in found["accuracies"].items()}
     used = [names[part] for part in found["parts"]]
-    chosen = {name: found[name] for name in ("why", "penalty", "scale", "temperature")}
+    chosen = {name: found[name] for name in ("why", "penalty", "scale", "temperature", "trust")}
     return FittedHead(net, used, accuracies, **chosen)
+
+
+@torch.no_grad()
+def guess_start(
+    guesses: Guesses, views: Views, answers: dict[int, int], pool: np.ndarray, trust: float | None, net: HeadNet
+) -> float:
+    """Let a head start from guesses as well as labels, if that makes left-out labels likelier; return their weight.
+
+    `trust` is the weight where it is known already.
+    """
+    rows, y = np.array(list(answers), np.int64), np.array(list(answers.values()), np.int64)
+    if trust == 0.0 or net.hidden is not None:
+        return 0.0
+    gate = net.gate.cpu().numpy()
+    every = np.arange(len(guesses.sources[0]))
+    x = np.concatenate(
+        [views.plain(part).cpu().float().numpy() for part in np.array_split(every, len(every) // 4_096 + 1)]
+    )
+    with thread_pools().limit(limits=1):
+        (weight, bias), trust = guesses.start(x * gate, rows, y, pool, trust)
+    if trust:
+        net.head.weight.copy_(torch.from_numpy(weight))
+        net.head.bias.copy_(torch.from_numpy(bias))
+    return trust
 
 
 @alone()
 def answers_without(
-    fitted: FittedHead, views: Views, answers: dict[int, int], left_out: np.ndarray, *, pool: np.ndarray, config: Config
+    fitted: FittedHead,
+    views: Views,
+    answers: dict[int, int],
+    left_out: np.ndarray,
+    *,
+    pool: np.ndarray,
+    config: Config,
+    guesses: Guesses | None = None,
 ) -> np.ndarray:
     """Return what this head would say about some rows if it had not seen their labels: one is trained without them.
 
-    It keeps what `fitted` has chosen; `pool` and `config` are those that it was fitted with. (N, classes)
+    It keeps what `fitted` has chosen; `pool`, `config` and `guesses` are those that it was fitted with. (N, classes)
     """
     kept = {row: label for row, label in answers.items() if row not in set(left_out.tolist())}
     fixed = fix_start(config, {"penalty": fitted.penalty, "scale": fitted.scale})
     with training_threads(fitted.net, views.plain(left_out[:1]), config.optim):
-        net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final)
+        guide = partial(guess_start, guesses, views, kept, pool, fitted.trust) if guesses else None
+        net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final, guide)
     net.head.temperature.fill_(fitted.temperature)
     return probabilities(net, views, left_out)
 
@@ -143,15 +183,26 @@ def one_round(config: Config, labels: int, length: int) -> Config:
 
 
 def train_again(
-    net: HeadNet, config: Config, views: Views, answers: dict[int, int], pool: np.ndarray, length: int
+    net: HeadNet,
+    config: Config,
+    views: Views,
+    answers: dict[int, int],
+    pool: np.ndarray,
+    length: int,
+    guide: Callable[[HeadNet], object] | None = None,
 ) -> HeadNet:
-    """Train a head on other labels, with the features that `net` uses and what `config.net` has been told to choose."""
+    """Train a head on other labels, with the features that `net` uses and what `config.net` has been told to choose.
+
+    `guide` may change where it starts.
+    """
     assert isinstance(config.net, Head)
     once = one_round(config, len(answers), length)
     state = start(once, views.shape, len(net.head.bias), views.device)
     assert isinstance(state.student, HeadNet)
     index, labels = np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
     config.net.start_with(state.student, views.plain(index), labels, net.gate)
+    if guide is not None:
+        guide(state.student)
     state.average.vector.copy_(state.weights.vector)
     round = once.growth.rounds()[0]
     for _ in steps(state, once, Stream(once, views, pool, answers, round), round, length):

@@ -136,7 +136,7 @@ def end_leases(connection: Connection, events: Sequence[Event]) -> None:
 def _answer(connection: Connection, answer: Answer) -> list[Draft]:
     """Check an answer and prepare its events, one for each image."""
     every = [*answer.out, *answer.images]
-    if not every or len(set(every)) != len(every) or not (answer.images or answer.out and answer.kind == "later"):
+    if not every or len(set(every)) != len(every) or not (answer.images or (answer.out and answer.kind == "later")):
         raise UserError("an answer needs its images, each of them once.")
     if (answer.kind == "label") != (answer.class_id is not None):
         raise UserError("an answer of kind label needs a class_id, and no other kind has one.")

@@ -28,6 +28,7 @@ from mma.project.worker.features import Parts, Pool
 from mma.project.worker.picks import ChosenPicks, picks_csv
 from mma.project.worker.training_set import TrainingSet
 from mma.shares import Share
+from mma.soft_targets import Guesses
 from mma.training.head import FittedHead, fit_head
 from mma.views import VectorViews
 
@@ -53,16 +54,18 @@ class WholeHead:
         return torch.cat(pieces, 1) * self.network.gate
 
 
-def fit(pool: Pool, training: TrainingSet, config: Config) -> FittedHead:
+def fit(pool: Pool, training: TrainingSet, config: Config, guesses: Guesses | None = None) -> FittedHead:
     """Train a head on the labels, those of audit images included."""
-    return fit_answers(
-        pool, training, {pool.row[image]: k for image, k in training.learned.items() if image in pool.row}, config
-    )
+    answers = {pool.row[image]: k for image, k in training.learned.items() if image in pool.row}
+    return fit_answers(pool, training, answers, config, guesses)
 
 
-def fit_answers(pool: Pool, training: TrainingSet, answers: dict[int, int], config: Config) -> FittedHead:
+def fit_answers(
+    pool: Pool, training: TrainingSet, answers: dict[int, int], config: Config, guesses: Guesses | None = None
+) -> FittedHead:
     """Train a head on some labels; all images but audit ones and excluded ones are its unlabeled images."""
-    return fit_head(pool.views, answers, len(training.classes), pool=unlabeled_rows(pool, training), config=config)
+    rows = unlabeled_rows(pool, training)
+    return fit_head(pool.views, answers, len(training.classes), pool=rows, config=config, guesses=guesses)
 
 
 def unlabeled_rows(pool: Pool, training: TrainingSet) -> NDArray[np.int64]:

@@ -68,10 +68,11 @@ def live_round(
     begin, settings = time.monotonic(), project.settings
 
     # labels -> head
-    fitted = fit(pool, training, config)
+    guesses = project.guesses.for_training(training.labels, pool.row)
+    fitted = fit(pool, training, config, guesses)
     uses = f"a head on features of {' and '.join(fitted.used)} ({fitted.why})"
     probs = fitted.probabilities(pool.views, np.arange(len(pool)))
-    live = audit_probs(fitted, pool, training, config)
+    live = audit_probs(fitted, pool, training, config, guesses)
     said = np.array(training.class_ids)[live.argmax(1)].tolist() if len(live) else []
     left_out = dict(zip(training.audit, said, strict=True))
     here = PastModel(number, len(training.learned), training.class_ids, unfold(fitted, pool.views), left_out)

@@ -22,6 +22,7 @@ from mma.project.worker.features import Parts, Pool
 from mma.project.worker.live_model import Strangers, WholeHead, unlabeled_rows
 from mma.project.worker.training_set import TrainingSet
 from mma.shares import AuditRecord
+from mma.soft_targets import Guesses
 from mma.training.head import FittedHead, answers_without
 
 PENALTY = 1e-4  # of a comparison of labels: between those that heads choose from
@@ -53,7 +54,9 @@ def audit_groups(pool: Pool, training: TrainingSet) -> list[str]:
     return [pool.group(image) for image in training.audit]
 
 
-def audit_probs(fitted: FittedHead, pool: Pool, training: TrainingSet, config: Config) -> Floats:
+def audit_probs(
+    fitted: FittedHead, pool: Pool, training: TrainingSet, config: Config, guesses: Guesses | None = None
+) -> Floats:
     """Return what a head says about each audit image when it is trained without it and its near-duplicates. (N, classes)"""
     if not training.audit:
         return np.zeros((0, len(training.classes)), np.float32)
@@ -62,7 +65,7 @@ def audit_probs(fitted: FittedHead, pool: Pool, training: TrainingSet, config: C
     unlabeled = unlabeled_rows(pool, training)
 
     def predict(test: NDArray[np.bool_]) -> Floats:
-        return answers_without(fitted, pool.views, answers, rows[test], pool=unlabeled, config=config)
+        return answers_without(fitted, pool.views, answers, rows[test], pool=unlabeled, config=config, guesses=guesses)
 
     return cross_fit(training.audit_labels, audit_groups(pool, training), predict)
 

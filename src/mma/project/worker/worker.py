@@ -16,10 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import torch
 
 from mma.errors import TemporarilyUnavailable, UserError
+from mma.features import parse_backbone
+from mma.features.names import can_guess, first_guesses, prepare_names
 from mma.project import open_project
+from mma.project.guesses import NAMES
 from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, report_file
 from mma.project.project import Project, silent, training
@@ -70,6 +74,7 @@ class LiveWorker:
         self.compared = 0  # labels at the last comparison
         self.asked_at = -1  # seq for which coverage picks were made, before the first model
         self.given_up: set[str] = set()
+        self.named: object = None  # the classes, and the size of the pool, that were guessed by names
 
     def step(self) -> bool:
         """Do one thing that is due. False: there is nothing to do."""
@@ -80,6 +85,8 @@ class LiveWorker:
             self.done_seq = self.seq  # not with these labels; more of them may do
         place = f"features after {len(self.gathering.ready):,} images"
         if self.gathering.is_missing() and self.attempt(place, self.gather):
+            return True
+        if self.names_are_due() and self.attempt(f"guesses by names {self.names_key()}", self.guess_by_names):
             return True
         if self.start_is_due() and self.attempt(f"first picks at event {self.seq}", self.ask_for_coverage):
             return True
@@ -168,6 +175,42 @@ class LiveWorker:
             self.asked_at = -1
             for image, why in self.gathering.broken.items():
                 self.say(f"left out: {image[:8]}: {why}")
+
+    # guesses by names
+
+    def names_key(self) -> tuple[tuple[str, ...], int]:
+        """Return what guesses by names depend on."""
+        return tuple(each.name for each in self.project.classes() if each.merged_into is None), len(self.pool or ())
+
+    def names_are_due(self) -> bool:
+        """Tell whether the classes or the pool have changed since names were compared with photos."""
+        return self.pool is not None and self.named != self.names_key()
+
+    def guess_by_names(self) -> None:
+        """Compare the names of the classes with the photos, and store the guesses; or note why there are none."""
+        pool, self.named = self.pool, self.names_key()
+        assert pool is not None
+        used = [each for each in self.project.classes() if each.merged_into is None]
+        try:
+            backbones = [parse_backbone(name) for name in pool.views.names]
+            part = next((place for place, each in enumerate(backbones) if can_guess(each)), None)
+            if part is None:
+                raise UserError("names can be compared with photos on the backbone lite0, or on hf: CLIP or SigLIP.")
+            if len(used) < 2:
+                prepare_names(backbones[part])
+                self.project.guesses.note("soon")
+                return
+            begin, audit = time.monotonic(), np.array([image.audit for image in pool.images])
+            vectors = pool.parts(np.arange(len(pool)))[part]
+            probs = np.zeros((len(pool), len(used)), np.float32)
+            names = [each.name for each in used]
+            probs[~audit], probs[audit] = first_guesses(backbones[part], names, vectors[~audit], vectors[audit])
+            ids = [image.id for image in pool.images]
+            self.project.guesses.put(NAMES, ids, probs, [each.id for each in used])
+            self.project.guesses.note("ready")
+            self.say(f"names compared with {len(pool):,} photos, {time.monotonic() - begin:.1f} s")
+        except UserError as error:
+            self.project.guesses.note("none", str(error))
 
     # rounds
 

@@ -66,7 +66,7 @@ class Page {
       review: new ReviewView({ correct: (entry) => this.correct(entry), outbox, history: this.history }),
       results: new ResultsView(),
       try: new TryView(),
-      classes: new SetupView({ begin: () => { location.hash = "label"; } }),
+      classes: new SetupView({ begin: () => { location.hash = ["soon", "ready"].includes(state.names.state) && !state.model ? "grid" : "label"; } }),
     };
     this.views.people = new PeopleView();
     if (state.project.role === "annotator") {

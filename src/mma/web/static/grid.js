@@ -18,15 +18,17 @@ export class GridView {
   asking = false; // one is on its way
   problem = ""; // why there is none
   alike = true; // whether something shows that they are
+  guessed = ""; // the source of guesses that chose them, before there is a model
 
   constructor({ outbox, history, queue, paced }) {
     Object.assign(this, { outbox, history, queue, paced });
     this.heading = h("h2", { class: "grid-title" });
+    this.note = h("p", { class: "soft grid-note" });
     this.kinds = h("div", { class: "kinds", role: "group", "aria-label": "Which images" });
     this.tiles = h("div", { class: "tiles", role: "listbox", "aria-multiselectable": "true", "aria-label": "Images", tabindex: "0" });
     this.choices = new Choices({ pick: (id) => this.confirm(id), create: (name) => this.create(name) });
     this.actions = h("div", { class: "grid-actions" });
-    this.node = h("section", { class: "grid-view", "aria-label": "Label many at once" }, h("header", { class: "grid-head" }, this.heading, this.kinds), this.tiles, this.actions, this.choices.node);
+    this.node = h("section", { class: "grid-view", "aria-label": "Label many at once" }, h("header", { class: "grid-head" }, this.heading, this.note, this.kinds), this.tiles, this.actions, this.choices.node);
   }
 
   open() {
@@ -37,6 +39,7 @@ export class GridView {
 
   refresh(names) {
     if (names.has("classes")) this.render();
+    if (names.has("names") && !this.items.length && !this.asking) this.fetch();
     if (names.has("choice:by")) this.fetch();
     if (names.has("reachable") && state.reachable && this.problem) this.fetch();
   }
@@ -69,6 +72,9 @@ export class GridView {
     const some = this.items.length;
     show(this.heading, ...(name ? [!some ? "Images that look like " : some === 1 ? "This one looks like " : `These ${number(some)} look like `, h("em", {}, nameOf(name))]
       : [some > 1 && this.alike ? `These ${number(some)} look alike` : some ? `${plural(some, "unlabeled image")}, not alike` : "Look-alikes"]));
+    this.note.textContent = !some || !this.guessed ? "" : this.guessed === "names" ? "Guessed from the name alone; nobody has confirmed it yet. Take out what is wrong."
+      : `Guessed by ${printable(this.guessed)}. Take out what is wrong.`;
+    this.note.hidden = !this.note.textContent;
     show(this.kinds, [...state.classes.map((each) => [each.id, nameOf(each.name)]), [null, "any look-alikes"]].map(([id, words]) =>
       h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => this.turnTo(id) }, words)));
     show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.emptyWords()));
@@ -84,6 +90,7 @@ export class GridView {
   emptyWords() {
     if (this.asking) return "Looking for a group.";
     if (this.problem) return this.problem;
+    if (this.of !== null && !state.model && state.names.state === "soon") return "Comparing the names with your photos. The first group comes in a moment.";
     if (this.of !== null && !state.model) return "Groups by class come with the first model. Label a few images first, or choose “any look-alikes”.";
     return "There is no such group now. Choose another one, or label some more images.";
   }
@@ -91,8 +98,8 @@ export class GridView {
   renderActions(name) {
     const count = number(this.inside.size);
     show(this.actions,
-      !this.items.length ? null : this.of !== null ? h("button", { type: "button", class: "main", disabled: !this.inside.size, onclick: () => this.confirm(this.of) },
-        `Confirm ${count} as `, name ? nameOf(name) : "", h("kbd", {}, "Enter"))
+      !this.items.length ? null : this.of !== null ? h("button", { type: "button", class: "main", onclick: () => this.confirm(this.of) },
+        this.inside.size ? `Confirm ${count} as ` : "None of these is ", name ? nameOf(name) : "", h("kbd", {}, "Enter"))
         : h("p", { class: "soft" }, this.inside.size ? `${count} chosen. Press the key of their class.` : "Choose images with space or a click, then press the key of their class."),
       this.items.length ? h("button", { type: "button", class: "quiet", onclick: () => this.enlarge() }, "Enlarge", h("kbd", {}, "E")) : null,
       h("button", { type: "button", class: "quiet", onclick: () => this.fetch() }, "Another group", h("kbd", {}, "R")),
@@ -138,15 +145,26 @@ export class GridView {
 
   /** One answer for all images that are in. */
   confirm(classId, images = this.chosen()) {
-    if (!images.length || classId === null) return;
-    this.store(classId, images);
+    const out = this.of !== null && classId === this.of ? this.items.map((item) => item.image).filter((image) => !images.includes(image)) : [];
+    if (!(images.length || out.length) || classId === null) return;
+    this.store(classId, images, out);
+    if (this.guessed && this.of !== null) this.of = this.following();
     this.fetch();
   }
 
-  store(classId, images) {
+  /** The next class in turn: while names alone choose, every class gets its first labels. */
+  following() {
+    const place = state.classes.findIndex((each) => each.id === this.of);
+    return state.classes[(place + 1) % state.classes.length].id;
+  }
+
+  /** `out` was shown as this class, and is not of it: it comes again later, and tells how good the guesses are. */
+  store(classId, images, out = []) {
     const shown = this.of === null ? "hidden" : `grid: ${this.of}`;
-    const answer = newAnswer({ images, class_id: classId, seconds: secondsSince(this.begin), shown, source: "grid" });
+    const what = images.length ? { images, class_id: classId } : { kind: "later" };
+    const answer = newAnswer({ images: [], ...what, out, seconds: secondsSince(this.begin), shown, source: "grid" });
     this.outbox.add(answer);
+    if (!images.length) return announce(`None of them is ${printable(classById(classId)?.name ?? "")}.`);
     this.history.add(answer);
     this.queue.drop(images);
     this.paced("label", images.length);

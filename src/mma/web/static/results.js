@@ -120,9 +120,10 @@ export class ResultsView {
     const { report, stop } = status;
     show(this.node, h("h2", { class: "unseen" }, "Results"), this.verdictCard(status),
       stop && stop.rule !== "target" ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(stop.why))) : null,
-      report ? h("div", { class: "cards" }, card("What more labels bring", paragraphs(status.next)), this.modelCard(status), helpingCard(status), labelsCard(status)) : null,
+      report ? h("div", { class: "cards" }, card("What more labels bring", paragraphs(status.next)), this.modelCard(status), helpingCard(status), labelsCard(status)) : null, guessesCard(status),
       report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, status.band.length ? `${CURVE} The lighter part is a forecast.` : CURVE)) : null,
-      classCard(status), report?.quality ? confusionCard(report) : null);
+      classCard(status), report?.quality ? confusionCard(report) : null,
+      status.guesses.filter((each) => each.quality).map((each) => confusionCard({ ...each, judged: [] }, each.name)));
   }
 
   /** Is it good enough? Against the goal, with the one next thing to do. */
@@ -165,6 +166,9 @@ const paragraphs = (all) => all.map((words) => h("p", {}, sentence(words)));
 /** What second looks at labels showed, where it says something. */
 const labelsCard = ({ looks_words: words }) => (words.length ? card("Can the labels be trusted?", paragraphs(words)) : null);
 
+/** How far each source of guesses can be trusted. */
+const guessesCard = ({ guesses }) => (guesses.length ? card("Guesses", paragraphs([...guesses.map((each) => each.words), "Guesses are no labels. A model starts from them as far as labels show that this helps."])) : null);
+
 const helpingCard = ({ asking }) => (asking ? card("Is asking helping here?", paragraphs([asking])) : null);
 
 const CURVE = "Every model is judged on the same photos, drawn at random, by models that never saw them.";
@@ -204,7 +208,7 @@ function classCard({ per_class: counts, report, common }) {
 }
 
 /** The confusion matrix of a report. */
-function confusionCard({ classes, quality, judged }) {
+function confusionCard({ classes, quality, judged }, source = "the model") {
   if (!quality.confusion.flat().some((count) => count > 0)) return null;
   const rows = quality.confusion.map((row, label) => {
     const total = Math.max(1, row.reduce((sum, each) => sum + each, 0));
@@ -213,9 +217,9 @@ function confusionCard({ classes, quality, judged }) {
       return cell({ label: classes[label], said: classes[said], count, images, audit: true }, count / total);
     }));
   });
-  return h("section", { class: "card" }, h("h3", {}, "Which class is taken for which"),
+  return h("section", { class: "card" }, h("h3", {}, source === "the model" ? "Which class is taken for which" : `What ${printable(source)} takes for what`),
     h("p", { class: "soft" }, "Rows: what people say. Columns: what the model says. A number opens its images."),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", { class: "confusion" },
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Confusion matrix of ${printable(source)}` }, h("table", { class: "confusion" },
       h("thead", {}, h("tr", {}, h("td", {}), classes.map((name) => h("th", { scope: "col" }, nameOf(name))))), h("tbody", {}, rows))));
 }
 

@@ -43,7 +43,7 @@ export class SetupView {
   }
 
   refresh(names) {
-    if (names.has("classes") || names.has("merged")) this.renderMade();
+    if (names.has("classes") || names.has("merged") || names.has("names")) this.renderMade();
     for (const node of this.made.querySelectorAll(".count[data-class]")) node.textContent = number(state.counts.per_class[node.dataset.class] ?? 0);
   }
 
@@ -59,7 +59,7 @@ export class SetupView {
   render() {
     const add = h("form", { class: "add", onsubmit: (event) => { event.preventDefault(); this.add(this.field.value); } },
       h("label", { for: "new-class", class: "question" }, this.first ? "What are the classes?" : "Classes"),
-      h("p", { class: "soft" }, this.first ? "Type a name, press Enter, type the next one. You can add, rename and merge classes at any time." : "Rename, merge, give keys. Labels follow, and every change is kept in the history."),
+      h("p", { class: "soft" }, this.first ? "Type a name, press Enter, type the next one. Several names make a class clearer: sea, ocean, beach. You can add, rename and merge classes at any time." : "Rename, merge, give keys. Labels follow, and every change is kept in the history."),
       h("div", { class: "add-row" }, this.field, h("button", { type: "submit", class: "quiet" }, "Add", h("kbd", {}, "Enter"))));
     show(this.node, h("div", { class: "setup-form" }, add, this.made), this.sheet);
     this.renderMade();
@@ -79,7 +79,14 @@ export class SetupView {
     const enough = state.classes.length >= 2;
     const words = enough ? "Start labeling" : state.classes.length ? "One more class, and you can start" : "";
     const start = this.first && words ? h("button", { type: "button", class: "main start", disabled: !enough, onclick: () => this.begin() }, words) : null;
-    show(this.made, offered, rows, this.mergedPart(), start);
+    show(this.made, offered, rows, this.mergedPart(), start, this.namesPart());
+  }
+
+  /** Whether the names can give first guesses, in a sentence. */
+  namesPart() {
+    const { state: how, sentence } = state.names;
+    const words = how === "none" ? `No guesses by names: ${sentence}` : how === "ready" && this.first && state.classes.length > 1 ? "The names are compared with your photos: the first groups to confirm are ready." : "";
+    return words ? h("p", { class: "soft names-note", role: "status" }, printable(words)) : null;
   }
 
   offerPart() {
