@@ -19,7 +19,7 @@ BY_NAME = {str(path.relative_to(SOURCE)): path for path in FILES}
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
     {"errors"},
-    {"rng", "shares", "text", "children", "files"},
+    {"rng", "shares", "text", "children", "files", "soft_targets"},
     {"extensions"},
     {"settings", "paper"},
     {"growth"},
@@ -41,6 +41,7 @@ WITHOUT_TORCH = {
         "errors",
         "rng",
         "shares",
+        "soft_targets",
         "text",
         "machine",
         "children",

@@ -4,8 +4,8 @@
     guessers POOLS OUT     the same with simulated guessers of 50 to 95 %, each with a favourite mistake per class
     page PHOTOS OUT        a scripted person at the real page: types the classes, confirms the groups by names
 
-POOLS is a folder that tools/pools.py has filled. PHOTOS has a sub-folder for each class; the tool never sees them. Rows that are in
-OUT already are not measured again.
+POOLS is a folder that tools/pools.py has filled. PHOTOS has a sub-folder for each class; the product never sees them. Rows that
+are in OUT already are not measured again.
 """
 
 from __future__ import annotations

@@ -133,6 +133,7 @@ def commands() -> typer.Typer:
             "review": photos.review,
             "predict": use.predict,
             "export": use.export,
+            "classify": use.classify,
             "label": photos.label,
             "work": photos.work,
             "new": photos.new,

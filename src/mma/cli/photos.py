@@ -47,6 +47,10 @@ Crops = Annotated[
         help="Label boxes instead of photos: MegaDetector or COCO (JSON), or a folder of YOLO.",
     ),
 ]
+AsGuesses = Annotated[
+    str | None,
+    typer.Option("--as-guesses", metavar="SOURCE", help="They are guesses of this source, such as gpt, and no labels."),
+]
 ProjectFolder = Annotated[
     Path | None, typer.Option("--project", metavar="DIR", help="Project folder. Default: FOLDER.mma beside FOLDER.")
 ]
@@ -73,6 +77,7 @@ def start(
             "--labels-from", metavar="SOURCE", help="Take labels: folders, folders:first, folders:last or a file."
         ),
     ] = None,
+    as_guesses: AsGuesses = None,
     follow_links: FollowLinks = False,
     crops: Crops = None,
     lan: Annotated[bool, typer.Option("--lan", help="Let other machines of your network open the page.")] = False,
@@ -88,6 +93,7 @@ def start(
     from mma.data.photos import FollowedFolder
     from mma.project import find_project
     from mma.project.exchange.import_labels import check_source
+    from mma.project.guesses import check_source_name
     from mma.project.project import check_images
     from mma.project.settings import project_folder
     from mma.project.worker.supervise import worker
@@ -96,6 +102,10 @@ def start(
     if lan:
         host, allow_remote = lan_address(), True
     check_address(host, allow_remote)
+    if as_guesses is not None:
+        check_source_name(as_guesses)
+        if labels_from is None:
+            raise UserError("--as-guesses goes with --labels-from, which says where the guesses are.")
     if (tls_cert is None) != (tls_key is None) or not all(
         each is None or each.is_file() for each in (tls_cert, tls_key)
     ):
@@ -116,7 +126,7 @@ def start(
     with ExitStack() as stack:
         stack.callback(opened.close)
         stack.enter_context(opened.owner(f"mma start {folder}"))
-        _prepare(stack, opened, labels_from)
+        _prepare(stack, opened, labels_from, as_guesses)
         stack.enter_context(worker(opened, talk))
         pair = (tls_cert, tls_key) if tls_cert and tls_key else certificate(opened.layout.state, host) if tls else None
         serve(opened, host, port, allow_remote=allow_remote, browser=not no_browser, tls=pair, say=talk)
@@ -236,7 +246,7 @@ def new(
         print(f"what to label next:  mma ask {quote_path(opened.folder)}")
 
 
-def _prepare(stack: ExitStack, project: Project, labels_from: str | None) -> None:
+def _prepare(stack: ExitStack, project: Project, labels_from: str | None, guesses: str | None = None) -> None:
     """Index: to its end when labels depend on it, else behind the page."""
     from mma.cli.terminal import Progress, talk
     from mma.project.exchange.import_labels import take_labels_from
@@ -255,8 +265,11 @@ def _prepare(stack: ExitStack, project: Project, labels_from: str | None) -> Non
         stack.enter_context(indexing(project, tell, talk, advance))
         return
     tell(project.index(advance=advance))
-    events = take_labels_from(project, labels_from)
-    talk(f"took {sum(event.kind == 'label' for event in events):,} labels from {labels_from}")
+    events = take_labels_from(project, labels_from, guesses)
+    if isinstance(events, int):
+        talk(f"took {events:,} guesses of {printable(guesses or '')} from {labels_from}")
+    else:
+        talk(f"took {sum(event.kind == 'label' for event in events):,} labels from {labels_from}")
 
 
 def describe_start(project: Project, report: IndexReport) -> list[str]:
@@ -381,8 +394,17 @@ def import_(
     by: By = "import",
     add_classes: AddClasses = False,
     replace: Annotated[bool, typer.Option("--replace", help="Let the file change labels that differ here.")] = False,
+    as_guesses: AsGuesses = None,
 ) -> None:
     """Take labels in: all of them, or none and a list of what is wrong, with line numbers."""
+    if as_guesses is not None:
+        from mma.project import open_project
+        from mma.project.exchange.import_labels import import_guesses
+
+        with closing(open_project(project)) as opened:
+            count = import_guesses(opened, path, as_guesses, form)
+        print(f"{count:,} photos have a guess by {printable(as_guesses)}. Labels will show how good it is:  mma status")
+        return
     from mma.project.exchange.import_labels import TakeIn
 
     _take_in(project, path, form, TakeIn(by=by, add_classes=add_classes, replace=replace))

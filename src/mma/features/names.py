@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,13 @@ from safetensors.numpy import load, save
 from scipy.special import softmax
 
 from mma.data.cache import data_root
+from mma.data.folder import list_files
+from mma.data.photos import SMALLEST, read_unscaled_photo
 from mma.errors import UserError
 from mma.features.backbone import Backbone, file_sha256, import_extra
+from mma.features.extract import compute_block
 from mma.features.hf import TRANSFORMERS, HuggingFace, find_model
+from mma.features.inputs import PhotoFiles
 from mma.features.pretrained import LITE0, Lite0, WeightsFile, load_weights
 from mma.features.table import unit
 from mma.files import explain_write_errors, write_atomically
@@ -44,6 +50,7 @@ POOL_MEAN = 0.5  # of the pool's mean logits that is taken off: what every photo
 SHARES = (0.3, 0.5, 0.8)  # of a class's even share: the surest guesses that each round of self-training learns from
 PENALTY = 2e-3
 DIRECTIONS = 256
+BLOCK = 256  # photos of a folder between two reports
 GuessRow = NDArray[np.float32]
 
 
@@ -159,6 +166,31 @@ def first_guesses(backbone: Backbone, names: Sequence[str], pool: Floats, others
 
     mixed = softmax(say(pool) + 0.5 * np.log(np.maximum(guesses, 1e-6)), axis=1)
     return mixed, softmax(say(others), axis=1) if len(others) else np.zeros((0, len(names)), np.float32)
+
+
+def guess_folder(
+    folder: Path, names: Sequence[str], advance: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[list[str], Floats]:
+    """Return the photos of a folder that can be read, and what the names of classes say about each. (N, C)"""
+    check_spoken(names)
+    prepare_names(Lite0())
+    files, _ = list_files(folder)
+    root, read, vectors = folder.resolve(), list[str](), []
+    for begin in range(0, len(files), BLOCK):
+        keys = {}
+        for name in files[begin : begin + BLOCK]:
+            with suppress(Exception):  # decoders raise anything at all on broken bytes
+                keys[name] = read_unscaled_photo(root, name, SMALLEST)[1]
+        if keys:
+            source = PhotoFiles(root, list(keys), np.stack(list(keys.values())))
+            vectors.append(compute_block(source, Lite0().resolve(), np.arange(len(keys)))[:, 0])
+            read += keys
+        advance(min(begin + BLOCK, len(files)), len(files))
+    if len(read) < 2:
+        raise UserError(
+            f"{printable(str(folder))} holds fewer than two photos that can be read. Give a folder of photos."
+        )
+    return read, first_guesses(Lite0(), names, np.concatenate(vectors), np.zeros((0, 1_280), np.float16))[0]
 
 
 def conse(vectors: Floats, wanted: Floats) -> Floats:

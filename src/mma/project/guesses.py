@@ -43,7 +43,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class GuessSource:
     """What one source says: (N, classes) probabilities of images."""
 
     name: str
@@ -87,7 +87,7 @@ class GuessStore:
         return self.project.layout.state / "guesses"
 
     @cached_property
-    def _read(self) -> dict[Path, tuple[int, Source]]:
+    def _read(self) -> dict[Path, tuple[int, GuessSource]]:
         return {}
 
     def put(self, name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int]) -> None:
@@ -103,7 +103,7 @@ class GuessStore:
             path = self.place / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
             write_atomically(path, save(arrays, {"source": name, "at": now()}), private=True)
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[GuessSource]:
         """Return all sources, the newest last. A file that is damaged is left out."""
         for path in sorted(self.place.glob("*.safetensors")):
             with suppress(OSError, KeyError, SafetensorError):
@@ -115,7 +115,7 @@ class GuessStore:
                     about = file.metadata()
                 row = {bytes(key).hex(): place for place, key in enumerate(keys)}
                 ids = tuple(int(each) for each in classes)
-                self._read[path] = stamp, Source(about["source"], about["at"], ids, probs.astype(np.float32), row)
+                self._read[path] = stamp, GuessSource(about["source"], about["at"], ids, probs.astype(np.float32), row)
         return sorted((source for _, source in self._read.values()), key=lambda source: source.at)
 
     def note(self, state: str, sentence: str = "") -> None:
@@ -166,7 +166,7 @@ def read_doubts(connection: Connection) -> list[tuple[str, int]]:
     return [(row.image, int(row.shown[6:])) for row in rows if row.shown[6:].isdecimal()]
 
 
-def measure(source: Source, labels: Labels, doubts: Sequence[tuple[str, int]] = ()) -> SourceQuality:
+def measure(source: GuessSource, labels: Labels, doubts: Sequence[tuple[str, int]] = ()) -> SourceQuality:
     """Compare a source with people: on labels drawn at random where there are some, else on all, and say which."""
     used = [each for each in labels.classes if each.merged_into is None]
     names, roots = tuple(each.name for each in used), merge_roots(labels.classes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,11 +11,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4, uuid5
 
+import numpy as np
 from sqlalchemy import Connection, select
 
-from mma.data.tables import find_name, name_problem, quoted, refuse
+from mma.data.tables import find_name, name_problem, quoted, read_csv, read_text, refuse
 from mma.errors import UserError
 from mma.project.exchange.formats import KINDS, LabelRow, natural, read_rows
+from mma.project.guesses import check_source_name
 from mma.project.labels import database as db
 from mma.project.labels.events import (
     CANNOT_TELL,
@@ -201,12 +205,17 @@ class _Plan:
 
 # Take labels from sub-folders or a file when a person asks for it. What is not clear is a question, never a guess.
 
+RANKS = [f"_{rank}" for rank in range(2, 101)]  # of the columns that `mma predict --top` writes
+LOOSE = 0.01  # that probabilities may miss 1 by: tables round
 FOLDERS: dict[str, Level | None] = {"folders": None, "folders:first": "first", "folders:last": "last"}
 FEW = 10  # images below which as many classes as images are nothing odd
 
 
-def take_labels_from(project: Project, source: str) -> list[Event]:
-    """Take labels from "folders", "folders:first", "folders:last" or a file. Classes are added if there are none yet."""
+def take_labels_from(project: Project, source: str, guesses: str | None = None) -> list[Event] | int:
+    """Take labels from "folders", "folders:first", "folders:last" or a file. Classes are added if there are none yet.
+
+    With `guesses` they are those of a source of this name. Returns the events, or how many guesses there are.
+    """
     if source in FOLDERS:
         path = project.root
         with project.store.reading() as connection:
@@ -218,6 +227,12 @@ def take_labels_from(project: Project, source: str) -> list[Event]:
     else:
         path = _find(project.root, source)
         rows = _rows_of_file(path)
+    if guesses is not None:
+        name, known = check_source_name(guesses), project.classes()
+        for label in [] if known else sorted({row.label for row in rows if row.label}, key=natural):
+            project.add_class(label, "start")
+        said = [(row.line, {"file": row.file_name, "sha256": row.sha256, "label": row.label}) for row in rows]
+        return _store_guesses(project, path, name, said, [])
     how = TakeIn(
         by="import",
         add_classes=not project.classes(),
@@ -225,6 +240,101 @@ def take_labels_from(project: Project, source: str) -> list[Event]:
         other_answers=f"mma labels import {quote_path(project.folder)} {quote_path(path)} --replace  takes the one of the file",
     )
     return project.take_in(rows, how, path)
+
+
+# Take answers of something that is no person. They become guesses with a name, never labels.
+
+
+def import_guesses(project: Project, path: Path, source: str, form: str | None = None) -> int:
+    """Take in what a source says of photos: a class, with or without its probability, or probabilities. All or nothing.
+
+    A table has the columns file, label and confidence, label_2 and so on, as  mma predict --top  writes it; or file and a
+    column for each class. Returns how many photos have a guess.
+    """
+    name, plain = check_source_name(source), form is None and path.suffix.lower() in (".csv", ".jsonl")
+    rows: list[tuple[int, dict[str, Any]]]
+    problems: list[str] = []
+    if plain and path.suffix.lower() == ".csv" and path.is_file():
+        table = read_csv(path, "file or file_name or sha256")
+        rows, problems = [*table.rows], table.problems
+    elif plain and path.is_file():
+        rows = []
+        for number, line in enumerate(read_text(path).split("\n"), 1):
+            if line.strip():
+                try:
+                    found = json.loads(line)
+                except (ValueError, RecursionError):
+                    found = None
+                rows += [(number, found)] if isinstance(found, dict) else []
+                problems += [] if isinstance(found, dict) else [f"line {number}: it is not a row of JSON"]
+    else:
+        labels, problems = read_rows(path, form)
+        rows = [(row.line, {"file": row.file_name, "sha256": row.sha256, "label": row.label}) for row in labels]
+    return _store_guesses(project, path, name, rows, problems)
+
+
+def _store_guesses(
+    project: Project, path: Path, name: str, rows: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str]
+) -> int:
+    used = [each for each in project.classes() if each.merged_into is None]
+    if not used:
+        raise UserError(
+            "the project has no classes yet that a guess could be about. Add them:  mma start FOLDER --classes cat,dog"
+        )
+    with project.store.reading() as connection:
+        files = {
+            row.path: row.image for row in connection.execute(select(db.files.c.path, db.files.c.image)) if row.image
+        }
+    names, images = [each.name for each in used], set(files.values())
+    found: dict[str, np.ndarray] = {}
+    problems = list(problems)
+    for line, row in rows:
+        shown = str(row.get("file") or row.get("file_name") or row.get("sha256") or "")
+        image = files.get(find_name(shown, files)) or (shown if shown in images else None)
+        guess = _read_guess(row, names)
+        if guess is None:
+            continue  # nothing is said about it
+        if image is None:
+            problems.append(f"line {line}: there is no photo {quoted(shown)}")
+        elif image in found:
+            problems.append(f"line {line}: {quoted(shown)} has a guess already")
+        elif isinstance(guess, str):
+            problems.append(f"line {line}: {guess}")
+        else:
+            found[image] = guess
+    refuse(path, problems)
+    if not found:
+        raise UserError(f"{printable(path.name)} holds no guesses. It needs a column label, or one for each class.")
+    project.guesses.put(name, list(found), np.stack(list(found.values())), [each.id for each in used])
+    return len(found)
+
+
+def _read_guess(row: dict[str, Any], names: Sequence[str]) -> np.ndarray | str | None:
+    """Return a row's probabilities, or what is wrong with it; None where it says nothing."""
+    columns = {name: row[name] for name in names if str(row.get(name, "") or "").strip()}
+    said = [(str(row.get(f"label{rank}") or "").strip(), row.get(f"confidence{rank}")) for rank in ("", *RANKS)]
+    said = [*columns.items()] or [(label, sure) for label, sure in said if label]
+    if not said:
+        return None
+    probs = np.zeros(len(names))
+    for label, sure in said:
+        if label not in names:
+            return f"there is no class {quoted(label)}.{did_you_mean(label, names)}"
+        try:
+            value = 1.0 if sure is None or str(sure).strip() == "" else float(sure)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not 0 <= value <= 1:
+            return f"{quoted(str(sure))} is no probability from 0 to 1"
+        probs[names.index(label)] = value
+    rest = 1.0 - float(probs.sum())
+    if rest < -LOOSE or (columns and abs(rest) > LOOSE):
+        return f"the probabilities sum to {probs.sum():.3g}, not to 1"
+    others = probs == 0
+    if not columns and rest > 0 and others.any():
+        probs[others] = rest / others.sum()
+    found: np.ndarray = probs / probs.sum()
+    return found
 
 
 def check_source(root: Path, source: str) -> None:

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from mma.errors import UserError
 from mma.files import Row, read_json
-from mma.project.labels.events import count_labels, find_class, merge_roots
 from mma.project.guesses import SourceQuality
+from mma.project.labels.events import count_labels, find_class, merge_roots
 from mma.project.models import MORE, ModelReport
 from mma.project.project import Project
 from mma.project.quality.agreement import SecondLooks, second_looks

@@ -218,7 +218,7 @@ function confusionCard({ classes, quality, judged }, source = "the model") {
     }));
   });
   return h("section", { class: "card" }, h("h3", {}, source === "the model" ? "Which class is taken for which" : `What ${printable(source)} takes for what`),
-    h("p", { class: "soft" }, "Rows: what people say. Columns: what the model says. A number opens its images."),
+    h("p", { class: "soft" }, `Rows: what people say. Columns: what ${printable(source)} says.${judged.length ? " A number opens its images." : ""}`),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Confusion matrix of ${printable(source)}` }, h("table", { class: "confusion" },
       h("thead", {}, h("tr", {}, h("td", {}), classes.map((name) => h("th", { scope: "col" }, nameOf(name))))), h("tbody", {}, rows))));
 }
