@@ -14,7 +14,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ LOOK, TAKE_OUT, ONE = (
 )  # seconds of a person: to look over a grid, to take one photo out, to label a single one
 
 
-POOL, TEST, DIRECTIONS = 2_000, 1_000, 256
+POOL, TEST, DIRECTIONS = 1_200, 1_000, 256
 WHERE = {
     "cifar10": "lite0",
     "cifar100": "lite0",
@@ -50,43 +52,38 @@ SPOKEN = {"digits": ["zero", "one", "two", "three", "four", "five", "six", "seve
 TWENTY = 20  # classes of CIFAR-100 at a time
 
 
-def projects(pools: Path, name: str, seeds: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield a project for each seed: features of a part of the pool, of its test images, raw vectors, classes."""
+def project_of(pools: Path, name: str, seed: int) -> dict[str, Any]:
+    """Return a project: features of a part of the pool and of its test images, raw vectors, classes."""
     stored = np.load(pools / f"{name}.npz")
-    for seed in range(seeds):
-        classes = np.arange(len(stored["classes"]))
-        if name == "cifar100":
-            classes = np.sort(rng(seed, "classes").permutation(classes)[:TWENTY])
-        rows, test = (
-            np.sort(rng(seed, kind).permutation(np.flatnonzero(np.isin(stored[labels], classes)))[:many])
-            for kind, labels, many in (("pool", "labels", POOL), ("test", "test_labels", TEST))
-        )
-        x, tx = (
-            stored[f"{kind}{WHERE[name]}"][part].astype(np.float32) for kind, part in (("", rows), ("test_", test))
-        )
-        mean = x.mean(0)
-        directions = np.linalg.svd(unit(x - mean)[:1_024], full_matrices=False)[2][:DIRECTIONS].T
-        names = SPOKEN.get(name) or [str(each) for each in stored["classes"][classes]]
-        y, ty = (np.searchsorted(classes, stored[of][part]) for of, part in (("labels", rows), ("test_labels", test)))
-        project = {
-            "names": names,
-            "raw": stored["lite0"][rows],
-            "raw_test": stored["test_lite0"][test],
-            "y": y,
-            "ty": ty,
-        }
-        yield seed, project | {"x": unit(x - mean) @ directions, "tx": unit(tx - mean) @ directions}
+    classes = np.arange(len(stored["classes"]))
+    if name == "cifar100":
+        classes = np.sort(rng(seed, "classes").permutation(classes)[:TWENTY])
+    rows, test = (
+        np.sort(rng(seed, kind).permutation(np.flatnonzero(np.isin(stored[labels], classes)))[:many])
+        for kind, labels, many in (("pool", "labels", POOL), ("test", "test_labels", TEST))
+    )
+    x, tx = (stored[f"{kind}{WHERE[name]}"][part].astype(np.float32) for kind, part in (("", rows), ("test_", test)))
+    mean = x.mean(0)
+    directions = np.linalg.svd(unit(x - mean)[:512], full_matrices=False)[2][:DIRECTIONS].T
+    names = SPOKEN.get(name) or [str(each) for each in stored["classes"][classes]]
+    y, ty = (np.searchsorted(classes, stored[of][part]) for of, part in (("labels", rows), ("test_labels", test)))
+    project = {"names": names, "raw": stored["lite0"][rows], "raw_test": stored["test_lite0"][test], "y": y, "ty": ty}
+    return project | {"x": unit(x - mean) @ directions, "tx": unit(tx - mean) @ directions}
 
 
-def append(out: Path, key: dict[str, Any], measure: Any) -> None:
-    """Measure a row unless it is there."""
+def append(out: Path, key: dict[str, Any], measure: Callable[[], dict[str, float]]) -> None:
+    """Measure a row and write it."""
+    row = key | {name: round(float(value), 2) for name, value in measure().items()}
     out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
+
+
+def missing(out: Path, keys: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows that are not in the file yet."""
     known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    if not any(all(row[name] == value for name, value in key.items()) for row in known):
-        row = key | {name: round(float(value), 2) for name, value in measure().items()}
-        with out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
+    return [key for key in keys if not any(all(row[name] == value for name, value in key.items()) for row in known)]
 
 
 def compare(project: dict[str, Any], source: np.ndarray, per_class: int, seed: int) -> dict[str, float]:
@@ -108,37 +105,42 @@ def compare(project: dict[str, Any], source: np.ndarray, per_class: int, seed: i
 def cells(asked: argparse.Namespace) -> None:
     """Compare labels with labels and names."""
     backbone = parse_backbone("lite0")
-    for name in WHERE:
-        for seed, project in projects(asked.pools, name, asked.seeds):
-            guesses, of_test = first_guesses(backbone, project["names"], project["raw"], project["raw_test"])
-
-            def alone(guesses: np.ndarray = guesses, of_test: np.ndarray = of_test, project: Any = project) -> Any:
-                pairs = ((guesses, project["y"]), (of_test, project["ty"]))
-                return dict(zip(("pool", "with"), (100 * np.mean(p.argmax(1) == y) for p, y in pairs), strict=True))
-
-            append(asked.out, {"pool of": name, "seed": seed, "labels per class": 0}, alone)
-            for per_class in (1, 2, 5):
-                key = {"pool of": name, "seed": seed, "labels per class": per_class}
-                append(asked.out, key, lambda k=per_class, p=project, g=guesses, s=seed: compare(p, g, k, s))
+    for seed, name in product(range(asked.seeds), WHERE):
+        keys = [{"pool of": name, "seed": seed, "labels per class": many} for many in (0, 1, 2, 5)]
+        if not (keys := missing(asked.out, keys)):
+            continue
+        project = project_of(asked.pools, name, seed)
+        begin = time.perf_counter()
+        guesses, of_test = first_guesses(backbone, project["names"], project["raw"], project["raw_test"])
+        seconds = time.perf_counter() - begin
+        for key in keys:
+            pairs = ((guesses, project["y"]), (of_test, project["ty"]))
+            right = [100 * np.mean(probs.argmax(1) == y) for probs, y in pairs]
+            alone = {"pool": right[0], "with": right[1], "sure": 100 * guesses.max(1).mean(), "seconds": seconds}
+            many = key["labels per class"]
+            append(
+                asked.out, key, partial(compare, project, guesses, many, seed) if many else lambda alone=alone: alone
+            )
 
 
 def guessers(asked: argparse.Namespace) -> None:
     """Compare labels with labels and a guesser that is right in some percent, and has a favourite mistake in each class."""
-    for name in ("cifar10", "objects", "signs"):
-        for seed, project in projects(asked.pools, name, asked.seeds):
-            y, classes = project["y"], len(project["names"])
-            for percent in (50, 60, 70, 80, 90, 95):
-                draw = rng(seed, "guesser", percent)
-                favourite = (np.arange(classes) + draw.integers(1, classes, classes)) % classes
-                skill = np.clip(
-                    percent / 100 + draw.uniform(-0.15, 0.15, classes), 0.05, 0.99
-                )  # some classes are easier
-                other = np.where(draw.random(len(y)) < 0.8, favourite[y], draw.integers(0, classes, len(y)))
-                said = np.where(draw.random(len(y)) < skill[y], y, other)
-                source = np.eye(classes, dtype=np.float32)[said]
-                for per_class in (1, 2, 5, 10, 20):
-                    key = {"pool of": name, "seed": seed, "percent": percent, "labels per class": per_class}
-                    append(asked.out, key, lambda k=per_class, p=project, g=source, s=seed: compare(p, g, k, s))
+    for seed, name in product(range(asked.seeds), ("cifar10", "objects", "signs")):
+        keys = [
+            {"pool of": name, "seed": seed, "percent": percent, "labels per class": many}
+            for percent, many in product((50, 60, 70, 80, 90, 95), (1, 2, 5, 10, 20))
+        ]
+        if not (keys := missing(asked.out, keys)):
+            continue
+        project = project_of(asked.pools, name, seed)
+        y, classes = project["y"], len(project["names"])
+        for key in keys:
+            draw = rng(seed, "guesser", key["percent"])
+            favourite = (np.arange(classes) + draw.integers(1, classes, classes)) % classes
+            skill = np.clip(key["percent"] / 100 + draw.uniform(-0.15, 0.15, classes), 0.05, 0.99)  # some are easier
+            other = np.where(draw.random(len(y)) < 0.8, favourite[y], draw.integers(0, classes, len(y)))
+            source = np.eye(classes, dtype=np.float32)[np.where(draw.random(len(y)) < skill[y], y, other)]
+            append(asked.out, key, partial(compare, project, source, key["labels per class"], seed))
 
 
 def page(asked: argparse.Namespace) -> None:

@@ -157,7 +157,7 @@ def first_guesses(backbone: Backbone, names: Sequence[str], pool: Floats, others
     draw = np.sort(rng(0, "names").permutation(len(pool))[:MOST])
     mean = pool[draw].astype(np.float32).mean(0)
     sample = unit(pool[draw].astype(np.float32) - mean)
-    directions = np.linalg.svd(sample[:1_024], full_matrices=False)[2][:DIRECTIONS].T
+    directions = np.linalg.svd(sample[:512], full_matrices=False)[2][:DIRECTIONS].T
     weight, bias = self_train(sample @ directions, guesses[draw])
 
     def say(vectors: Floats) -> GuessRow:
