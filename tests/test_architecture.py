@@ -19,8 +19,8 @@ BY_NAME = {str(path.relative_to(SOURCE)): path for path in FILES}
 # Lower rooms first; a room may import those before it and itself.
 ORDER = [
     {"errors"},
-    {"rng", "shares", "text", "children", "files", "soft_targets"},
-    {"extensions"},
+    {"rng", "shares", "text", "children", "files"},
+    {"extensions", "soft_targets"},
     {"settings", "paper"},
     {"growth"},
     {"run"},
