@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
+from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 
 from mma.data.fashion import PACKAGE_FOLDERS
@@ -37,6 +37,7 @@ WIDTH = 128  # directions that vectors are projected on
 ASKED, ROUND = 100, 20  # labels asked for, most doubtful first; labels between two trainings
 AUDITS = (50, 150, 300)
 ERRORS = (0.01, 0.02, 0.05, 0.1)
+PENALTY, SHARPNESS = 0.3, 8.0  # of heads
 START = 60  # random labels before a search begins
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -59,9 +60,21 @@ def read_pool(folder: Path, name: str, *, tests: bool = False) -> tuple[Floats, 
     return (x @ basis).astype(np.float32), y.astype(np.int64)
 
 
-def fit(x: Floats, y: Ints) -> LogisticRegression:
-    """Train a head."""
-    return LogisticRegression(C=30.0, max_iter=200).fit(x, y)
+class Head:
+    """A linear head by ridge regression: as good as a logistic regression here, and a hundred times faster."""
+
+    def __init__(self, x: Floats, y: Ints, *, balanced: bool = False) -> None:
+        self.classes, row, many = np.unique(y, return_inverse=True, return_counts=True)
+        weight = len(y) / len(many) / many[row] if balanced else np.ones(len(y))
+        targets = (y[:, None] == self.classes).astype(np.float32)
+        self.mean = (weight[:, None] * targets).mean(0)
+        gram = (x.T * weight) @ x + PENALTY * np.eye(x.shape[1])
+        self.weight = np.linalg.solve(gram, (x.T * weight) @ (targets - self.mean))
+
+    def probabilities(self, x: Floats) -> Floats:
+        """Return probabilities; their order is what promises use. (N, classes)"""
+        found: Floats = softmax(SHARPNESS * (x @ self.weight + self.mean), axis=1)
+        return found
 
 
 def simulate_alone(x: Floats, truth: Ints, seed: int, slips: float) -> Iterator[dict[str, Any]]:
@@ -73,7 +86,7 @@ def simulate_alone(x: Floats, truth: Ints, seed: int, slips: float) -> Iterator[
     asked = pool[:ROUND]
     while len(asked) < ASKED:
         rest = np.setdiff1d(pool, asked)
-        top = np.sort(fit(x[asked], said[asked]).predict_proba(x[rest]), axis=1)
+        top = np.sort(Head(x[asked], said[asked]).probabilities(x[rest]), axis=1)
         asked = np.append(asked, rest[np.argsort(top[:, -1] - top[:, -2])[:ROUND]])
     for many in (each for each in AUDITS if each <= len(x) // 4):
         kept = audit[:many]
@@ -82,14 +95,14 @@ def simulate_alone(x: Floats, truth: Ints, seed: int, slips: float) -> Iterator[
         for number in np.unique(fold):  # each audit photo is judged by a head that did not see it
             test = fold == number
             rows = np.concatenate([asked, kept[~test]])
-            head = fit(x[rows], said[rows])
-            probs = head.predict_proba(x[kept[test]])
-            sure[test], right[test] = probs.max(1), head.classes_[probs.argmax(1)] == said[kept[test]]
+            head = Head(x[rows], said[rows])
+            probs = head.probabilities(x[kept[test]])
+            sure[test], right[test] = probs.max(1), head.classes[probs.argmax(1)] == said[kept[test]]
         rows = np.concatenate([asked, kept])
         rest = np.setdiff1d(np.arange(len(x)), rows)
-        head = fit(x[rows], said[rows])
-        probs = head.predict_proba(x[rest])
-        confidence, correct = probs.max(1), head.classes_[probs.argmax(1)] == truth[rest]
+        head = Head(x[rows], said[rows])
+        probs = head.probabilities(x[rest])
+        confidence, correct = probs.max(1), head.classes[probs.argmax(1)] == truth[rest]
         for wish in ERRORS:
             found = alone(wish, Judgements.of(sure, right), confidence)
             mine = np.zeros(len(rest), bool) if found.threshold is None else confidence >= found.threshold
@@ -140,10 +153,10 @@ def search(
             batch = rng.choice(rest, min(BATCH, len(rest)), replace=False)
         else:
             if len(known) >= 1.1 * fitted and len(known) <= 800:
-                head = fit(x[known], labels[known])
-                probs, fitted = head.predict_proba(x), len(known)
+                head = Head(x[known], labels[known], balanced=order != "margin")
+                probs, fitted = head.probabilities(x), len(known)
                 top = np.sort(probs, axis=1)
-                ranked = top[:, -2] - top[:, -1] if order == "margin" else probs[:, list(head.classes_).index(klass)]
+                ranked = top[:, -2] - top[:, -1] if order == "margin" else probs[:, list(head.classes).index(klass)]
             batch = rest[np.argsort(-ranked[rest], kind="stable")[:BATCH]]
         for place, row in enumerate(batch):
             if at_random:

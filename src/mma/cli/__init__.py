@@ -137,6 +137,7 @@ def commands() -> typer.Typer:
             "label": photos.label,
             "work": photos.work,
             "new": photos.new,
+            "find": photos.find,
             "ask": photos.ask,
             "audit": photos.audit,
             "tell": photos.tell,

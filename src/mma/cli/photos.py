@@ -448,6 +448,43 @@ def _take_in(project: Path, path: Path, form: str | None, how: TakeIn) -> None:
         talk(f"Train on them, unless a page is open, which does it by itself:  mma work {quote_path(project)}")
 
 
+def find(
+    project: Target,
+    name: Annotated[str, typer.Argument(metavar="CLASS", help="The class to find all photos of.")],
+    yes: Annotated[
+        list[str] | None, typer.Option("--yes", metavar="FILE", help="A photo of the last batch that is of the class.")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="No photo of the last batch is.")] = False,
+    by: By = "files",
+    as_json: Json = False,
+) -> None:
+    """Search the photos of one class until so many are found that a share of them is certain. The page does it, too."""
+    from mma.project import open_project
+    from mma.project.find import FindRequest, class_called, search
+
+    with closing(open_project(project)) as opened:
+        klass = class_called(opened, name)
+        state = search(opened, FindRequest(by=by, class_id=klass.id))
+        if yes or none:
+            images = {item.name: item.image for item in state.items}
+            if unknown := [file for file in yes or () if file not in images]:
+                raise UserError(f"{printable(unknown[0])} is not in the last batch. Type the names as they are listed.")
+            if yes and none:
+                raise UserError("--yes and --none exclude each other.")
+            chosen = [images[file] for file in yes or ()]
+            state = search(opened, FindRequest(by=by, class_id=klass.id, batch=state.batch, yes=chosen))
+    if as_json:
+        print(json.dumps({**state._asdict(), "items": [item._asdict() for item in state.items]}))
+        return
+    print(printable(state.words))
+    print(printable(state.why))
+    for item in state.items:
+        print(f"  {printable(item.name)}  {item.likely:.0%}")
+    if state.items:
+        command = f"mma find {quote_path(project)} {quote(klass.name)}"
+        print(f"look at these {len(state.items)}, then:  {command} --yes FILE --yes FILE   or:  {command} --none")
+
+
 def doctor(
     project: Target,
     rebuild: Annotated[

@@ -18,7 +18,9 @@ from mma.project.labels import database as db
 from mma.project.labels.events import merge_roots
 from mma.project.map import read_map
 from mma.project.project import Project
+from mma.project.quality.promises import Judgements, alone, alone_words, check_max_error
 from mma.project.records import Key, Person
+from mma.shares import AuditRecord
 
 MAP_SECONDS = 3_600.0
 
@@ -35,6 +37,8 @@ class BrowseRequest(BaseModel):
     text: str = Field(default="", max_length=200)  # in the file's name
     like: Key | None = None  # a photo: those most like it first
     order: Literal["sure", "unsure", "name"] = "unsure"
+    max_error: float | None = None  # of what the model answers alone
+    heap: Literal["mine", "yours"] = "mine"  # with max_error: what it answers alone, or leaves to people
     offset: int = Field(default=0, ge=0)
     n: int = Field(default=120, ge=1, le=400)
 
@@ -50,6 +54,7 @@ class _Known(NamedTuple):
     guess: NDArray[np.int64]  # class ids by the model; -1 = none
     sure: NDArray[np.float32]  # its probability
     probs: NDArray[np.float32]  # (N, classes)
+    unlike: NDArray[np.bool_]  # unlike anything labeled
     hidden: (
         int  # photos kept for measuring that are not labeled yet: whoever chose among them would spoil the measurement
     )
@@ -77,6 +82,10 @@ class Browser:
         if wanted.text:
             text = wanted.text.casefold()
             shown &= np.array([text in name.casefold() for name in known.names], bool)
+        promise = None
+        if wanted.max_error is not None:
+            promise, mine = self._heaps(known, check_max_error(wanted.max_error))
+            shown &= (known.label < 0) & (mine if wanted.heap == "mine" else ~mine)
         rows = np.flatnonzero(shown)
         if wanted.like is not None:
             if wanted.like not in known.ids:
@@ -96,11 +105,30 @@ class Browser:
                 "label": None if known.label[row] < 0 else int(known.label[row]),
                 "by": known.by[row],
                 "guess": None if known.guess[row] < 0 else [int(known.guess[row]), round(float(known.sure[row]), 4)],
+                "unlike": bool(known.unlike[row]),
             }
             for row in rows[wanted.offset : wanted.offset + wanted.n].tolist()
         ]
         people = sorted({by for by in known.by if by})
-        return {"items": items, "total": len(rows), "people": people, "hidden": known.hidden}
+        return {"items": items, "total": len(rows), "people": people, "hidden": known.hidden, "promise": promise}
+
+    def _heaps(self, known: _Known, max_error: float) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+        """Say what the model may answer alone, and tell which photos these are. (N,)"""
+        report = self.project.models.latest_report("live")
+        if report is None:
+            raise UserError("there is no model yet. Label some photos first.")
+        record = report.record or AuditRecord((), (), ())
+        found = alone(
+            max_error, Judgements(np.array(record.confidence), np.array(record.right, bool)), np.array(record.pool)
+        )
+        open_ones = known.label < 0
+        mine = np.zeros(len(known.ids), bool)
+        if found.threshold is not None:
+            mine = open_ones & (known.guess >= 0) & ~known.unlike & (known.sure >= found.threshold)
+        total = int(open_ones.sum())
+        share = float(mine.sum()) / max(total, 1)
+        heaps = {"mine": int(mine.sum()), "yours": total - int(mine.sum()), "words": alone_words(found, total, share)}
+        return {**heaps, "made": found.threshold is not None}, mine
 
     def map(self) -> dict[str, Any]:
         """Return where the photos lie in two dimensions, and their answers. A map that is missing or old is drawn meanwhile."""
@@ -158,10 +186,11 @@ class Browser:
         rows = [row for row in rows if row.id not in left_out and (row.id in given or not row.audit)]
         probs = np.zeros((len(rows), max(len(opinion.classes), 1)), np.float32)
         seen = [(place, opinion.row[row.id]) for place, row in enumerate(rows) if row.id in opinion.row]
+        unlike = np.zeros(len(rows), bool)
         guess, sure = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.float32)
         if seen and opinion.classes:
             places, theirs = np.array(seen, np.int64).T
-            probs[places] = opinion.probs[theirs]
+            probs[places], unlike[places] = opinion.probs[theirs], opinion.unlike[theirs]
             classes = np.array([roots.get(each, each) for each in opinion.classes], np.int64)
             guess[places], sure[places] = classes[probs[places].argmax(1)], probs[places].max(1)
         return _Known(
@@ -173,5 +202,6 @@ class Browser:
             guess,
             sure,
             probs,
+            unlike,
             hidden,
         )

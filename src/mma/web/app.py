@@ -25,6 +25,7 @@ from starlette.routing import Route
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import Answer, Project
 from mma.project.browse import Browser, BrowseRequest
+from mma.project.find import FindRequest, search
 from mma.project.quality.status import set_goal
 from mma.project.records import Key, Person
 from mma.project.worker.supervise import ask_for_deep
@@ -421,6 +422,17 @@ def get_map(page: Page, query: Any) -> Json:
     return page.browser.map()
 
 
+@answers(FindRequest)
+def post_find(page: Page, asked: FindRequest) -> Json:
+    """Take the answer to a batch of a search, and send the next one."""
+    state = search(page.project, asked)
+    return {
+        **state._asdict(),
+        "items": [item._asdict() for item in state.items],
+        "counts": counts_for_page(page.project),
+    }
+
+
 @answers(TryRequest)
 def post_try(page: Page, asked: TryRequest) -> Json:
     """Classify a picture that is not in the project. It is not kept."""
@@ -475,6 +487,7 @@ ROUTES = [
     Route("/api/download", get_download),
     Route("/api/browse", post_browse, methods=["POST"]),
     Route("/api/map", get_map),
+    Route("/api/find", post_find, methods=["POST"]),
     Route("/api/try", post_try, methods=["POST"]),
     Route("/api/people", get_people),
     Route("/api/disagreements", get_disagreements),

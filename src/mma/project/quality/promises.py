@@ -153,17 +153,20 @@ def promises_of(record: AuditRecord) -> tuple[Promise, ...]:
     return tuple(kept)
 
 
-def alone_words(found: Alone, photos: int) -> str:
-    """Say what is promised about so many photos, or what it would take."""
-    wish, many = f"at most {100 * found.max_error:g} % of those are wrong ({100 * SURE:.0f} % sure)", photos
+def alone_words(found: Alone, photos: int, share: float | None = None) -> str:
+    """Say what is promised about so many photos, of which a share is answered alone, or what it would take."""
+    wish = f"at most {100 * found.max_error:g} % of those are wrong ({100 * SURE:.0f} % sure)"
     if found.threshold is not None:
-        mine = round(found.share * many)
-        return f"I answer {100 * found.share:.0f} % of the photos alone, {wish}; {many - mine:,} are yours."
+        share = found.share if share is None else share
+        yours = photos - round(share * photos)
+        return f"I answer {100 * share:.0f} % of the photos alone, {wish}; {yours:,} {'is' if yours == 1 else 'are'} yours."
     have = f"there {'is' if found.audit == 1 else 'are'} {found.audit:,} audit label{'' if found.audit == 1 else 's'}"
     if found.needed is not None:
-        text = f"I cannot promise yet that {wish}: that takes about {found.needed:,} audit labels, and {have}."
+        text = f"I cannot promise yet that at most {100 * found.max_error:g} % of my answers are wrong ({100 * SURE:.0f} % "
+        text += f"sure): that takes about {found.needed:,} audit labels, and {have}."
     else:
-        text = f"I cannot promise that {wish}: even where I am surest, too many answers were wrong ({have})."
+        text = f"I cannot promise that at most {100 * found.max_error:g} % of my answers are wrong: even where I am surest, "
+        text += f"too many were ({have})."
     if found.audit and found.possible < 0.5:
         text += (
             f" What I can promise now: of the half that I am surest of, at most {100 * found.possible:.1f} % are wrong."

@@ -9,6 +9,7 @@ import { LabelView } from "./label.js";
 import { GridView } from "./grid.js";
 import { BrowseView } from "./browse.js";
 import { TryView } from "./try.js";
+import { FindView, RestView } from "./promises.js";
 import { SetupView } from "./setup.js";
 import { ResultsView } from "./results.js";
 import { ReviewView } from "./review.js";
@@ -63,6 +64,8 @@ class Page {
       label: new LabelView(shared),
       grid: new GridView(shared),
       browse: new BrowseView(shared),
+      find: new FindView(shared),
+      rest: new RestView(shared),
       review: new ReviewView({ correct: (entry) => this.correct(entry), outbox, history: this.history }),
       results: new ResultsView(),
       try: new TryView(),
