@@ -28,7 +28,7 @@ from tests.browser.acts import (
 from tests.browser.conftest import PHONE
 from tests.web.page import free_port, write_image
 
-VIEWS = ("label", "grid", "browse", "review", "results", "try", "classes", "people")
+VIEWS = ("label", "grid", "browse", "find", "rest", "review", "results", "try", "classes", "people")
 HOSTILE = (
     "<img src=x onerror=window.hacked=1>",
     '"><script>window.hacked=1</script>',

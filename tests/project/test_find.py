@@ -31,7 +31,9 @@ def searched(tmp_path, picture):
     report = ModelReport(1, "live", 1, 1, 0, ("cat", "dog"), (0, 1), {}, {}, (), record=record)
     made.models.put(1, state="ready")
     unlike = np.arange(len(images)) == 1
-    made.models.create(1, {**answers_file(ANSWERS, [i.id for i in images], sure, (0, 1), unlike), **report_file(report)})
+    made.models.create(
+        1, {**answers_file(ANSWERS, [i.id for i in images], sure, (0, 1), unlike), **report_file(report)}
+    )
     yield made, cats
     made.close()
 

@@ -66,8 +66,8 @@ def test_five_labels_promise_nothing_and_say_what_it_takes(refusal):
     found = alone(0.02, judged(5), POOL)
     assert found.threshold is None
     assert alone_words(found, 100) == (
-        "I cannot promise yet that at most 2 % of my answers are wrong (95 % sure): that takes about 149 audit labels, and "
-        "there are 5 audit labels."
+        "I cannot promise yet that at most 2 % of my answers are wrong (95 % sure): that takes about 149 labels of photos "
+        "drawn at random, and there are 5."
     )
     with refusal():
         promise_of(record_of(judged(5), POOL), 0.02)

@@ -178,3 +178,11 @@ def test_a_map_of_many_puts_the_rest_beside_those_most_like_them(monkeypatch):
     centres = np.stack([places[kinds == kind].mean(0) for kind in range(3)])
     assert (np.linalg.norm(places[:, None] - centres, axis=2).argmin(1) == kinds).all()
     assert place_vectors(vectors[:3]).shape == (3, 2)
+
+
+def test_a_search_and_the_heaps_are_asked_for_through_the_guard(client, project, guessed):
+    reply = client.post("/api/find", json={"by": "anna", "class_id": 0})
+    assert (reply.status_code, "no photo is labeled cat yet" in reply.json()["error"]) == (400, True)
+    assert client.post("/api/find", json={"by": "anna", "class_id": 0, "yes": ["../x"]}).status_code == 422
+    reply = client.post("/api/browse", json={"by": "anna", "max_error": 0.02, "heap": "mine"})
+    assert (reply.status_code, "there is no model yet" in reply.json()["error"]) == (400, True)

@@ -111,7 +111,7 @@ def alone(max_error: float, judged: Judgements, pool: Floats) -> Alone:
     for size in sizes[begin - 1 :]:
         if size < audit and sure[size] == sure[size - 1]:
             continue  # equally sure photos are taken in together
-        if not passes[size - 1]:
+        if not passes[size - 1] or sure[size - 1] <= 0:  # what is unlike anything labeled has no confidence
             break
         threshold = float(sure[size - 1])
     if threshold is None and audit < begin:
@@ -133,7 +133,9 @@ def promise_of(record: AuditRecord | None, max_error: float) -> Promise:
     judged = Judgements(np.array(known.confidence), np.array(known.right, bool))
     found = alone(max_error, judged, np.array(known.pool))
     if found.threshold is None:
-        raise UserError(f"--max-error {max_error:g}: {alone_words(found, 0)} Answer audit questions on the page.")
+        raise UserError(
+            f"--max-error {max_error:g}: {alone_words(found, 0)} More come on the page, and with  mma audit PROJECT -n 30"
+        )
     return Promise(max_error, found.threshold, found.share)
 
 
@@ -160,13 +162,13 @@ def alone_words(found: Alone, photos: int, share: float | None = None) -> str:
         share = found.share if share is None else share
         yours = photos - round(share * photos)
         return f"I answer {100 * share:.0f} % of the photos alone, {wish}; {yours:,} {'is' if yours == 1 else 'are'} yours."
-    have = f"there {'is' if found.audit == 1 else 'are'} {found.audit:,} audit label{'' if found.audit == 1 else 's'}"
+    have = f"there {'is' if found.audit == 1 else 'are'} {found.audit:,}"
     if found.needed is not None:
         text = f"I cannot promise yet that at most {100 * found.max_error:g} % of my answers are wrong ({100 * SURE:.0f} % "
-        text += f"sure): that takes about {found.needed:,} audit labels, and {have}."
+        text += f"sure): that takes about {found.needed:,} labels of photos drawn at random, and {have}."
     else:
         text = f"I cannot promise that at most {100 * found.max_error:g} % of my answers are wrong: even where I am surest, "
-        text += f"too many were ({have})."
+        text += "too many were."
     if found.audit and found.possible < 0.5:
         text += (
             f" What I can promise now: of the half that I am surest of, at most {100 * found.possible:.1f} % are wrong."

@@ -9,6 +9,7 @@ import { by, classById, secondsSince, state } from "./state.js";
 
 const ERRORS = [["0.01", "1 %"], ["0.02", "2 %"], ["0.05", "5 %"], ["0.1", "10 %"]];
 const GOAL = 0.95;
+const LOW = 0.1; // a share that says nothing
 const SURE = 0.5; // likely photos that are proposed
 
 /** What the model answers alone, and what it leaves to people: two heaps of photos to look at, correct and label. */
@@ -79,11 +80,11 @@ export class FindView extends GridView {
     show(this.heading, "Find all ", h("em", {}, nameOf(name)));
     show(this.kinds, state.classes.map((each) => h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === each.id), onclick: () => this.turnTo(each.id) }, nameOf(each.name))));
     show(this.far, ...(search ? [h("div", {}, h("b", {}, number(search.found)), h("span", {}, "found")), h("div", {}, h("b", {}, number(search.looked)), h("span", {}, "looked at")),
-      h("div", { class: search.done ? "kept" : "" }, h("b", {}, `${Math.floor(100 * search.promise)} %`), h("span", {}, search.done ? "of them at least (90 % sure): you may stop" : `of them at least (90 % sure); the goal is ${100 * GOAL} %`),
+      h("div", { class: search.done ? "kept" : "" }, h("b", {}, search.promise < LOW ? "No promise yet" : `${Math.floor(100 * search.promise)} %`),
+        h("span", {}, search.promise < LOW ? `until photos were drawn at random; the goal is ${100 * GOAL} %` : search.done ? "of them at least (90 % sure): you may stop" : `of them at least (90 % sure); the goal is ${100 * GOAL} %`),
         h("meter", { min: 0, max: 1, low: GOAL, high: GOAL, optimum: 1, value: search.promise, "aria-label": `At least ${percent(search.promise)} found` }))] : []));
     show(this.why, search ? `${search.why}${search.kept ? ` ${plural(search.kept, "photo")} kept for measuring ${search.kept === 1 ? "is" : "are"} not searched.` : ""}` : "");
     show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.problem || (this.asking ? "Looking." : "Every photo was looked at.")));
-    this.tiles.classList.toggle("proposed", Boolean(search) && !search.at_random);
     this.tiles.toggleAttribute("data-empty", !this.items.length);
     this.choices.node.hidden = true;
     this.renderActions(name);
@@ -92,9 +93,9 @@ export class FindView extends GridView {
 
   renderActions(name) {
     const { size } = this.inside, others = this.items.length - size;
-    const words = !size ? `None of these ${number(others)}` : `${number(size)} ${size === 1 ? "is" : "are"} `;
+    const words = !size ? [`None of these ${number(others)}`] : [`${number(size)} ${size === 1 ? "is" : "are"} `, nameOf(name), others ? `, ${number(others)} ${others === 1 ? "is" : "are"} not` : ""];
     show(this.actions, ...(!this.items.length ? [] : [
-      h("button", { type: "button", class: "main", onclick: () => this.confirm() }, words, size ? nameOf(name) : "", size && others ? `, ${number(others)} not` : "", h("kbd", {}, "Enter")),
+      h("button", { type: "button", class: "main", onclick: () => this.confirm() }, h("span", {}, words), h("kbd", {}, "Enter")),
       h("button", { type: "button", class: "quiet", onclick: () => this.enlarge() }, "Enlarge", h("kbd", {}, "E")),
       h("p", { class: "soft" }, "A click or space marks a photo of the class.")]));
   }
