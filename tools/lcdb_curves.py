@@ -1,4 +1,6 @@
-"""Check forecast bands on learning curves that are not ours: `python tools/lcdb_curves.py` writes results/forecast/lcdb.*.
+"""Check forecast bands on learning curves that are not ours: `python tools/lcdb_curves.py` writes results/forecast/lcdb.csv.
+
+tools/forecast.py puts it on its page.
 
 LCDB (package `lcdb` 0.1.0, MIT) holds the test accuracy of 20 learners of scikit-learn on 246 public tables of numbers,
 trained with 16 to several thousand examples. A curve here is one learner on one table with the first of its splits (outer and
@@ -18,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from mma.files import write_atomically
-from mma.project.quality.forecast import BAND, LEAST, AccuracyPoint, Curve
+from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve
 
 RESULTS = Path(__file__).parents[1] / "results"
 LARGEST = 2_048  # examples
@@ -31,6 +33,7 @@ LINEAR = (  # what heads on features are like
     *("LogisticRegression", "SVC_linear", "LinearDiscriminantAnalysis", "RidgeClassifier"),
     *("SGDClassifier", "Perceptron", "PassiveAggressiveClassifier"),
 )
+BEFORE = ("inside the band, before", "width of the band, before")  # of an earlier version; kept as they are
 Curves = dict[tuple[str, str], list[AccuracyPoint]]  # by learner and table
 
 
@@ -78,12 +81,13 @@ def main() -> None:
     found["linear"] = [curve for name in LINEAR for curve in found[name]]
     found["all"] = [curve for name, curves in found.items() if name != "linear" for curve in curves]
     rows = [table_row(name, len(curves), [one for curve in curves for one in curve]) for name, curves in found.items()]
+    path = RESULTS / "forecast" / "lcdb.csv"
+    with path.open(encoding="utf-8") as file:
+        before = {row[COLUMNS[0]]: [row[name] for name in BEFORE] for row in csv.DictReader(file)}
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
-    write_atomically(RESULTS / "forecast" / "lcdb.csv", text.getvalue())
-    lines = ["| " + " | ".join(row) + " |" for row in (COLUMNS, ("---",) * len(COLUMNS), *rows)]
-    page = f"# Forecast bands on others' curves\n\n{(__doc__ or '').strip()}\n\nA band is meant to hold {BAND:.0%}.\n\n"
-    write_atomically(RESULTS / "forecast" / "lcdb.md", page + "\n".join(lines) + "\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([(*COLUMNS, *BEFORE), *((*row, *before[row[0]]) for row in rows)])
+    write_atomically(path, text.getvalue())
 
 
 if __name__ == "__main__":
