@@ -250,8 +250,7 @@ def test_a_few_steps_are_timed_and_the_page_can_say_how_long_a_training_takes(ma
     time_steps(project)
     cost = status(project).deep
     assert cost.seconds > 0
-    assert cost.words.startswith("About ")
-    assert "labeling goes on meanwhile" in cost.words
+    assert cost.words.startswith("Training deeper takes about ")
     assert train_deep(project, config=short()) is not None
     assert 0 < status(project).deep.seconds < cost.seconds  # that of the short training which was just measured
 

@@ -155,9 +155,7 @@ def next_step(goals: Goals, now: Standing, answer: Answer, quality: Quality | No
     if goals.of_class is not None:
         return _more_of(goals.of_class, recall_of(quality, goals.of_class), now)
     if answer == "probably":
-        return NextStep(
-            "Answer 30 more photos drawn at random: then it is surer whether the goal is reached.", "measure"
-        )
+        return NextStep("Answer 30 more photos drawn at random, to be surer that the goal is reached.", "measure")
     missed = {each.name: each.recall.of - each.recall.right for each in quality.classes if each.recall}
     worst = max(missed, key=lambda name: missed[name], default="")
     if worst and missed[worst] >= MISSED and worst in now.class_ids:

@@ -75,7 +75,7 @@ class DeepCost:
     def words(self) -> str:
         """What to say before it begins."""
         minutes = max(round(self.seconds / 60), 1)
-        words = f"About {minutes} minute{'' if minutes == 1 else 's'} on this machine; labeling goes on meanwhile."
+        words = f"Training deeper takes about {minutes} minute{'' if minutes == 1 else 's'} on this machine; labeling goes on."
         return f"{words} {BROUGHT[self.net]}" if self.net in BROUGHT else words
 
 

@@ -74,7 +74,7 @@ function modelWords({ number: count, kind, state: now, message }) {
 
 /** The estimates of past models as a line, with their intervals as a band. */
 function curve(models) {
-  const points = models.filter((each) => each.accuracy !== null).slice(-20);
+  const points = models.filter((each) => each.accuracy !== null && each.kind !== "deep").slice(-20);
   if (points.length < 2) return null;
   const [width, height] = [200, 44];
   const x = (place) => (width - 4) * place / (points.length - 1) + 2;

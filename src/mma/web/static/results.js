@@ -148,7 +148,7 @@ export class ResultsView {
       choosable ? h("p", {}, h("button", { type: "button", class: "quiet", onclick: async () => this.render(await post("/api/model", { by: by(), use: wanted })) }, words)) : null,
       use !== "better" && use !== report.serving.use ? h("p", { class: "soft" }, "You chose the other one: the next training takes it.") : null,
       working?.state === "failed" ? h("p", { class: "problem" }, printable(working.message)) : null,
-      h("p", { class: "deeper" }, this.deeper.nodes, this.exporter.nodes), deep && !this.training ? h("p", { class: "soft" }, `Train deeper: ${printable(deep)}`) : null);
+      h("p", { class: "deeper" }, this.deeper.nodes, this.exporter.nodes), deep && !this.training ? h("p", { class: "soft" }, printable(deep)) : null);
   }
 
   onKey() { return false; }
