@@ -63,7 +63,7 @@ def test_a_deep_model_is_a_run_folder_and_a_model_that_predicts(made):
     folder = project.models.folder(report.number)
     assert Run.open(folder / "run").status() == "done"
     assert report.kind == "deep"
-    assert report.labels + report.audit == 40
+    assert report.labels == 40 > report.audit
     model = mma.load(folder)
     assert model.classes == shapes.KINDS
     images = [image.id for image in project.images()][:6]
@@ -119,7 +119,7 @@ def test_it_trains_on_labels_of_one_moment_and_never_on_audit_images(made):
     assert not audit & {image.id for image in after.pool}
     assert {image.id for image in after.audited} <= audit
     report = train_deep(project)
-    assert report.labels + report.audit == 40
+    assert report.labels == 40 > report.audit
 
 
 def test_stopped_and_started_again_it_ends_as_if_it_had_not_stopped(made, tmp_path):
@@ -174,8 +174,9 @@ def test_the_better_model_on_audit_labels_serves_and_is_handed_out(tmp_path):
     misled = {image: kind if image in audit else shapes.KINDS[int(image, 16) % 4] for image, kind in kinds.items()}
     shapes.answer_next(project, misled, 110)
     deep = train_deep(project, config=short())
-    sure = np.eye(4)[[shapes.KINDS.index(kind) for kind in kinds.values()]]  # a deep model that is always right
-    project.models.add(deep.number, answers_file(PREDICTIONS, list(kinds), sure, deep.class_ids))
+    seen = {image: kind for image, kind in kinds.items() if image != min(audit)}  # all but a photo that came later
+    sure = np.eye(4)[[shapes.KINDS.index(kind) for kind in seen.values()]]  # a deep model that is always right
+    project.models.add(deep.number, answers_file(PREDICTIONS, list(seen), sure, deep.class_ids))
     worker = LiveWorker(project, deep=False)
     worker.rest()
     shapes.settle(worker)
@@ -183,7 +184,7 @@ def test_the_better_model_on_audit_labels_serves_and_is_handed_out(tmp_path):
     assert report.audit >= 50
     assert report.serving.use == "deep"
     assert report.serving.why.startswith("the deep model. Of ")
-    assert report.quality.accuracy.value == 1.0
+    assert report.quality.accuracy.value > 0.9
     assert find_model(project.folder).place == project.models.folder(deep.number)
     project.close()
 
@@ -270,3 +271,10 @@ def test_what_a_deep_training_brought_elsewhere_is_what_the_results_say():
         for each in labels:
             assert f"{gain(each):.1f}" in BROUGHT[net]
     assert set(BROUGHT) == {preset(name).net.name for name in ("photos-deep", "photos-scratch")}
+
+
+def test_a_deep_model_answers_for_audit_photos_that_get_their_labels_later(made):
+    project, _ = made
+    train_deep(project, config=short())
+    audit = {image.id for image in project.images() if image.audit}
+    assert audit <= set(project.models.answers(PREDICTIONS).row)

@@ -61,7 +61,7 @@ class DeepTask:
     folder: Path
     training: TrainingSet
     pool: list[ProjectImage]  # to learn from
-    audited: list[ProjectImage]  # audit images with a label
+    audited: list[ProjectImage]  # audit images: answered for now and for the labels to come, never learned
     config: Config
 
     @property
@@ -113,7 +113,7 @@ def begin_task(project: Project, config: Config) -> DeepTask:
         raise UserError("a deep training needs labels of two classes at least. Label more images first.")
     left_out = set(labels.excluded)
     pool = [image for image in everything.values() if not image.audit and image.id not in left_out]
-    audited = [everything[image] for image in training.audit if image in everything]
+    audited = [image for image in everything.values() if image.audit and image.id not in left_out]
     config = with_all_labels(config.model_copy(update={"seed": project.settings.seed}), len(training.train))
     number = project.models.begin("deep", labels.seq, "reading photos")
     task = DeepTask(number, project.models.folder(number), training, pool, audited, config)
@@ -233,13 +233,14 @@ def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:
     pool, test = job.views.at_step(step), job.test.at_step(step)
     probs = probabilities(job.state.teacher, pool, np.arange(len(task.pool)))
     audited = probabilities(job.state.teacher, test, np.arange(len(task.audited))) if task.audited else probs[:0]
-    groups = [image.group for image in task.audited]
-    labels = np.array([training.audit[image.id] for image in task.audited], np.int64)
+    judged = [row for row, image in enumerate(task.audited) if image.id in training.audit]
+    groups = [task.audited[row].group for row in judged]
+    labels = np.array([training.audit[task.audited[row].id] for row in judged], np.int64)
     report = ModelReport(
         number=task.number,
         kind="deep",
         uses=f"a network on pixels: {task.config.net.name}, preset {task.config.preset}, {job.state.step:,} steps",
-        quality=judge(audited, labels, training.names, groups) if len(labels) >= LEAST_AUDIT else None,
+        quality=judge(audited[judged], labels, training.names, groups) if len(labels) >= LEAST_AUDIT else None,
         curve=(),
         serving=Serving("deep", task.number, "the deep model."),
         **training.summary(),

@@ -79,7 +79,10 @@ def live_round(
     remember(memory, here, probs, pool, training)
 
     # head -> verdict: the better of live and deep serves
-    other = None if deep is None else deep.of(list(training.audit), training.class_ids)
+    other = None
+    if deep is not None:  # audit photos that the deep model never saw keep the live answers, as others do below
+        other, known = live.copy(), [row for row, image in enumerate(training.audit) if image in deep.row]
+        other[known] = deep.of([list(training.audit)[row] for row in known], training.class_ids)
     wish = settings.use_model
     serving = choose_model(live, other, training.audit_labels, (number, deep.number if deep else 0), wish)
     measured = measured_answers(live, other, training.audit_labels, audit_groups(pool, training), wish)
