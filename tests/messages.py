@@ -39,6 +39,15 @@ def normalise(text: str, folder: Path) -> str:
     return text
 
 
+# A new entry of a table is in the lists that messages end with: which entries they name is not compared.
+LISTS = re.compile(r"(Choose one of:?|Experiments:|Presets:|It has:|A query is|heading must be) [^.]*(\.aug[^.]*)*")
+
+
+def without_lists(text: str) -> str:
+    """Return a message without the entries of tables that it lists."""
+    return LISTS.sub(r"\1 LIST", text)
+
+
 def read() -> dict[str, list[str]]:
     """Return the messages of each test, in the order in which it meets them."""
     return json.loads(GOLDEN.read_text("utf-8")) if GOLDEN.exists() else {}

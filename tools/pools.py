@@ -17,11 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data import Images, load_data
-from mma.data.cifar import CIFAR10, CIFAR100, read_release
-from mma.data.fashion import PACKAGE_FOLDERS
-from mma.data.fashion import read as read_fashion
-from mma.data.svhn import TRAIN
-from mma.data.svhn import read as read_svhn
+from mma.data.releases import CIFAR10, CIFAR100, PACKAGE_FOLDERS, TRAIN, read_fashion, read_release, read_svhn
 from mma.features.backbone import Backbone
 from mma.features.extract import compute_block
 from mma.features.inputs import ArrayImages, ImageSource, PhotoFiles

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 
-from mma.data.fashion import PACKAGE_FOLDERS
-from mma.data.fashion import read as read_fashion
+from mma.data.releases import PACKAGE_FOLDERS, read_fashion
 from mma.project.quality.accuracy import fold_numbers
 from mma.project.quality.promises import (
     BATCH,

@@ -39,45 +39,30 @@ if TYPE_CHECKING:
     from mma.training.job import new_run as new_run
     from mma.training.loop import train as train
 
-PUBLIC = {
-    "Algorithm": "mma.algorithms",
-    "Batch": "mma.algorithms",
-    "Candidates": "mma.query",
-    "Config": "mma.config",
-    "DataSet": "mma.data",
-    "DatasetLabels": "mma.training.ask",
-    "Growth": "mma.growth",
-    "Host": "mma.training.host",
-    "Images": "mma.data",
-    "Losses": "mma.algorithms",
-    "MixMatchClassifier": "mma.classifier",
-    "Model": "mma.model",
-    "Net": "mma.nets",
-    "Oracle": "mma.training.ask",
-    "Query": "mma.query",
-    "Run": "mma.run",
-    "change": "mma.config",
-    "evaluate": "mma.training.job",
-    "export": "mma.model",
-    "grid": "mma.experiments",
-    "load": "mma.model",
-    "load_data": "mma.data",
-    "new_run": "mma.training.job",
-    "predict_folder": "mma.model",
-    "preset": "mma.presets",
-    "report": "mma.experiments.report",
-    "suggest": "mma.training.ask",
-    "train": "mma.training.loop",
-    "use": "mma.extensions",
+NAMES = {
+    "algorithms": "Algorithm Batch Losses",
+    "classifier": "MixMatchClassifier",
+    "config": "Config change",
+    "data": "DataSet Images load_data",
+    "experiments": "grid",
+    "experiments.report": "report",
+    "extensions": "use",
+    "growth": "Growth",
+    "model": "Model export load predict_folder",
+    "nets": "Net",
+    "presets": "preset",
+    "query": "Candidates Query",
+    "run": "Run",
+    "training.ask": "DatasetLabels Oracle suggest",
+    "training.host": "Host",
+    "training.job": "evaluate new_run",
+    "training.loop": "train",
 }
-__all__ = list(PUBLIC)
+PUBLIC = {name: f"mma.{module}" for module, names in NAMES.items() for name in names.split()}
+__all__ = sorted(PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
         raise AttributeError(f"module 'mma' has no attribute {name!r}")
     return getattr(import_module(PUBLIC[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(PUBLIC)

@@ -37,8 +37,30 @@ def use(name: str) -> ModuleType:
     >>> mma.use("colorsys").__name__
     'colorsys'
     """
-    place = str(Path(name).resolve()) if name.endswith(".py") else name
-    module = _import_file(Path(place)) if name.endswith(".py") else _import_module(name)
+    place = name
+    if name.endswith(".py"):
+        place, called = str(Path(name).resolve()), f"mma_use_{Path(name).stem}"
+        module = sys.modules.get(called)
+        if module is None or getattr(module, "__file__", None) != place:
+            if not Path(place).is_file():
+                raise UserError(f"--use {place}: there is no such file.")
+            spec = spec_from_file_location(called, place)
+            assert spec is not None
+            assert spec.loader is not None
+            sys.modules[called] = module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+    else:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # as `python -m` does
+        try:
+            module = import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise  # the module is there, and what it imports is not
+            raise UserError(
+                f"--use {name}: there is no such module. Give the path of a file that ends in .py, or the name of a module "
+                "that Python finds from here."
+            ) from None
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*_in_use(), place]))
     return module
 
@@ -56,35 +78,6 @@ def use_inherited() -> None:
     """Import what the process that started this one uses."""
     for name in _in_use():
         use(name)
-
-
-def _import_module(name: str) -> ModuleType:
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # as `python -m` does
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
-            raise  # the module is there, and what it imports is not
-        raise UserError(
-            f"--use {name}: there is no such module. Give the path of a file that ends in .py, or the name of a module that "
-            "Python finds from here."
-        ) from None
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UserError(f"--use {path}: there is no such file.")
-    name = f"mma_use_{path.stem}"
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
-        return sys.modules[name]
-    spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,7 @@ def cifar10() -> Config:
         net=Wrn(filters=32),
         algorithm=MixMatch(weight=75.0, alpha=0.75),  # Paper: appendix table of hyper-parameters.
         optim=Optim(weight_decay=0.02),
-        growth=Growth(
-            start=250,
-            add=50,
-            budget=500,
-            first=262_144,
-            every=32_768,
-            final=CONVERGED,
-            budgets=(500, 1_000, 2_000, 4_000),
-        ),
+        growth=Growth(start=250, add=50, budget=500, budgets=FEW, first=262_144, every=32_768, final=CONVERGED),
         query="diff2.aug-direct",  # Paper: consistently among the best two on CIFAR-10.
     )
 
@@ -44,15 +36,7 @@ def cifar100() -> Config:
         net=Wrn(filters=128),
         algorithm=MixMatch(weight=150.0, alpha=0.75),
         optim=Optim(weight_decay=0.04),
-        growth=Growth(
-            start=2_500,
-            add=500,
-            budget=4_000,
-            first=262_144,
-            every=32_768,
-            final=CONVERGED,
-            budgets=(4_000, 5_000, 8_000, 10_000),
-        ),
+        growth=Growth(start=2_500, add=500, budget=4_000, budgets=MANY, first=262_144, every=32_768, final=CONVERGED),
         query="diff2.aug-kmeans",  # Paper: what its labeled-vs-unlabeled table on CIFAR-100 uses.
     )
 
@@ -79,11 +63,11 @@ def svhn() -> Config:
             start=250,
             add=50,
             budget=500,
+            budgets=FEW,
             first=131_072,
             every=16_384,
             final=CONVERGED // 2,
             start_set="proportional",
-            budgets=(500, 1_000, 2_000, 4_000),
         ),
         query="diff2.aug-kmeans",  # Paper: the best on SVHN.
     )
@@ -91,15 +75,8 @@ def svhn() -> Config:
 
 def svhn_extra() -> Config:
     """SVHN+Extra as in the paper: 604,388 images in the pool."""
-    base = svhn()
-    return base.model_copy(
-        update={
-            "preset": "svhn-extra",
-            "data": Data(name="svhn-extra"),
-            "algorithm": MixMatch(weight=250.0, alpha=0.25),
-            "optim": Optim(weight_decay=0.0001),
-        }
-    )
+    changed = {"algorithm": MixMatch(weight=250.0, alpha=0.25), "optim": Optim(weight_decay=0.0001)}
+    return svhn().model_copy(update={"preset": "svhn-extra", "data": Data(name="svhn-extra"), **changed})
 
 
 def digits() -> Config:
@@ -161,16 +138,8 @@ def cifar10_lab() -> Config:
 
 def muon() -> Optim:
     """Muon with a rate that falls to zero (results/notes.md), in bfloat16 where the processor has it."""
-    return Optim(
-        rule="muon",
-        lr=0.004,
-        kernel_lr=0.03,
-        ema_decay=0.995,
-        batch=32,
-        warmup=100,
-        decay="linear",
-        precision="auto",
-    )
+    rates = Optim(rule="muon", lr=0.004, kernel_lr=0.03, ema_decay=0.995, warmup=100, decay="linear")
+    return rates.model_copy(update={"batch": 32, "precision": "auto"})
 
 
 def cifar10_fast() -> Config:
@@ -235,15 +204,8 @@ def photos_deep() -> Config:
         views=PixelViews(shift=8, mirror=False, strong_labels=0.5),
         net=TunedLite0(side=128, frozen=6, rate=0.1),
         algorithm=AnchoredMixMatch(weight=30.0, ramp=100, align="labels", guided=100),
-        optim=Optim(
-            lr=0.002,
-            weight_decay=0.0,
-            ema_decay=0.99,
-            batch=16,
-            warmup=20,
-            decay="linear",
-            precision="auto",  # bfloat16 takes 0.6 of the time where the processor has it
-        ),
+        # bfloat16 takes 0.6 of the time where the processor has it
+        optim=Optim(lr=0.002, weight_decay=0.0, ema_decay=0.99, batch=16, warmup=20, decay="linear", precision="auto"),
         growth=Growth(start=300, add=50, budget=300, first=200, every=200, final=600, start_set="coverage"),
         query="diff2.aug-kmeans",
         log=Log(every=200, checkpoint=50, last=1),
@@ -291,6 +253,7 @@ def preset(name: str) -> Config:
 # Steps at the full budget. The paper trains "until convergence" without a number; the length of its first phase is
 # what it trusts to converge from nothing, so a tail that starts from a trained network gets as many.
 CONVERGED = 262_144
+FEW, MANY = (500, 1_000, 2_000, 4_000), (4_000, 5_000, 8_000, 10_000)  # budgets of the paper's tables
 
 PRESETS: dict[str, Callable[[], Config]] = {
     "cifar10": cifar10,

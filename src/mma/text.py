@@ -1,17 +1,26 @@
-"""Text as people see it: names that are safe to show, the name they probably meant, durations, HTML pages."""
+"""Text as people see it: safe names, the name they probably meant, durations, HTML pages; lines and progress on stderr.
+
+One message is one line: names from data may hold escape codes and newlines, and are shown as `\\x1b` and `\\n`.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import cache
 from html import escape
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from shlex import quote
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def printable(name: str) -> str:
@@ -90,23 +99,76 @@ def update_hint() -> str:
     return "install it again from where you got it"
 
 
-# A progress bar on a terminal's stderr; silence everywhere else.
+# What people see on stderr: talk, warnings, progress. What is not a terminal gets plain, whole lines.
 
-Advance = Callable[[int], None]
+FIRST, EVERY = 5.0, 30.0  # seconds to the first plain progress line, and between later ones
+REDRAW = 0.2  # seconds between two drawings of the bar
 
 
-@contextmanager
-def bar(title: str, total: int, *, done: int = 0, in_bytes: bool = False) -> Iterator[Advance]:
-    """Show how far a task of `total` parts is; call what you are given with the number of parts just finished."""
-    if not sys.stderr.isatty():
-        yield lambda parts: None
-        return
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether a person looks at this stream. Unlike rich, do not let FORCE_COLOR decide it."""
+    return not stream.closed and stream.isatty()
+
+
+@cache
+def console() -> Console:
+    """Return the console of stderr: one for all, so that lines appear above a bar and not inside it."""
     from rich.console import Console
-    from rich.markup import escape as escape_markup
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(escape_markup(title), total=total, completed=done)
-        yield lambda parts: progress.advance(task, parts)
+    return Console(stderr=True, highlight=False)
+
+
+def talk(message: str) -> None:
+    """Print one line to stderr."""
+    _print_line("", message)
+
+
+def warn(message: str) -> None:
+    """Print one line to stderr that stands out on a terminal."""
+    _print_line("warning: ", message)
+
+
+def _print_line(head: str, message: str) -> None:
+    if not is_terminal(sys.stderr):
+        print(head + printable(message), file=sys.stderr, flush=True)
+        return
+    from rich.text import Text
+
+    # Text, not markup: a bracket in a message is a bracket.
+    console().print(Text.assemble((head, "yellow"), printable(message)), soft_wrap=True)
+
+
+class Progress:
+    """A bar on a terminal; elsewhere a plain line after 5 s and then every 30 s. All on stderr."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.due, self.bar = clock, 0.0, None
+        if is_terminal(sys.stderr):
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            text = TextColumn("{task.fields[text]}", markup=False)
+            self.bar = Bar(BarColumn(bar_width=12), text, console=console())
+
+    def __enter__(self) -> Self:
+        self.due = self.clock() + (FIRST if self.bar is None else 0.0)
+        if self.bar is not None:
+            self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def update(self, done: int, total: int, describe: Callable[[], str]) -> None:
+        """Show how far the work is. `describe` is called only when something is shown."""
+        now = self.clock()
+        if now < self.due:
+            return
+        self.due = now + (EVERY if self.bar is None else REDRAW)
+        if self.bar is None:
+            talk(describe())
+            return
+        if not self.bar.task_ids:
+            self.bar.add_task("", total=total, text="")
+        self.bar.update(self.bar.task_ids[0], completed=done, total=total, text=printable(describe()))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mma.cost import Prices, cheapest, exchange, next_step, open_table, paper_sources, table_from_runs
+from tests.each import each
 
 CIFAR10 = "paper:cifar10"
 
@@ -75,18 +76,9 @@ def test_what_is_free_is_taken(prices, labels):
     assert next_step(plain_table(), (10, 200), prices).steps[0].cost == 0
 
 
-@pytest.mark.parametrize(
-    ("label", "image", "message"),
-    [
-        (-1, 1, "price of one label is -1; it must be 0 or more"),
-        (1, -0.5, "price of one image is -0.5"),
-        (math.inf, 1, "price of one label is inf"),
-        (math.nan, 1, "price of one label is nan"),
-        (0, 0, "both free"),
-    ],
-)
-def test_prices_that_make_no_sense_are_refused(label, image, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("label", "image"), [(-1, 1), (1, -0.5), (math.inf, 1), (math.nan, 1), (0, 0)])
+def test_prices_that_make_no_sense_are_refused(label, image, refusal):
+    with refusal():
         Prices(label, image)
 
 
@@ -128,16 +120,9 @@ def test_past_the_edge_of_the_table_the_surface_answers_and_says_so(source):
     assert found.accuracy == table.accuracy[-1, -1]
 
 
-@pytest.mark.parametrize(
-    ("at", "message"),
-    [
-        ((0, 100), "0 labels among 100 images"),
-        ((200, 100), "200 labels among 100 images"),
-        ((100, 100), "All 100 images are labeled"),
-    ],
-)
-def test_places_that_make_no_sense_are_refused(at, message):
-    with pytest.raises(ValueError, match=message):
+@each(at=[(0, 100), (200, 100), (100, 100)])
+def test_places_that_make_no_sense_are_refused(at, refusal):
+    with refusal():
         next_step(plain_table(), at, Prices(1, 1))
 
 

@@ -144,7 +144,7 @@ def test_nothing_in_a_pipe_is_cut_or_wrapped(monkeypatch, tmp_path):
     wide = run("paper:cifar10", "--target", 91.69).stdout
     monkeypatch.setenv("COLUMNS", "40")
     assert run("paper:cifar10", "--target", 91.69).stdout == wide
-    assert "1,000   39,114 34,673 to 41,959    38,114    10.7  6.3 to 13.7    11.7" in wide
+    assert "1,000    39,114  34,673 to 41,959     38,114     10.7   6.3 to 13.7     11.7" in wide
 
 
 def test_names_from_files_are_shown_without_their_escape_codes(tmp_path):

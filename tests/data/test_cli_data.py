@@ -6,7 +6,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mma.cli.data import app
-from mma.data.cifar import CIFAR10
+from mma.data.releases import CIFAR10
 
 
 @pytest.fixture
@@ -116,17 +116,11 @@ def test_files_that_are_not_official_are_named_with_the_way_to_replace_them(run,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("cifar10", "--from", "."), "neither cifar-10-binary"),
-        (("folder", "--from", "missing"), "there is no folder missing"),
-        (("folder:x",), "mma data get folder"),
-        (("cifar",), "Did you mean"),
-    ],
+    "arguments", [("cifar10", "--from", "."), ("folder", "--from", "missing"), ("folder:x",), ("cifar",)]
 )
-def test_a_failed_get_creates_nothing(run, tmp_path, monkeypatch, arguments, message):
+def test_a_failed_get_creates_nothing(run, tmp_path, monkeypatch, arguments, refusal):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=message):
+    with refusal():
         run("get", *arguments)
     assert list(tmp_path.iterdir()) == []
 

@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from mma.data import FolderOptions, get_folder, load_data, svhn
-from mma.data.cifar import CIFAR10, read_release
+from mma.data import FolderOptions, get_folder, load_data, releases
 from mma.data.download import read_members
-from mma.data.fashion import read as read_fashion
+from mma.data.releases import CIFAR10, read_fashion, read_release
 from mma.errors import UserError
 
 CASES = int(os.environ.get("MMA_FUZZ", "60"))
@@ -80,7 +79,12 @@ def test_damaged_matlab_files(tmp_path):
         content = {"X": pixels, "y": np.ones((5, 1), np.uint8)}
         savemat(tmp_path / name, content, do_compression=compressed)
     for name in ("train_32x32.mat", "test_32x32.mat"):
-        attack(tmp_path, name, (tmp_path / name).read_bytes(), lambda: svhn.read((svhn.TRAIN,), tmp_path, accept=True))
+        attack(
+            tmp_path,
+            name,
+            (tmp_path / name).read_bytes(),
+            lambda: releases.read_svhn((releases.TRAIN,), tmp_path, accept=True),
+        )
 
 
 def test_a_matlab_array_that_unpacks_without_end_takes_no_memory(tmp_path):
@@ -93,7 +97,7 @@ def test_a_matlab_array_that_unpacks_without_end_takes_no_memory(tmp_path):
     (tmp_path / "test_32x32.mat").write_bytes(header + struct.pack("<II", 15, len(packed)) + packed)
     tracemalloc.start()
     with pytest.raises(UserError):
-        svhn.read((svhn.TRAIN,), tmp_path, accept=True)
+        releases.read_svhn((releases.TRAIN,), tmp_path, accept=True)
     assert tracemalloc.get_traced_memory()[1] < 50 << 20
     tracemalloc.stop()
 

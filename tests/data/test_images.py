@@ -5,6 +5,7 @@ import pytest
 
 from mma.data import Images
 from mma.text import printable
+from tests.each import each
 
 
 def some_images(n=5, names=None):
@@ -49,17 +50,17 @@ def test_class_counts_pass_by_unlabeled_images():
 
 
 @pytest.mark.parametrize(
-    ("pixels", "labels", "message"),
+    ("pixels", "labels"),
     [
-        (np.zeros((2, 3, 3), np.uint8), np.zeros(2, np.int64), "pixels must be uint8"),
-        (np.zeros((2, 3, 3, 1), np.float32), np.zeros(2, np.int64), "pixels must be uint8"),
-        (np.zeros((2, 3, 3, 1), np.uint8), np.zeros(3, np.int64), "one for each of the 2 images"),
-        (np.zeros((2, 3, 3, 1), np.uint8), np.array([0, 2]), "labels must lie in -1..1"),
-        (np.zeros((2, 3, 3, 1), np.uint8), np.array([-2, 0]), "labels must lie in -1..1"),
+        (np.zeros((2, 3, 3), np.uint8), np.zeros(2, np.int64)),
+        (np.zeros((2, 3, 3, 1), np.float32), np.zeros(2, np.int64)),
+        (np.zeros((2, 3, 3, 1), np.uint8), np.zeros(3, np.int64)),
+        (np.zeros((2, 3, 3, 1), np.uint8), np.array([0, 2])),
+        (np.zeros((2, 3, 3, 1), np.uint8), np.array([-2, 0])),
     ],
 )
-def test_arrays_that_are_not_images_are_refused(pixels, labels, message):
-    with pytest.raises(ValueError, match=message):
+def test_arrays_that_are_not_images_are_refused(pixels, labels, refusal):
+    with refusal():
         Images(pixels, labels, ("a", "b"))
 
 
@@ -187,19 +188,11 @@ def test_a_longer_list_of_classes_is_another_content():
     assert stored.with_classes(("cat", "dog", "owl")).digest() != images.digest()
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
-        (("cat", "dog", "cat"), "listed twice: 'cat'"),
-        (("cat", ""), "one of these has none: 'cat', ''"),
-        (("cat", " \t"), "a class needs a name"),
-        (("c\x1bat", "c\x1bat"), r"listed twice: 'c\\x1bat'"),
-    ],
-)
-def test_two_classes_of_one_name_and_a_class_without_one_are_refused(classes, message):
-    with pytest.raises(ValueError, match=message):
+@each(classes=[("cat", "dog", "cat"), ("cat", ""), ("cat", " \t"), ("c\x1bat", "c\x1bat")])
+def test_two_classes_of_one_name_and_a_class_without_one_are_refused(classes, refusal):
+    with refusal():
         Images(np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, np.int64), classes)
-    with pytest.raises(ValueError, match=message):
+    with refusal():
         Images(np.zeros((1, 1, 1, 1), np.uint8), np.array([-1]), ()).with_classes(classes)
 
 

@@ -6,7 +6,9 @@ import pytest
 
 from mma.data import SOURCES, Images, Source, catalogue, get, load_data, verify
 from mma.data import download as originals
+from mma.data.cache import command
 from mma.data.images import no_images
+from mma.errors import UserError
 
 
 def test_digits_need_nothing_and_are_split_by_class():
@@ -27,9 +29,10 @@ def test_digits_are_the_same_every_time():
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_data_set_that_is_not_here_is_an_error_with_the_command(name, tmp_path, refusal):
-    with refusal():
+def test_a_data_set_that_is_not_here_is_an_error_with_the_command(name, tmp_path):
+    with pytest.raises(UserError) as refused:
         load_data(name, tmp_path)
+    assert str(refused.value).endswith(f"Get it with  {command(name)}")
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest_one(tmp_path, refusal):

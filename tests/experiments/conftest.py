@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from mma.experiments import grids
-from mma.experiments.engines import EngineOptions, create_engine, train_all
+from mma.experiments.engines import ENGINES, EngineOptions, TrainingOptions, finish, train_all
 from mma.experiments.grids import Grid
 from mma.experiments.options import GridOptions, read_axes
 from mma.experiments.plan import plan
-from mma.experiments.worker import TrainingOptions, finish
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def train_with() -> Callable[..., dict[Path, str]]:
         todo = plan(grids.create_or_extend(folder, grid), folder).todo
         train_all(
             [run.task for run in todo],
-            create_engine("local", EngineOptions(workers=2)),
+            ENGINES["local"](EngineOptions(workers=2)),
             on_end=lambda place, why: failed.update({place: why}) if why else None,
         )
         return failed

@@ -19,7 +19,7 @@ from mma.cli.experiments import grid, report, show_results
 from mma.experiments import grids
 from mma.experiments.options import GridOptions, read_axes
 from mma.experiments.plan import plan
-from mma.experiments.progress import GridProgress, PlainProgress
+from mma.experiments.progress import GridProgress
 from mma.experiments.run import find_or_open, write_report
 from mma.run import Run
 from mma.text import duration
@@ -130,13 +130,13 @@ def test_lines_to_a_pipe_are_never_wrapped_coloured_or_cut(tmp_path, settings, m
     assert len(json.loads(out)["cells"]) == 4
 
 
-def test_plain_progress_says_every_half_minute_how_far_runs_are(finished, capsys):
-    shown = PlainProgress()
+def test_progress_in_a_pipe_says_every_half_minute_how_far_runs_are(finished, capsys):
+    shown = GridProgress()
     shown.begin(plan(grids.read(finished), finished))
     running = {run.task.folder for run in shown.plan.runs[:1]}
     shown.update(running)
     assert "step" not in capsys.readouterr().err.splitlines()[-1].partition("go on")[2]
-    shown.last_line -= 31
+    shown.bar.due -= 31
     shown.update(running)
     assert "MixMatch, 15 labels, seed 1: step 28 of 28" in capsys.readouterr().err
 

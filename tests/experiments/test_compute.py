@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from mma.experiments import grids
+from mma.experiments.engines import TrainingOptions, finish
 from mma.experiments.estimate import flop
 from mma.experiments.grids import Grid, Request
 from mma.experiments.methods import Method, phases
 from mma.experiments.options import GridOptions, build_grid, config_of
 from mma.experiments.plan import plan
-from mma.experiments.report import compute_and_money as compute
+from mma.experiments.report import figures, summary
 from mma.experiments.report import write as report
 from mma.experiments.report.figures import render
 from mma.experiments.report.results import Compute, Description, Result, Results, collect
-from mma.experiments.worker import TrainingOptions, finish
 
 
 def results(budget: int = 9, total: int = 99, **reached: list[float]) -> Results:
@@ -41,7 +41,7 @@ def together(*parts: Results) -> Results:
 
 def test_families_are_compared_where_they_compute_as_much():
     found = results(fast_1e3=[50.0, 52.0], fast_1e5=[70.0], slow_1100=[40.0, 43.0], slow_1e7=[80.0])
-    ((_, heading, rows, _),) = compute.compute_sections(found)
+    ((_, heading, rows, _),) = summary.compute_sections(found)
     assert heading[-2:] == ["minus fast at as much", "minus slow at as much"]
     by_place = {(row[0], row[1]): row[2:] for row in rows}
     assert by_place["fast", "1e+03"][:2] == ["2", "51.00 ± 1.41"]
@@ -51,14 +51,14 @@ def test_families_are_compared_where_they_compute_as_much():
 
 
 def test_lines_go_from_short_to_long():
-    lines = compute.lines_of(results(fast_1e5=[70.0], fast_1e3=[50.0]))
+    lines = summary.lines_of(results(fast_1e5=[70.0], fast_1e3=[50.0]))
     assert [value for value, _ in lines["fast", 9, 99]] == [1e3, 1e5]
 
 
 def test_only_runs_with_as_many_labels_and_images_are_compared():
     few = results(budget=300, fast_1e3=[50.0, 51.0], slow_1e3=[40.0, 41.0])
     many = results(budget=500, fast_1e3=[70.0, 71.0], slow_1e3=[65.0, 66.0])
-    ((_, heading, rows, _),) = compute.compute_sections(together(few, many))
+    ((_, heading, rows, _),) = summary.compute_sections(together(few, many))
     assert heading[4:] == ["minus fast at as much", "minus slow at as much"]
     assert [row[0] for row in rows] == [f"{name}, {n} labels" for n in (300, 500) for name in ("fast", "slow")]
     assert [row[5][:6] for row in rows] == ["+10.00", "-", "+5.00 ", "-"]
@@ -67,22 +67,22 @@ def test_only_runs_with_as_many_labels_and_images_are_compared():
 
 def test_a_family_without_a_run_of_as_many_labels_is_compared_with_none():
     found = together(results(budget=300, fast_1e3=[50.0]), results(budget=500, slow_1e3=[65.0]))
-    ((_, _, rows, _),) = compute.compute_sections(found)
+    ((_, _, rows, _),) = summary.compute_sections(found)
     assert [row[4:] for row in rows] == [["-", "-"]] * 2
 
 
 def test_lines_are_named_by_what_differs_between_them():
     parts = [results(total=total, fast_1e3=[50.0]) for total in (1_000, 20_000)]
-    assert list(compute.names(compute.lines_of(together(*parts))).values()) == [
+    assert list(summary.names(summary.lines_of(together(*parts))).values()) == [
         "fast, 1,000 images",
         "fast, 20,000 images",
     ]
-    assert list(compute.names(compute.lines_of(parts[0])).values()) == ["fast"]
+    assert list(summary.names(summary.lines_of(parts[0])).values()) == ["fast"]
 
 
 def test_every_family_is_drawn_however_many_there_are():
     rows = {f"family{k}_{k}e3": [50.0 + k] for k in range(1, 10)}
-    (axes,) = compute.accuracy_over_compute(results(**rows)).axes
+    (axes,) = figures.accuracy_over_compute(results(**rows)).axes
     assert len([line for line in axes.lines if line.get_label().startswith("family")]) == 9
 
 
@@ -112,7 +112,7 @@ def test_a_trained_grid_becomes_a_plot_and_exported_results_make_it_again(tmp_pa
     exported = collect(tmp_path / "out")
     short, long = exported.compute
     assert 0 < short.flop < long.flop
-    assert list(compute.lines_of(exported)) == [("small", 20, 1297)]
+    assert list(summary.lines_of(exported)) == [("small", 20, 1297)]
     (figure,) = report.draw(exported).values()
     assert render(figure, "svg") == (tmp_path / "out" / "accuracy-over-compute.svg").read_bytes()
     assert "Accuracy over compute" in (tmp_path / "out" / "report.html").read_text()

@@ -13,9 +13,18 @@ from pathlib import Path
 import pytest
 
 from mma.experiments import grids
-from mma.experiments.engines import EngineOptions, create_engine, describe_exit, is_ready, train_all
+from mma.experiments.engines import (
+    ENGINES,
+    EngineOptions,
+    TrainingOptions,
+    check_engine,
+    describe_exit,
+    finish,
+    is_ready,
+    open_or_create,
+    train_all,
+)
 from mma.experiments.plan import RunTask, plan
-from mma.experiments.worker import TrainingOptions, finish, open_or_create
 from mma.run import Run
 
 AXES = ("MixMatch,random", "growth.budget=15,20", "seed=1")
@@ -43,7 +52,7 @@ def test_a_worker_that_is_killed_takes_only_its_run_with_it(small, tmp_path):
     grid = grids.create_or_extend(tmp_path, small("MixMatch", "seed=1", settings=long))
     short = grids.create_or_extend(tmp_path / "short", small("MixMatch", "seed=1"))
     jobs = [plan(g, f).todo[0].task for g, f in ((grid, tmp_path), (short, tmp_path / "short"))]
-    local = create_engine("local", EngineOptions(workers=1))
+    local = ENGINES["local"](EngineOptions(workers=1))
     found: dict[Path, str | None] = {}
 
     def tick(running):
@@ -91,7 +100,7 @@ def test_stopping_stores_every_run(small, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_all([job], create_engine("local", EngineOptions(workers=1)), tick)
+        train_all([job], ENGINES["local"](EngineOptions(workers=1)), tick)
     run = Run.open(job.folder)
     assert run.checkpoint_steps()
     assert not run.busy()
@@ -108,13 +117,13 @@ def test_a_tail_waits_until_its_trunk_has_stored_the_state(tmp_path):
 
 def test_an_unknown_engine_is_refused(refusal):
     with refusal():
-        create_engine("slurm", EngineOptions())
+        check_engine("slurm")
 
 
 def test_ray_says_how_to_get_it(monkeypatch, refusal):
     monkeypatch.setitem(sys.modules, "ray", None)
     with refusal():
-        create_engine("ray", EngineOptions())
+        ENGINES["ray"](EngineOptions())
 
 
 def test_a_death_is_described():
@@ -132,7 +141,7 @@ def test_a_worker_without_its_parent_stores_the_run_and_ends(small, tmp_path):
         "from mma.experiments.engines import *\n"
         "if __name__ == '__main__':\n"
         f"    folder = Path({str(tmp_path)!r})\n    grid = grids.read(folder)\n"
-        "    train_all([run.task for run in plan(grid, folder).todo], create_engine('local', EngineOptions()))\n"
+        "    train_all([run.task for run in plan(grid, folder).todo], ENGINES['local'](EngineOptions()))\n"
     )
     script = tmp_path / "parent.py"
     script.write_text(code)

@@ -6,8 +6,9 @@ import pytest
 
 from mma.data import load_data
 from mma.data.hard import HARD
-from mma.experiments import grids, worker
+from mma.experiments import engines, grids
 from mma.experiments.catalogue import EXPERIMENTS, low_budget
+from mma.experiments.engines import TrainingOptions, finish, vectors_once
 from mma.experiments.grids import Grid
 from mma.experiments.options import GridOptions, config_of, experiment_grid
 from mma.experiments.plan import plan
@@ -16,7 +17,6 @@ from mma.experiments.report import summary, tables
 from mma.experiments.report.results import collect, from_grid, write_csv
 from mma.experiments.report.write import write_all
 from mma.experiments.run import check
-from mma.experiments.worker import TrainingOptions, finish, vectors_once
 from mma.run import Run
 from mma.training.host import Host
 
@@ -56,7 +56,7 @@ def test_classes_without_a_label_are_counted(low):
     first = next(row for row in found.rounds if (row.method, row.seed, row.labels) == ("random", 1, 2))
     labels = Run.open(low / "runs/random/budget50-seed1").answers(0)
     assert first.missed == 10 - len(set(labels.values()))
-    assert savings.classes_missed(found)["random"][2] >= 8
+    assert savings.mean_by_labels(found, lambda row: row.missed)["random"][2] >= 8
 
 
 def test_exported_rounds_keep_the_classes_missed(low, tmp_path):
@@ -82,9 +82,9 @@ def test_vectors_are_made_ready_once_for_all_runs_of_a_worker(monkeypatch, tmp_p
         "lab", low_budget("digits", "hog@32", 2, 200, SHORT), GridOptions("low", seeds=1, methods="random")
     )
     views = config_of(grid, grid.cells()[0]).views
-    worker.vectors_once.cache_clear()
-    assert worker.vectors_once(views, "digits") is worker.vectors_once(views.model_copy(), "digits")
-    worker.vectors_once.cache_clear()
+    engines.vectors_once.cache_clear()
+    assert engines.vectors_once(views, "digits") is engines.vectors_once(views.model_copy(), "digits")
+    engines.vectors_once.cache_clear()
 
 
 def test_a_run_begun_on_a_gpu_gets_no_vectors_in_main_memory(monkeypatch, tmp_path):
@@ -96,12 +96,14 @@ def test_a_run_begun_on_a_gpu_gets_no_vectors_in_main_memory(monkeypatch, tmp_pa
     config = config_of(grid, grid.cells()[0])
     begun, new = (Run.create(tmp_path / name, config.model_dump(mode="json")) for name in ("begun", "new"))
     begun.write_host({"device": "cuda", "threads": 1})
-    assert worker.shared_vectors(begun, Host(), "digits") is None
-    assert worker.shared_vectors(new, Host("cuda"), "digits") is None
-    worker.vectors_once.cache_clear()
-    shared = worker.shared_vectors(new, Host(), "digits")
-    assert shared is worker.shared_vectors(begun, Host("cpu"), "digits") is worker.vectors_once(config.views, "digits")
-    worker.vectors_once.cache_clear()
+    assert engines.shared_vectors(begun, Host(), "digits") is None
+    assert engines.shared_vectors(new, Host("cuda"), "digits") is None
+    engines.vectors_once.cache_clear()
+    shared = engines.shared_vectors(new, Host(), "digits")
+    assert (
+        shared is engines.shared_vectors(begun, Host("cpu"), "digits") is engines.vectors_once(config.views, "digits")
+    )
+    engines.vectors_once.cache_clear()
 
 
 @pytest.mark.parametrize("name", [name for name, scales in EXPERIMENTS.items() if "paper" in scales])

@@ -129,23 +129,23 @@ def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path, refusal):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: Grid.from_options(GridOptions("cifar1O")), "Did you mean 'cifar10'"),
-        (lambda: Grid.from_options(GridOptions("photos")), "is a preset: give it axes"),
-        (lambda: Grid.from_options(GridOptions("digits", scale="paper")), "no --scale paper"),
-        (lambda: Grid.from_options(GridOptions("digits", methods="mixmatch")), "Did you mean 'MixMatch'"),
-        (lambda: Grid.from_options(GridOptions("digits", budgets="sixty")), "whole numbers"),
-        (lambda: Grid.from_options(GridOptions("digits", budgets="5000")), "leave no run"),
-        (lambda: Grid.from_options(GridOptions("digits", {"budget": [3]})), "Did you mean 'growth.budget'"),
-        (lambda: Grid.from_options(GridOptions("digits", {"query": ["diff3"]})), "No query 'diff3'"),
-        (lambda: Grid.from_options(GridOptions("digit", {"query": "random"})), "Did you mean 'digits'"),
-        (lambda: Grid.from_options(GridOptions("digits", {"seed": 1}, seeds=2)), "the same thing"),
-        (lambda: Grid.from_options(GridOptions("digits", {"data.total": 50, "growth.budget": 60})), "leave no run"),
+        lambda: Grid.from_options(GridOptions("cifar1O")),
+        lambda: Grid.from_options(GridOptions("photos")),
+        lambda: Grid.from_options(GridOptions("digits", scale="paper")),
+        lambda: Grid.from_options(GridOptions("digits", methods="mixmatch")),
+        lambda: Grid.from_options(GridOptions("digits", budgets="sixty")),
+        lambda: Grid.from_options(GridOptions("digits", budgets="5000")),
+        lambda: Grid.from_options(GridOptions("digits", {"budget": [3]})),
+        lambda: Grid.from_options(GridOptions("digits", {"query": ["diff3"]})),
+        lambda: Grid.from_options(GridOptions("digit", {"query": "random"})),
+        lambda: Grid.from_options(GridOptions("digits", {"seed": 1}, seeds=2)),
+        lambda: Grid.from_options(GridOptions("digits", {"data.total": 50, "growth.budget": 60})),
     ],
 )
-def test_what_does_not_exist_is_refused_with_the_way_out(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_does_not_exist_is_refused_with_the_way_out(make, refusal):
+    with refusal():
         make()
 
 

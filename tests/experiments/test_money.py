@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from mma.cli.experiments import cost
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
+from mma.experiments.engines import TrainingOptions, finish
 from mma.experiments.grids import Grid
 from mma.experiments.methods import policy
 from mma.experiments.options import GridOptions, config_of
 from mma.experiments.plan import plan
-from mma.experiments.report import compute_and_money as money
+from mma.experiments.report import summary
 from mma.experiments.report import write as report
 from mma.experiments.report.results import collect, from_grid
-from mma.experiments.worker import TrainingOptions, finish
 from mma.run import Run
 
 app = typer.Typer()
@@ -62,7 +62,7 @@ def test_every_round_says_what_was_spent_and_what_there_was(bought):
 
 def test_the_regret_is_against_the_best_fixed_policy(bought):
     found = from_grid(bought)
-    ((title, heading, rows, _),) = money.money_sections(found)
+    ((title, heading, rows, _),) = summary.money_sections(found)
     assert "a label costs 5, an image 1, 60 to spend" in title
     means = {name: np.mean(list(found.accuracies(name, 60).values())) for name in found.methods}
     best = max((name for name in means if name != "buyer"), key=means.__getitem__)

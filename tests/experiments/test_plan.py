@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 from mma.experiments import grids
+from mma.experiments.engines import TrainingOptions, finish, open_or_create
 from mma.experiments.estimate import Speed, cost, costs, kind
 from mma.experiments.grids import Grid
 from mma.experiments.options import GridOptions, config_of, data_set
 from mma.experiments.plan import plan
-from mma.experiments.worker import TrainingOptions, finish, open_or_create
 from mma.run import Run
 
 BUDGETS = "growth.budget=15,20,30"

@@ -19,7 +19,7 @@ import sys, time
 from pathlib import Path
 from ray.cluster_utils import Cluster
 from mma.experiments import grids
-from mma.experiments.engines import EngineOptions, create_engine, train_all
+from mma.experiments.engines import EngineOptions, ENGINES, train_all
 from mma.experiments.plan import plan
 from mma.run import Run
 
@@ -38,7 +38,7 @@ if __name__ == "__main__":
             killed.append(second)
             cluster.remove_node(second, allow_graceful=False)
 
-    on = create_engine("ray", EngineOptions(address=cluster.address))
+    on = ENGINES["ray"](EngineOptions(address=cluster.address))
     train_all(jobs, on, tick, lambda place, why: failed.append((place, why)) if why else None)
     cluster.shutdown()
     print("killed", len(killed), "failed", failed)
@@ -49,7 +49,7 @@ STOPPED = """
 import sys
 from pathlib import Path
 from mma.experiments import grids
-from mma.experiments.engines import EngineOptions, create_engine, train_all
+from mma.experiments.engines import EngineOptions, ENGINES, train_all
 from mma.experiments.plan import plan
 from mma.run import Run
 
@@ -63,7 +63,7 @@ if __name__ == "__main__":
             raise KeyboardInterrupt
 
     try:
-        train_all(jobs, create_engine("ray", EngineOptions(workers=1)), tick)
+        train_all(jobs, ENGINES["ray"](EngineOptions(workers=1)), tick)
     except KeyboardInterrupt:
         print("stopped")
 """

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mma.features import BACKBONES, Hog, Lite0, StoredViews, compute_block, parse_backbone
+from tests.each import each
 from tests.features.conftest import Tiny, array_images, batch
 
 
@@ -31,23 +32,22 @@ def test_a_label_is_read_as_the_same_backbone(text):
     assert parse_backbone(parse_backbone(text).label()) == parse_backbone(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("lite9", "Did you mean 'lite"),
-        ("lite0@7", "side"),
-        ("hog@8", "holds no block"),
-        ("lite0+", "is not a backbone"),
-        ("lite0+lite0", "twice"),
-        ("hog/float32", "precision"),
-        ("lite0/float16", "is not a backbone"),
-        ("hf", "hf:PLACE"),
-        ("hog:photos", "Write  hog"),
-        ("onnx:nowhere.onnx", "there is no file"),
-    ],
+@each(
+    text=[
+        "lite9",
+        "lite0@7",
+        "hog@8",
+        "lite0+",
+        "lite0+lite0",
+        "hog/float32",
+        "lite0/float16",
+        "hf",
+        "hog:photos",
+        "onnx:nowhere.onnx",
+    ]
 )
-def test_a_wrong_backbone_is_explained(text, words):
-    with pytest.raises(ValueError, match=words):
+def test_a_wrong_backbone_is_explained(text, refusal):
+    with refusal():
         parse_backbone(text).digest()
 
 
@@ -101,17 +101,15 @@ def test_a_backbone_of_user_code_is_one_line_in_the_table(monkeypatch):
     assert parse_backbone("tiny@20+hog").label() == "tiny@20+hog"
 
 
-@pytest.mark.parametrize(
-    ("output", "words"), [(torch.zeros(2, 3), "one vector"), (torch.full((32, 3), torch.nan), "not finite")]
-)
-def test_what_is_not_one_finite_vector_per_image_is_refused(output, words):
+@each(output=[torch.zeros(2, 3), torch.full((32, 3), torch.nan)])
+def test_what_is_not_one_finite_vector_per_image_is_refused(output, refusal):
     class Broken(Tiny):
         def load(self):
             module = torch.nn.Identity()
             module.forward = lambda images: output
             return module
 
-    with pytest.raises(ValueError, match=words):
+    with refusal():
         compute_block(array_images(2), Broken(), np.arange(2))
 
 

@@ -69,18 +69,18 @@ def test_the_digest_names_the_file_and_not_its_place(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "output", "words"),
+    ("shape", "output"),
     [
-        (("n", 3, 32, 32), ("n", 3), "it takes x"),
-        (("n", 1, 16, 16), ("n", 1), "it takes x"),
-        ((1, 3, 16, 16), (1, 3), "any number of images, not 1"),
-        (("n", 3, 16, 16, 16), ("n", 3, 16), "one input: float32 images"),
-        (("n", 3, 16, 16), ("n", 3, 1, 1), "not one vector"),
+        (("n", 3, 32, 32), ("n", 3)),
+        (("n", 1, 16, 16), ("n", 1)),
+        ((1, 3, 16, 16), (1, 3)),
+        (("n", 3, 16, 16, 16), ("n", 3, 16)),
+        (("n", 3, 16, 16), ("n", 3, 1, 1)),
     ],
 )
-def test_a_file_that_is_no_backbone_is_explained(file, shape, output, words):
+def test_a_file_that_is_no_backbone_is_explained(file, shape, output, refusal):
     save(file, shape, output)
-    with pytest.raises(ValueError, match=words):
+    with refusal():
         parse_backbone(f"onnx:{file}").load()
 
 

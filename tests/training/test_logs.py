@@ -60,12 +60,12 @@ def test_going_back_as_the_message_says_ends_byte_equal(new_run, digits, content
 @pytest.mark.parametrize(
     "change", [{"label": 3, "class": "7"}, {"label": -1, "class": "7"}, {"label": 3, "class": None}, {"label": 10}]
 )
-def test_a_label_that_contradicts_its_class_is_refused(new_run, digits, change):
+def test_a_label_that_contradicts_its_class_is_refused(new_run, digits, change, refusal):
     run = go(new_run("a"), digits, until=17)
     lines = run.path("labels").read_text().splitlines()
     lines[2] = json.dumps({**json.loads(lines[2]), **change})
     run.path("labels").write_text("".join(f"{line}\n" for line in lines))
-    with pytest.raises(UserError, match=r"labels\.jsonl: line 3 contradicts itself"):
+    with refusal():
         go(run, digits)
 
 
@@ -73,7 +73,7 @@ def test_a_label_that_contradicts_its_class_is_refused(new_run, digits, change):
 def test_brackets_nested_too_deeply_are_a_sentence(new_run, digits, name):
     run = go(new_run("a"), digits, until=5)
     (run.folder / name).write_text("[" * 200_000 + "\n")
-    with pytest.raises(UserError, match=rf"{name}.* is damaged"):
+    with pytest.raises(UserError):  # how deep Python can read differs between its versions
         go(run, digits)
 
 

@@ -17,7 +17,7 @@ from mma.training import checkpoint
 from mma.training.ask import DatasetLabels
 from mma.training.host import Host
 from mma.training.loop import train
-from mma.training.processes import SeveralProcesses, _group, check_share, group
+from mma.training.processes import Group, _group, check_share, group
 from mma.training.step import Stream
 from mma.views import PixelViews, pixel_views
 
@@ -138,13 +138,6 @@ def test_another_number_of_processes_is_refused_unless_asked_for(two, tmp_path, 
     assert run.status() == "done"
 
 
-class Third(SeveralProcesses):
-    """One of three processes, without the others."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank, self.size = rank, 3
-
-
 @pytest.mark.parametrize("strong", [0.0, 0.5])
 @pytest.mark.parametrize("ratio", [1, 3])
 @pytest.mark.parametrize("algorithm", ["mixmatch", "vat", "supervised", "anchored-mixmatch"])
@@ -166,7 +159,7 @@ def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digit
         finally:
             _group.reset(token)
 
-    whole, parts = batch(group()), [batch(Third(rank)) for rank in range(3)]
+    whole, parts = batch(group()), [batch(Group(rank, 3)) for rank in range(3)]
     assert torch.equal(torch.cat([part.x for part in parts]), whole.x)
     assert torch.equal(torch.cat([part.y for part in parts]), whole.y)
     assert torch.equal(torch.cat([part.u for part in parts], 1), whole.u)
@@ -176,7 +169,7 @@ def test_the_shares_of_a_batch_are_together_the_batch_of_one_process(tiny, digit
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 11])
 def test_portions_are_everything_once_in_order(count):
-    portions = [Third(rank).portion(range(count)) for rank in range(3)]
+    portions = [Group(rank, 3).portion(range(count)) for rank in range(3)]
     assert [item for portion in portions for item in portion] == list(range(count))
     assert max(map(len, portions)) - min(map(len, portions)) <= 1
 

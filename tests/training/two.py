@@ -23,7 +23,7 @@ from mma.training.host import Host
 from mma.training.job import load_read_only
 from mma.training.loop import train
 from mma.training.predict import accuracy, candidates
-from mma.training.processes import Alone, OtherProcessFailed, alone, joined
+from mma.training.processes import Group, OtherProcessFailed, alone, joined
 
 DATA = load_data("digits")
 use(str(Path(__file__).with_name("own_nets.py")))
@@ -65,7 +65,7 @@ def refusal(folder: Path, name: str, **options) -> list[str]:
     return ["trained", ""]
 
 
-def scored_alike(run: Run, group: Alone) -> list[bool]:
+def scored_alike(run: Run, group: Group) -> list[bool]:
     """Return for several queries, and for the test set, whether sharing the work changes any bit."""
     job, found = load_read_only(run, DATA), []
     for name in ("diff2.aug-kmeans", "max-infoD", "entropy-direct", "herding"):
@@ -86,7 +86,7 @@ def scored_alike(run: Run, group: Alone) -> list[bool]:
     return found
 
 
-def main(folder: Path, group: Alone) -> dict[str, object]:
+def main(folder: Path, group: Group) -> dict[str, object]:
     go(folder, "mixmatch")
     for name in ("plain-supervised", "plain-mixmatch"):
         go(folder, name)

@@ -117,17 +117,16 @@ def test_every_algorithm_trains_on_features(photos, tmp_path, algorithm):
     assert run.status() == "done"
 
 
-def test_another_backbone_is_refused_by_its_hash(photos, tmp_path, monkeypatch):
+def test_another_backbone_is_refused_by_its_hash(photos, tmp_path, monkeypatch, refusal):
     run = start(tmp_path, "run")
     mma.train(run, on=ONE, until=5)
     monkeypatch.setattr(BACKBONES["hog"], "version", BACKBONES["hog"].version + 1)
-    words = r"backbone is not the one this run began with: its digest was [0-9a-f]{64} and is"
     for use in (
         lambda: mma.train(run, on=ONE),
         lambda: mma.train(run, on=ONE, inexact=True),
         lambda: mma.evaluate(run),
     ):
-        with pytest.raises(ValueError, match=words):
+        with refusal():
             use()
 
 

@@ -23,12 +23,8 @@ __all__ = [
     "FixMatch",
     "FreeMatch",
     "Losses",
-    "MeanTeacher",
-    "MixMatch",
-    "PiModel",
-    "PseudoLabel",
-    "Supervised",
 ]
+__all__ += ["MeanTeacher", "MixMatch", "PiModel", "PseudoLabel", "Supervised"]
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "mixmatch": MixMatch,

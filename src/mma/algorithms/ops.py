@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeGuard, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -127,20 +127,16 @@ def interleaved_forward(student: nn.Module, inputs: Tensor, parts: Sequence[int]
 
 def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
     """Return the logits of each batch, forwarded one after another; the first alone moves running statistics."""
-    if _joinable(net, batches):
-        return list(net.joined(torch.cat(list(batches)), len(batches)).chunk(len(batches)))
     first, *others = batches
+    alike = bool(others) and all(batch.shape == first.shape for batch in others)
+    if (
+        isinstance(net, GroupedNetwork) and alike and first[:, 0].numel() <= JOINED
+    ):  # as one tensor, where that is faster
+        return list(net.joined(torch.cat(list(batches)), len(batches)).chunk(len(batches)))
     logits = [net(first)]
     with frozen_statistics(net):
         logits += [net(other) for other in others]
     return logits
-
-
-def _joinable(net: nn.Module, batches: Sequence[Tensor]) -> TypeGuard[GroupedNetwork]:
-    """Whether to forward all batches as one tensor: equal shapes, and small enough that this is faster."""
-    first, *others = batches
-    alike = bool(others) and all(batch.shape == first.shape for batch in others)
-    return isinstance(net, GroupedNetwork) and alike and first[:, 0].numel() <= JOINED
 
 
 def weak_logits(student: nn.Module, teacher: nn.Module, weak: Tensor, guesser: str) -> Tensor:

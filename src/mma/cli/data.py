@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mma.errors import UserError
-from mma.text import printable
+from mma.text import Progress, printable
 
 if TYPE_CHECKING:
-    from mma.data import DataSet, DataSetInfo
+    from mma.data import DataSet
     from mma.features import FeatureProgress
-    from mma.text import Advance
 
 app = typer.Typer(help="Get image data, and see what is there.", no_args_is_help=True)
 
@@ -34,18 +33,13 @@ def list_(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(info) for info in known], indent=1))
         return
-    rows = [("name", "pool", "test", "classes", "size", ""), *(_cells(info) for info in known)]
+    rows = [("name", "pool", "test", "classes", "size", "")]
+    for one in known:
+        state = "ready" if one.ready else ("cannot be used, make it again:  " if one.problem else "") + one.command
+        size = " x ".join(map(str, one.shape)) if all(one.shape) else "?"
+        rows.append((one.name, f"{one.pool:,}", f"{one.test:,}", str(one.classes), size, state))
     table = align(rows, [heading in ("pool", "test", "classes", "size") for heading in rows[0]])
     typer.echo("\n".join([*table, "", "your own images:  mma data get folder --from DIR"]))
-
-
-def _cells(info: DataSetInfo) -> tuple[str, ...]:
-    state = "ready" if info.ready else ("cannot be used, make it again:  " if info.problem else "") + info.command
-    return info.name, f"{info.pool:,}", f"{info.test:,}", str(info.classes), _size(info.shape), state
-
-
-def _size(shape: tuple[int, int, int]) -> str:
-    return " x ".join(map(str, shape)) if all(shape) else "?"
 
 
 @app.command("get")
@@ -98,13 +92,31 @@ def info(
 ) -> None:
     """Show one data set, after reading every byte of it and comparing it with its digest."""
     from mma.data import verify
+    from mma.data.cache import command_in_words
 
     data = verify(name)
     if as_json:
-        typer.echo(json.dumps(_details(data), indent=1))
+        splits = {"pool": data.train, "test": data.test}
+        details: dict[str, Any] = {
+            "name": data.name,
+            "source": data.source,
+            "verified": data.verified,
+            "mirror": data.mirror,
+        }
+        details |= {"shape": data.train.shape}
+        for split, images in splits.items():
+            details[split] = {"images": len(images), "digest": images.digest(), "classes": images.class_counts()}
+        details |= {"notes": data.notes, "quarantine": [asdict(file) for file in data.quarantine]}
+        typer.echo(json.dumps(details, indent=1))
         return
+    again = f"make it again:  {command_in_words(data.name, data.options)}"
     digests = [f"digest, every byte checked: pool {data.train.digest()}", f"{'test':>32} {data.test.digest()}"]
-    typer.echo("\n".join([*_summary(data), _again(data), *digests, *_counts(data), *remarks(data)]))
+    tests = data.test.class_counts()
+    width = max((len(printable(name)) for name in tests), default=0)
+    counts = [f"  {printable(c):{width}} {n:>8,} {tests[c]:>8,}" for c, n in data.train.class_counts().items()]
+    unlabeled = f"without a label: {int((data.train.labels < 0).sum()):,}"
+    lines = [*_summary(data), again, *digests, "images per class: pool, test", *counts, unlabeled, *remarks(data)]
+    typer.echo("\n".join(lines))
 
 
 @app.command("features")
@@ -119,7 +131,6 @@ def features_(
     from mma.data import load_data
     from mma.features import StoredViews, features, image_source, parse_backbone
     from mma.features.inputs import make_again
-    from mma.text import bar
 
     data, parts = load_data(name), parse_backbone(backbone).parts
     pool_views = StoredViews(mirror=mirror, crops=crops)
@@ -128,13 +139,10 @@ def features_(
             source, note = image_source(images, make_again(data))
             if note:
                 typer.echo(f"note: {note}", err=True)
-            with bar(f"{part.label()}, {split}", len(images)) as advance:
-                last = 0
+            with Progress() as bar:
 
-                def show(now: FeatureProgress, advance: Advance = advance) -> None:
-                    nonlocal last
-                    advance(now.done - last)
-                    last = now.done
+                def show(now: FeatureProgress, bar: Progress = bar, title: str = f"{part.label()}, {split}") -> None:
+                    bar.update(now.done, now.total, lambda: f"{title}: {now.done:,} of {now.total:,} images")
 
                 found = features(source, part, views, engine=engine, progress=show)
             typer.echo(
@@ -149,20 +157,6 @@ def _summary(data: DataSet) -> list[str]:
         f"{len(data.train.classes)} classes, {height} x {width} x {channels}",
         f"made from {printable(data.source)}" + ("" if data.verified else " (not the official files)"),
     ]
-
-
-def _again(data: DataSet) -> str:
-    from mma.data.cache import command_in_words
-
-    return f"make it again:  {command_in_words(data.name, data.options)}"
-
-
-def _counts(data: DataSet) -> list[str]:
-    tests = data.test.class_counts()
-    width = max((len(printable(name)) for name in tests), default=0)
-    unlabeled = int((data.train.labels < 0).sum())
-    lines = [f"  {printable(c):{width}} {n:>8,} {tests[c]:>8,}" for c, n in data.train.class_counts().items()]
-    return ["images per class: pool, test", *lines, f"without a label: {unlabeled:,}"]
 
 
 def remarks(data: DataSet) -> list[str]:
@@ -182,17 +176,3 @@ def remarks(data: DataSet) -> list[str]:
     more = len(data.quarantine) - SHOWN
     rest = [f"  and {more:,} more:  mma data info {data.name} --json  lists them all"] if more > 0 else []
     return [*notes, f"left out {len(data.quarantine):,} files:", *bad, *rest]
-
-
-def _details(data: DataSet) -> dict[str, Any]:
-    return {
-        "name": data.name,
-        "source": data.source,
-        "verified": data.verified,
-        "mirror": data.mirror,
-        "shape": data.train.shape,
-        "pool": {"images": len(data.train), "digest": data.train.digest(), "classes": data.train.class_counts()},
-        "test": {"images": len(data.test), "digest": data.test.digest(), "classes": data.test.class_counts()},
-        "notes": data.notes,
-        "quarantine": [{"file": file.file, "reason": file.reason} for file in data.quarantine],
-    }

@@ -17,18 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mma.children import cores
-from mma.cli.terminal import align, console, is_terminal
+from mma.cli.terminal import align
 from mma.cli.train import Device, Inexact, Json, Settings
 from mma.errors import UserError
 from mma.text import duration, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from mma.cost import Analysis, CostTable, Exchange, Interval, Mix, Next
-    from mma.experiments.engines import EngineOptions
+    from mma.cost import Analysis, CostTable, Exchange, Interval
     from mma.experiments.estimate import RunCost, Speed
-    from mma.experiments.grids import Grid, GridCell
+    from mma.experiments.grids import GridCell
     from mma.experiments.plan import GridPlan
     from mma.experiments.report.results import Results
 
@@ -90,11 +87,11 @@ def grid(
     as_json: Json = False,
 ) -> None:
     """Run an experiment: many runs, shared trunks, one table. The same command goes on after any interruption."""
-    from mma.experiments.engines import EngineOptions, check_engine
+    from mma.experiments.engines import EngineOptions, TrainingOptions, check_engine
     from mma.experiments.estimate import costs
     from mma.experiments.options import GridOptions, read_axes
-    from mma.experiments.run import find_or_open, plan_request, write_report
-    from mma.experiments.worker import TrainingOptions
+    from mma.experiments.progress import GridProgress
+    from mma.experiments.run import find_or_open, plan_request, train_missing, write_report
 
     check_engine(engine)
     wanted = GridOptions(target, read_axes(axes or []), settings or (), seeds, methods, budgets, scale, features)
@@ -106,18 +103,9 @@ def grid(
         needed, speeds = costs(plan, training)
         print(json.dumps(plan_rows(plan, needed), indent=1) if as_json else plan_text(plan, needed, speeds, workers))
         return
-    train(new, folder, engine, options)
-    show_results(write_report(folder), folder, as_json=as_json)
-
-
-def train(new: Grid, folder: Path, engine: str, options: EngineOptions) -> None:
-    """Train what is missing, with a live table on a terminal and plain lines elsewhere."""
-    from mma.experiments.progress import Board, PlainProgress
-    from mma.experiments.run import train_missing
-
     with stop_on_signals():
-        progress = Board(console()) if is_terminal(sys.stderr) else PlainProgress()
-        train_missing(new, folder, engine, options, progress, command())
+        train_missing(new, folder, engine, options, GridProgress(), command())
+    show_results(write_report(folder), folder, as_json=as_json)
 
 
 class Terminated(KeyboardInterrupt):
@@ -190,6 +178,8 @@ def plan_text(plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping
     for _, group in groupby(plan.runs, lambda run: (run.cell.method, run.cell.total, run.cell.budget)):
         runs = list(group)
         first, left = runs[0], [run for run in runs if run.status != "done"]
+        seeds = [run.cell.seed for run in runs]
+        whole = seeds == list(range(seeds[0], seeds[-1] + 1))
         share = {"tail": f"from step {first.begin:,}", "trunk": "trunk", "alone": "-"}[first.role]
         lines.append(
             (
@@ -197,7 +187,7 @@ def plan_text(plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping
                 f"{plan.grid.total_of(first.cell):,}",
                 f"{first.cell.budget:,}",
                 f"{len(left)} of {len(runs)}" if 0 < len(left) < len(runs) else str(len(runs)),
-                seeds_text([run.cell.seed for run in runs]),
+                f"{seeds[0]}..{seeds[-1]}" if whole else ",".join(map(str, seeds)),
                 share if left else "done",
                 f"{first.end:,}",
                 f"{max((run.steps for run in left), default=0):,}",
@@ -205,22 +195,18 @@ def plan_text(plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping
             )
         )
     table = align([HEADINGS, *lines], [heading not in LEFT for heading in HEADINGS])
-    return "\n".join([*table, *plan_totals(plan, costs, speeds, workers)])
-
-
-def seeds_text(seeds: list[int]) -> str:
-    """Write seeds as a range where they are one."""
-    full = seeds == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]}..{seeds[-1]}" if full else ",".join(map(str, seeds))
-
-
-def plan_totals(
-    plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping[str, Speed], workers: int
-) -> list[str]:
-    """Return what all of it costs, and what that rests on."""
-    seconds = sum(costs[run.cell].seconds for run in plan.todo)
+    seconds, size = sum(costs[run.cell].seconds for run in plan.todo), sum(cost.bytes for cost in costs.values())
+    # What all of it costs, what shared trunks save, and what that rests on.
     rough = any(not speed.full_batch for speed in speeds.values())
     basis = "a few steps of each kind of run" + (", with small batches where full ones are slow" if rough else "")
+    shared = "Nothing is shared: every method has one budget, or draws it at the start."
+    if saved := plan.steps_alone - plan.steps_shared:
+        grown = sum(run.end for run in plan.runs if run.config.growth.policy.grows)
+        shared = (
+            f"Each alone: {plan.steps_alone:,} steps. With shared trunks: {plan.steps_shared:,}, a factor of "
+            f"{plan.steps_alone / plan.steps_shared:.2f}; among the runs that grow {grown:,} and {grown - saved:,}, a factor "
+            f"of {grown / (grown - saved):.2f}."
+        )
     notes = []
     for run in {run.config.algorithm.name: run for run in plan.runs}.values():
         ramp = getattr(run.config.algorithm, "ramp", 0)
@@ -229,34 +215,14 @@ def plan_totals(
                 f"Note: the unlabeled weight of {run.config.algorithm.name} rises over {ramp:,} steps, longer than the run "
                 f"of {run.end:,}: set algorithm.ramp."
             )
-    return [
+    sums = [
         f"{len(plan.runs)} runs ({len(plan.runs) - len(plan.todo)} done), {plan.steps_left:,} steps to train.",
-        sharing_text(plan),
+        shared,
         f"About {duration(seconds)} on one worker, {duration(seconds / workers)} on {workers}, measured here "
-        f"with {basis}; about {size_text(sum(cost.bytes for cost in costs.values()))} on disk.",
+        f"with {basis}; about {size / 1e6:,.1f} MB on disk.",
         *notes,
     ]
-
-
-def sharing_text(plan: GridPlan) -> str:
-    """Say what shared trunks save, in all and among the runs that can share."""
-    saved = plan.steps_alone - plan.steps_shared
-    if not saved:
-        return "Nothing is shared: every method has one budget, or draws it at the start."
-    alone = sum(run.end for run in plan.runs if run.config.growth.policy.grows)
-    return (
-        f"Each alone: {plan.steps_alone:,} steps. With shared trunks: {plan.steps_shared:,}, a factor of "
-        f"{plan.steps_alone / plan.steps_shared:.2f}; among the runs that grow {alone:,} and {alone - saved:,}, a factor of "
-        f"{alone / (alone - saved):.2f}."
-    )
-
-
-def size_text(count: int) -> str:
-    """Write a number of bytes in the unit a person would use."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count / 1e3:.0f} kB"
+    return "\n".join([*table, *sums])
 
 
 def report(
@@ -334,22 +300,26 @@ def demo(
     from mma.experiments.grids import read_failures
     from mma.experiments.methods import Experiment, Method
     from mma.experiments.options import GridOptions, experiment_grid
+    from mma.experiments.progress import GridProgress
     from mma.experiments.report.figures import learning_curves
     from mma.experiments.report.results import from_grid
-    from mma.experiments.report.tables import without_nan
+    from mma.experiments.report.tables import plus_minus, without_nan
     from mma.experiments.report.write import picture_files, write_files
+    from mma.experiments.run import train_missing
     from mma.presets import preset
 
     growth = preset("digits").growth
     methods = {name: Method(settings=settings) for name, settings in METHODS.items()}
     ways = Experiment("five ways to spend labels", "digits", methods, (growth.budget,), seeds=seeds)
-    train(experiment_grid("lab", ways, GridOptions("demo")), out, "local", EngineOptions(workers=workers))
+    made = experiment_grid("lab", ways, GridOptions("demo"))
+    with stop_on_signals():
+        train_missing(made, out, "local", EngineOptions(workers=workers), GridProgress(), command())
     if failures := read_failures(out):
         raise UserError("; ".join(f"{out / place}: {why}" for place, why in failures.items()))
     title = f"Real 8x8 digits, {growth.budget} labels: five ways to use them"
     results = from_grid(out)
     cells = zip(results.table().rows, results.table().cells, strict=True)
-    table = [
+    table: list[dict[str, Any]] = [
         {"method": name, "labels": growth.budget, "mean": cell.mean, "std": without_nan(cell.std), "n": cell.n}
         for name, (cell, *_) in cells
         if cell
@@ -358,26 +328,15 @@ def demo(
     write_files(out, {**pictures, "table.json": json.dumps(table, indent=2) + "\n"})
     if as_json:
         print(json.dumps(table))
-    else:
-        show(table, out, growth.start)
-
-
-def show(table: list[dict[str, Any]], out: Path, start: int) -> None:
-    """Print the table, where the plot is, and what to try next."""
-    from mma.experiments.report.tables import plus_minus
-
-    print(f"{'method':<14} {'labels':>6}  {'accuracy, %':<14} what it does")
+        return
+    rows = [["method", "labels", "accuracy, %", "what it does"]]
     for row in table:
         accuracy = plus_minus(row["mean"], float("nan") if row["std"] is None else row["std"])
-        about = ABOUT[row["method"]].format(start=start)
-        print(f"{row['method']:<14} {row['labels']:>6}  {accuracy:<14} {about}")
+        rows.append([row["method"], str(row["labels"]), accuracy, ABOUT[row["method"]].format(start=growth.start)])
+    print("\n".join(align(rows, [False, True, False, False])))
     print(f"\nmean ± standard deviation over {table[0]['n']} seeds, each the median of its last 20 evaluations")
     print(f"\nplot: {out}/learning-curves.png    runs: mma runs {out}\n\nTry next:", file=sys.stderr)
-    for command, why in NEXT:
-        print(f"  {command:<58} {why}", file=sys.stderr)
-
-
-WIDE = 10_000  # columns, where the output is not a terminal
+    print("\n".join(align([["", *line] for line in NEXT], [False] * 3)), file=sys.stderr)
 
 
 def cost(
@@ -428,7 +387,7 @@ def cost(
     if as_json:
         print(json.dumps(mma.cost.as_json(answer), indent=2))
     else:
-        _show_answer(answer)
+        print("\n".join(answer_lines(answer)))
         if plot is not None:
             print(f"Drawn: {printable(str(plot))}")
 
@@ -461,97 +420,66 @@ def cost_table(source: str) -> CostTable:
     return table_from_runs(printable(folder.name), done)
 
 
-def _show_answer(answer: Analysis) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    # A terminal has a width; a pipe or file has none, and nothing written there is cut.
-    console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
-    console.print(f"[bold]{escape(answer.source)}[/]  {answer.rule}")
-    for note in answer.notes:
-        console.print(f"  {note}", style="dim", markup=False)
+def answer_lines(answer: Analysis) -> Iterator[str]:
+    """Write the answer: the rule, for each target what labels are worth and the cheapest mixes, and what to buy next."""
+    yield f"{answer.source}  {answer.rule}"
+    yield from (f"  {note}" for note in answer.notes)
     for k, found in enumerate(answer.targets):
-        console.print()
-        _show_target(console, found, answer)
-        if answer.mixes:
-            _show_mixes(console, answer.mixes[k], answer)
-            if not answer.mixes[k]:
-                console.print(f"  {_no_mix_text(found.target, answer)}")
-    if answer.next is not None:
-        _show_next(console, answer.next)
+        yield from ("", f"To reach {found.target:g} %", *exchange_lines(found, f"{answer.level:.0%} of draws"))
+        mixes = answer.mixes[k] if answer.mixes else ()
+        more = " more" if answer.next is not None else ""  # from a starting point only what is still to be paid counts
+        for number, mix in enumerate(mixes):
+            sure = "" if mix.cheapest is None else f", cheapest in {mix.cheapest:.0%} of draws"
+            total = f"{'at most ' * mix.at_most}{mix.total:,} images in total"
+            yield f"  {'then    ' if number else 'cheapest'} {mix.labels:,} labels, {total}: {mix.cost:,.2f}{more}{sure}"
+        if answer.mixes and not mixes:
+            place = "" if answer.next is None else f" with {answer.next.labels:,} labels or more"
+            smoothed = answer.rule.startswith("isotonic")
+            way_out = "Give a lower target" + (" or leave out --isotonic." if smoothed else ".")
+            yield f"  No mix{place} reaches {found.target:g} %{' after smoothing' * smoothed}. {way_out}"
+    if (following := answer.next) is None:
+        return
+    yield f"\nFrom {following.labels:,} labels, {following.total:,} images ({following.accuracy:.2f} %)"
+    for k, step in enumerate(following.steps):
+        point = f"{step.price_of_a_point:,.2f} per point" if step.gain > 0 else "no gain"
+        spread = f" ({interval_text(step.interval, '+.2f')})" if step.interval else ""
+        other = "images" if step.what == "labels" else "labels"
+        instead = f"; as much as {step.instead:,.0f} {other}" if step.instead is not None else ""
+        what = (
+            f"{step.amount:,} more {step.what} for {step.cost:,.2f}: {step.gain:+.2f} points{spread}, {point}{instead}"
+        )
+        yield f"  {'not ' if k else 'next'} {what}{'; a forecast, beyond the table' * step.beyond}"
+    if following.agreement is not None:
+        yield f"  The first is the better buy in {following.agreement:.0%} of draws."
+    if following.here is not None and following.here.beyond:
+        yield f"  Fitted surface: {following.here}"
 
 
-def _show_target(console: Console, found: Exchange, answer: Analysis) -> None:
-    from rich.table import Table
-
-    shown = Table(title=f"To reach {found.target:g} %", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    spread = f"{answer.level:.0%} of draws"
-    for heading in ("labels", "images\nin total", spread, "\nunlabeled", "a label\nsaves", spread, "on un-\nlabeled"):
-        shown.add_column(heading, justify="right", vertical="bottom", no_wrap=True, header_style="bold")
+def exchange_lines(found: Exchange, spread: str) -> list[str]:
+    """Write the table of one target, and below it what is remarkable."""
+    rows = [
+        ["", "images", "", "", "a label", "", "on un-"],
+        ["labels", "in total", spread, "unlabeled", "saves", spread],
+    ]
+    rows[1].append("labeled")
     remarks = []
     for need, ratio in zip(found.needs, [*found.ratios, None], strict=True):
-        rate = ("", "", "")
-        if ratio is not None:
-            rate = (
-                _rate_text(ratio.totals),
-                _interval_text(ratio.totals_interval, "z.1f"),
-                _rate_text(ratio.unlabeled),
-            )
-            remarks += [f"{ratio.fewer:,} to {ratio.more:,}: {ratio.finding}."] if ratio.finding else []
-        if need.missed:
-            remarks.append(f"{need.labels:,} labels: not reached in {need.missed:.0%} of draws.")
-        spread_of = _interval_text(need.interval, ",.0f")
         few = "not reached" if need.status == "not reached" else f"under {need.smallest:,}"
         total, unlabeled = (few, "-") if need.total is None else (f"{need.total:,}", f"{need.unlabeled:,}")
-        shown.add_row(f"{need.labels:,}", total, spread_of, unlabeled, *rate)
-    console.print(shown)
-    for remark in remarks:
-        console.print(f"  {remark}", style="dim")
+        rate = ["", "", ""]
+        if ratio is not None:
+            saved, beside = ("-" if value is None else f"{value:z.1f}" for value in (ratio.totals, ratio.unlabeled))
+            rate = [saved, interval_text(ratio.totals_interval, "z.1f"), beside]
+            remarks += [f"  {ratio.fewer:,} to {ratio.more:,}: {ratio.finding}."] if ratio.finding else []
+        if need.missed:
+            remarks.append(f"  {need.labels:,} labels: not reached in {need.missed:.0%} of draws.")
+        rows.append([f"{need.labels:,}", total, interval_text(need.interval, ",.0f"), unlabeled, *rate])
+    return [*align(rows, [True] * 7), *remarks]
 
 
-def _rate_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:z.1f}"
-
-
-def _interval_text(interval: Interval | None, style: str) -> str:
+def interval_text(interval: Interval | None, style: str) -> str:
+    """Write an interval, each end as `style` says; `-` where there is none."""
     if interval is None:
         return "-"
     low, high = (format(end, style) if math.isfinite(end) else "open" for end in (interval.low, interval.high))
     return f"{low} to {high}"
-
-
-def _show_mixes(console: Console, mixes: tuple[Mix, ...], answer: Analysis) -> None:
-    more = " more" if answer.next is not None else ""  # from a starting point only what is still to be paid counts
-    for k, mix in enumerate(mixes):
-        start = "[bold]cheapest[/]" if k == 0 else "then    "
-        sure = "" if mix.cheapest is None else f", cheapest in {mix.cheapest:.0%} of draws"
-        total = f"{'at most ' if mix.at_most else ''}{mix.total:,}"
-        console.print(f"  {start} {mix.labels:,} labels, {total} images in total: {mix.cost:,.2f}{more}{sure}")
-
-
-def _no_mix_text(target: float, answer: Analysis) -> str:
-    from mma.cost.advice import SMOOTH
-
-    place = "" if answer.next is None else f" with {answer.next.labels:,} labels or more"
-    smoothed = " after smoothing" if answer.rule == SMOOTH else ""
-    way_out = "Give a lower target" + (" or leave out --isotonic." if smoothed else ".")
-    return f"No mix{place} reaches {target:g} %{smoothed}. {way_out}"
-
-
-def _show_next(console: Console, following: Next) -> None:
-    console.print(
-        f"\n[bold]From {following.labels:,} labels, {following.total:,} images ({following.accuracy:.2f} %)[/]"
-    )
-    other = {"labels": "images", "images": "labels"}
-    for k, step in enumerate(following.steps):
-        start = "[bold]next[/]" if k == 0 else "not "
-        point = f"{step.price_of_a_point:,.2f} per point" if step.gain > 0 else "no gain"
-        spread = f" ({_interval_text(step.interval, '+.2f')})" if step.interval else ""
-        instead = f"; as much as {step.instead:,.0f} {other[step.what]}" if step.instead is not None else ""
-        beyond = "; a forecast, beyond the table" if step.beyond else ""
-        what = f"{step.amount:,} more {step.what} for {step.cost:,.2f}: {step.gain:+.2f} points{spread}"
-        console.print(f"  {start} {what}, {point}{instead}{beyond}")
-    if following.agreement is not None:
-        console.print(f"  The first is the better buy in {following.agreement:.0%} of draws.")
-    if following.here is not None and following.here.beyond:
-        console.print(f"  Fitted surface: {following.here}", style="dim")

@@ -18,14 +18,14 @@ import typer
 from mma.cli.terminal import Progress, talk, warn
 from mma.errors import UserError
 from mma.growth import Round
-from mma.run import Run, Watch
+from mma.run import Run, Watch, check_vacant
 from mma.shares import describe_accuracy
 from mma.text import duration, install_hint, printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet
     from mma.training.job import RunSetup
-    from mma.training.processes import Alone
+    from mma.training.processes import Group
 
 
 WAITING = 3  # exit code of a run that waits for labels
@@ -95,15 +95,17 @@ def train(
     from mma.config import config_of
     from mma.data import load_data
     from mma.extensions import command
-    from mma.run import Run
     from mma.training.host import Host
+    from mma.training.job import choose_deep_preset
     from mma.training.loop import train as train_run
 
     on = Host(device, threads, compile or None)
     on.check()  # before a folder is made
     if tensorboard:
         require_tensorboard()
-    target = suitable_preset(target, labels_from, settings or [])
+    if target == "photos-deep" and labels_from and not any(setting.startswith("net=") for setting in settings or []):
+        target, why = choose_deep_preset(Run.open(labels_from))  # the one that the labels of the other run favour
+        talk(f"{target}: {why}.")
     # The labels of the other run, unless settings say more.
     given = ["growth.start=1", "growth.budget=1"] if labels_from else []
     chosen = with_photos(target, data, test, [*given, *(settings or [])])
@@ -123,7 +125,7 @@ def train(
 
 
 @contextmanager
-def all_processes() -> Iterator[Alone]:
+def all_processes() -> Iterator[Group]:
     """Join the other processes of torchrun, if there are any. The first speaks; another says what it alone knows."""
     from mma.training.processes import OtherProcessFailed, joined
 
@@ -139,19 +141,6 @@ def all_processes() -> Iterator[Alone]:
             raise UserError(f"rank {group.rank}: {error}") from error
 
 
-def suitable_preset(target: str, labels_from: Path | None, settings: list[str]) -> str:
-    """Return the preset that the labels of another run favour, where the user leaves the choice to us."""
-    if target != "photos-deep" or labels_from is None or any(setting.startswith("net=") for setting in settings):
-        return target
-    from mma.cli.terminal import talk
-    from mma.run import Run
-    from mma.training.job import choose_deep_preset
-
-    chosen, why = choose_deep_preset(Run.open(labels_from))
-    talk(f"{chosen}: {why}.")
-    return chosen
-
-
 def with_photos(target: str, folder: Path | None, test: Path | None, settings: list[str]) -> list[str]:
     """Read a folder of photos, if one is given, and return the settings with its name as the data set."""
     if folder is None:
@@ -159,7 +148,6 @@ def with_photos(target: str, folder: Path | None, test: Path | None, settings: l
             raise UserError("--test goes with --data: give the folder of photos to train on as well.")
         return settings
     from mma.cli.data import remarks
-    from mma.cli.terminal import talk
     from mma.config import change
     from mma.data import get_folder, photo_options
     from mma.presets import preset
@@ -175,7 +163,6 @@ def with_photos(target: str, folder: Path | None, test: Path | None, settings: l
 def existing_run(target: str, *, changed: bool) -> Run | None:
     """Open the run that `target` is, unless its settings are to be changed; None for a name that is no folder's."""
     from mma.presets import PRESETS
-    from mma.run import Run
 
     if target in PRESETS or not Path(target).exists():
         return None
@@ -192,10 +179,8 @@ def open_or_create(
     target: str, out: Path | None, settings: list[str], labels_from: Path | None, loaded: list[RunSetup]
 ) -> Run:
     """Open the run that `target` is, or create a new one from the preset it names; its setup is added to `loaded`."""
-    from mma.cli.terminal import talk
     from mma.config import change, config_of
     from mma.presets import preset
-    from mma.run import Run, check_vacant
     from mma.training.job import new_run, prepare, with_labels_of
 
     if run := existing_run(target, changed=bool(settings or out or labels_from)):
@@ -255,7 +240,6 @@ def fork(
     out: Annotated[Path, typer.Option("--out", help="Folder of the new run.")],
 ) -> None:
     """Make a run with another budget out of a run's stored states: what they share is not trained again."""
-    from mma.run import Run
     from mma.training.checkpoint import fork as fork_run
 
     step = fork_run(Run.open(source), out, budget)
@@ -294,7 +278,9 @@ class Live(SignalWatch):
 
     def __init__(self, run: Run, *, again: str, tensorboard: bool = False) -> None:
         self.run, self.again = run, again
-        self.board = open_board(run) if tensorboard else None
+        self.board = require_tensorboard()(str(run.folder / "tensorboard"), purge_step=0) if tensorboard else None
+        for row in run.read("metrics") if tensorboard else []:  # the rows there are already
+            write_row(self.board, row)
         self.progress = Progress()
         self.clock_start: tuple[int, float] | None = None  # step and time
         self.end, self.numbers, self.speed, self.has_estimate = 0, "", 0.0, False
@@ -380,14 +366,6 @@ def require_tensorboard() -> Any:
     except ImportError:
         raise UserError(f"--tensorboard needs TensorBoard:  {install_hint('tensorboard')}") from None
     return SummaryWriter
-
-
-def open_board(run: Run) -> Any:
-    """Open TensorBoard's event file with the rows there are already."""
-    writer = require_tensorboard()(str(run.folder / "tensorboard"), purge_step=0)
-    for row in run.read("metrics"):
-        write_row(writer, row)
-    return writer
 
 
 def write_row(writer: Any, row: dict[str, Any]) -> None:

@@ -5,25 +5,6 @@ from mma.cost.exchange import Exchange, ImagesNeeded, Interval, exchange, first_
 from mma.cost.surface import fit_surface
 from mma.cost.table import CostTable, open_table, paper_sources, table_from_runs
 
-__all__ = [
-    "Analysis",
-    "CostTable",
-    "Exchange",
-    "ImagesNeeded",
-    "Interval",
-    "Mix",
-    "Next",
-    "Prices",
-    "Step",
-    "as_json",
-    "ask",
-    "cheapest",
-    "exchange",
-    "first_reach",
-    "fit_surface",
-    "isotonic",
-    "next_step",
-    "open_table",
-    "paper_sources",
-    "table_from_runs",
-]
+__all__ = ["Analysis", "CostTable", "Exchange", "ImagesNeeded", "Interval", "Mix", "Next", "Prices", "Step", "as_json"]
+__all__ += ["ask", "cheapest", "exchange", "first_reach", "fit_surface", "isotonic", "next_step", "open_table"]
+__all__ += ["paper_sources", "table_from_runs"]

@@ -28,7 +28,7 @@ from mma.cost.exchange import (
     interval,
     totals_needed,
 )
-from mma.cost.surface import Forecast, Surface, fit_surface
+from mma.cost.surface import Forecast, fit_surface
 from mma.cost.table import CostTable, Floats
 from mma.errors import UserError
 
@@ -116,29 +116,21 @@ def _options(table: CostTable, needed: Floats, prices: Prices, have: tuple[int, 
     labels = table.labels.astype(np.float64)
     smallest = np.array([table.totals[table.measured[:, i]][0] for i in range(len(labels))], dtype=np.float64)
     if labels[0] < have[0] and have[0] not in labels:  # buying no label is an option too
-        labels, smallest, needed = _add_own_count(labels, smallest, needed, have[0])
+        right = int(np.searchsorted(labels, have[0]))
+        part = (have[0] - labels[right - 1]) / (labels[right] - labels[right - 1])
+        before, after = needed[..., right - 1], needed[..., right]
+        with np.errstate(invalid="ignore"):
+            line = (1 - part) * before + part * after
+        # Next to a column that does not reach the target nothing can be interpolated: take the worse of the two.
+        mixed = np.where(np.isfinite(before) & np.isfinite(after), line, np.maximum(before, after))
+        labels, needed = np.insert(labels, right, have[0]), np.insert(needed, right, mixed, axis=-1)
+        smallest = np.insert(smallest, right, max(smallest[right - 1], smallest[right]))
     ahead = labels >= have[0]
     labels, smallest, needed = labels[ahead], smallest[ahead], needed[..., ahead]
     totals = np.maximum(np.ceil(np.where(needed == ALREADY, smallest, needed) - 1e-6), have[1])
     with np.errstate(invalid="ignore"):  # price 0 times an infinite total
         images = np.where(np.isinf(totals), np.inf, prices.image * (totals - have[1]))
     return MixCosts(labels, needed == ALREADY, totals, prices.label * (labels - have[0]) + images)
-
-
-def _add_own_count(labels: Floats, smallest: Floats, needed: Floats, own: int) -> tuple[Floats, Floats, Floats]:
-    """Add a column for the user's own label count, interpolated between its neighbours."""
-    right = int(np.searchsorted(labels, own))
-    part = (own - labels[right - 1]) / (labels[right] - labels[right - 1])
-    before, after = needed[..., right - 1], needed[..., right]
-    with np.errstate(invalid="ignore"):
-        line = (1 - part) * before + part * after
-    # Next to a column that does not reach the target nothing can be interpolated: take the worse of the two.
-    mixed = np.where(np.isfinite(before) & np.isfinite(after), line, np.maximum(before, after))
-    return (
-        np.insert(labels, right, own),
-        np.insert(smallest, right, max(smallest[right - 1], smallest[right])),
-        np.insert(needed, right, mixed, axis=-1),
-    )
 
 
 # The next purchase from a starting point: labels, or images for the same money.
@@ -182,7 +174,12 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
     labels, total = at
     if not 1 <= labels <= total:
         raise UserError(f"{labels:,} labels among {total:,} images cannot be. Give LABELS,TOTAL, like 500,20000.")
-    amounts = _amounts(table, at, prices)
+    # Numbers of labels and images that cost the same, up to the next count or total measured.
+    amounts = {"labels": min(_next(table.labels, labels), total) - labels, "images": _next(table.totals, total) - total}
+    if amounts["labels"] == 0:
+        raise UserError(f"All {total:,} images are labeled: there is nothing left to label. Only more images can help.")
+    if (money := min(amounts["labels"] * prices.label, amounts["images"] * prices.image)) > 0:  # neither is free
+        amounts = {"labels": max(round(money / prices.label), 1), "images": max(round(money / prices.image), 1)}
     places = {"labels": (labels + amounts["labels"], total), "images": (labels, total + amounts["images"])}
     reach = [at, *places.values()]
     surface = None  # needed, and fitted, only past the edge
@@ -190,7 +187,16 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
         surface = fit_surface(table, draws=draws // 5, seed=seed)
     steps, gains = [], {}
     for what, to in places.items():
-        gain, gains[what], beyond = _gain(table, surface, at, to, draws, seed)
+        both = [_interpolate(table, table.accuracy, point) for point in (at, to)]
+        beyond = surface is not None and bool(np.isnan(both).any())
+        if surface is None or not beyond:
+            tables = table.draws(draws, seed) if table.has_spread else np.empty((0, *table.accuracy.shape))
+            gains[what] = _interpolate(table, tables, to) - _interpolate(table, tables, at)
+        else:
+            points = np.array([at, to], dtype=np.float64)
+            both, drawn = list(surface.predict(points)), surface.predict_draws(points)
+            gains[what] = drawn[:, 1] - drawn[:, 0]
+        gain = float(both[1] - both[0])
         cost = amounts[what] * (prices.label if what == "labels" else prices.image)
         instead = None if beyond else _equivalent(table, at, gain, what)
         steps.append(Step(what, amounts[what], cost, gain, interval(gains[what], LEVEL), instead, beyond))
@@ -205,36 +211,10 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
     return Next(labels, total, accuracy, (steps[0], steps[1]), agreement, here)
 
 
-def _amounts(table: CostTable, at: tuple[int, int], prices: Prices) -> dict[str, int]:
-    """Return numbers of labels and images that cost the same, up to the next count or total measured."""
-    labels, total = at
-    most = {"labels": min(_next(table.labels, labels), total) - labels, "images": _next(table.totals, total) - total}
-    if most["labels"] == 0:
-        raise UserError(f"All {total:,} images are labeled: there is nothing left to label. Only more images can help.")
-    costs = most["labels"] * prices.label, most["images"] * prices.image
-    if min(costs) == 0:
-        return most  # one of them is free: as far as the next measurement
-    money = min(costs)
-    return {"labels": max(round(money / prices.label), 1), "images": max(round(money / prices.image), 1)}
-
-
 def _next(measured: NDArray[np.int64], now: int) -> int:
     """Return the next larger value measured; 1.5 times `now` past the last one."""
     larger = measured[measured > now]
     return int(larger[0]) if len(larger) else now + max(now // 2, 1)
-
-
-def _gain(
-    table: CostTable, surface: Surface | None, at: tuple[int, int], to: tuple[int, int], draws: int, seed: int
-) -> tuple[float, Floats, bool]:
-    """Return the gain in points from `at` to `to`, its draws, and whether the surface was used."""
-    both = [_interpolate(table, table.accuracy, point) for point in (at, to)]
-    if surface is None or not np.isnan(both).any():
-        drawn = table.draws(draws, seed) if table.has_spread else np.empty((0, *table.accuracy.shape))
-        return float(both[1] - both[0]), _interpolate(table, drawn, to) - _interpolate(table, drawn, at), False
-    points = np.array([at, to], dtype=np.float64)
-    figure, drawn = surface.predict(points), surface.predict_draws(points)
-    return float(figure[1] - figure[0]), drawn[:, 1] - drawn[:, 0], True
 
 
 def _column(table: CostTable, accuracy: Floats, labels: int) -> Floats:

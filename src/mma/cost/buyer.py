@@ -282,7 +282,11 @@ def buy(terms: Terms, limits: Limits, earlier: Sequence[Bought], now: Situation,
     best = int(value.mean(axis=0).argmax())
     chosen = int(value[0].argmax()) if explore else best
     if value.mean(axis=0)[best] <= 0:
-        return Purchase(0, 0, True, explain_stop(terms, limits, mixes))
+        price = f" at {worth:g} per point of accuracy" if worth else ""
+        nothing = "it buys neither a label nor an image"
+        if (mixes.labels + mixes.images).max():
+            nothing = f"nothing is expected to be worth its price{price}"
+        return Purchase(0, 0, True, f"stopped with {limits.money:.2f} left: {nothing}")
     why = explain(now, measured, belief, mixes, error * factors.mean(axis=0), best, chosen)
     part = 1 / limits.rounds
     missing = now.missing_classes if early else 0  # a class not found by then may not exist
@@ -341,11 +345,3 @@ def explain(
     few_or_many = 1 if now.labels < belief.knee else 2
     slopes = [f"{belief.mean[i]:.2f} +- {belief.deviation[i]:.2f}" for i in (few_or_many, 3)]
     return f"{found}; {choice}, {against}{trial}; exponents: labels {slopes[0]}, images {slopes[1]}"
-
-
-def explain_stop(terms: Terms, limits: Limits, mixes: Mixes) -> str:
-    """Return why nothing is bought any more."""
-    if not (mixes.labels + mixes.images).max():
-        return f"stopped with {limits.money:.2f} left: it buys neither a label nor an image"
-    worth = f" at {terms.value_per_point:g} per point of accuracy" if terms.value_per_point else ""
-    return f"stopped with {limits.money:.2f} left: nothing is expected to be worth its price{worth}"

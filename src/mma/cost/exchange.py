@@ -62,7 +62,12 @@ def totals_needed(table: CostTable, accuracy: Floats, target: float, *, smooth: 
         rows = table.measured[:, column]
         values = accuracy[..., rows, column]
         if smooth:
-            values = isotonic(values, _weights(table, column)[rows])
+            error = table.error[rows, column]
+            floor = max(
+                float(np.nanmax(error, initial=0)) * 1e-3, 1e-9
+            )  # runs that agree exactly have no infinite weight
+            known = not np.isnan(error).any()
+            values = isotonic(values, 1 / np.maximum(error, floor) ** 2 if known else np.ones(len(error)))
         totals = table.totals[rows].astype(np.float64)
         if len(totals) > 1:
             needed.append(first_reach(totals, values, target))
@@ -70,16 +75,6 @@ def totals_needed(table: CostTable, accuracy: Floats, target: float, *, smooth: 
             value = values[..., 0]
             needed.append(np.where(value > target, ALREADY, np.where(value == target, totals[0], NEVER)))
     return np.stack(needed, axis=-1)
-
-
-def _weights(table: CostTable, column: int) -> Floats:
-    """Return inverse variances of the means; ones where the noise is unknown."""
-    error = table.error[:, column]
-    if np.isnan(error[table.measured[:, column]]).any():
-        return np.ones(len(error))
-    floor = max(float(np.nanmax(error)) * 1e-3, 1e-9)  # a cell whose runs agree exactly must not get infinite weight
-    weights: Floats = 1 / np.maximum(error, floor) ** 2
-    return weights
 
 
 class Status(StrEnum):
@@ -151,9 +146,23 @@ def exchange(
     drawn = np.empty((0, len(table.labels)))  # (draws, L)
     if table.has_spread:
         drawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
-    columns = range(len(table.labels))
-    needs = tuple(_need(table, i, needed, drawn, level) for i in columns)
-    return Exchange(target, needs, tuple(_ratio(table, i, needed, drawn, level) for i in columns[:-1]))
+    needs = []
+    for i, (value, mine) in enumerate(zip(needed, drawn.T, strict=True)):
+        needs.append(
+            ImagesNeeded(
+                labels=int(table.labels[i]),
+                status={ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED),
+                # A hair less: interpolation may leave a whole number a little too large.
+                total=math.ceil(value - 1e-6) if np.isfinite(value) else None,
+                smallest=int(table.totals[table.measured[:, i]][0]),
+                interval=interval(mine, level),
+                already=float(np.mean(mine == ALREADY)) if len(mine) else None,
+                missed=float(np.mean(mine == NEVER)) if len(mine) else None,
+            )
+        )
+    both = np.concatenate([needed[None], drawn])  # (1 + draws, L)
+    pairs = [(table.labels[i : i + 2].tolist(), both[:, i : i + 2]) for i in range(len(needed) - 1)]
+    return Exchange(target, tuple(needs), tuple(_ratio(counts, totals, level) for counts, totals in pairs))
 
 
 def check_target(table: CostTable, target: float) -> None:
@@ -194,27 +203,19 @@ def interval(values: Floats, level: float = LEVEL) -> Interval | None:
     return Interval(low, high, float(np.isfinite(values).mean()))
 
 
-def _need(table: CostTable, column: int, needed: Floats, drawn: Floats, level: float) -> ImagesNeeded:
-    value, mine = needed[column], drawn[:, column]
-    status = {ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED)
-    return ImagesNeeded(
-        labels=int(table.labels[column]),
-        status=status,
-        # A hair less: interpolation may leave a whole number a little too large.
-        total=math.ceil(value - 1e-6) if np.isfinite(value) else None,
-        smallest=int(table.totals[table.measured[:, column]][0]),
-        interval=interval(mine, level),
-        already=float(np.mean(mine == ALREADY)) if len(mine) else None,
-        missed=float(np.mean(mine == NEVER)) if len(mine) else None,
-    )
-
-
-def _ratio(table: CostTable, column: int, needed: Floats, drawn: Floats, level: float) -> Ratio:
-    fewer, more = (int(table.labels[column + k]) for k in (0, 1))
-    both = np.concatenate([needed[None], drawn])[:, column : column + 2]
+def _ratio(counts: list[int], totals: Floats, level: float) -> Ratio:
+    """Compare two neighbouring label counts by the totals they need: those measured (row 0), and those of every draw."""
+    fewer, more = counts
     with np.errstate(invalid="ignore"):  # inf - inf: NaN
-        saved = (both[:, 0] - both[:, 1]) / (more - fewer)
-    value, spread = float(saved[0]) if np.isfinite(saved[0]) else None, interval(saved[1:], level)
+        saved = (totals[:, 0] - totals[:, 1]) / (more - fewer)
+    value, spread, finding = float(saved[0]) if np.isfinite(saved[0]) else None, interval(saved[1:], level), ""
+    if value is None:
+        why = {ALREADY: "has it at its smallest total already", NEVER: "does not reach it"}
+        reasons = [f"{count:,} {why[total]}" for count, total in zip(counts, totals[0], strict=True) if total in why]
+        finding = f"no ratio, {', '.join(reasons)}"
+    elif value < 0:
+        unsure = "" if spread is not None and spread.high < 0 else ", not shown"
+        finding = f"below 0 on totals: {more:,} labels need more images than {fewer:,}{unsure}"
     return Ratio(
         fewer,
         more,
@@ -223,16 +224,5 @@ def _ratio(table: CostTable, column: int, needed: Floats, drawn: Floats, level: 
         unlabeled=None if value is None else value + 1,
         totals_interval=spread,
         unlabeled_interval=interval(saved[1:] + 1, level),
-        finding=_finding(fewer, more, needed[column : column + 2], value, spread),
+        finding=finding,
     )
-
-
-def _finding(fewer: int, more: int, needed: Floats, value: float | None, spread: Interval | None) -> str:
-    if value is None:
-        why = {ALREADY: "has it at its smallest total already", NEVER: "does not reach it"}
-        pairs = [(count, why.get(float(total))) for count, total in zip((fewer, more), needed, strict=True)]
-        return "no ratio, " + ", ".join(f"{count:,} {reason}" for count, reason in pairs if reason)
-    if value < 0:
-        unsure = "" if spread is not None and spread.high < 0 else ", not shown"
-        return f"below 0 on totals: {more:,} labels need more images than {fewer:,}{unsure}"
-    return ""

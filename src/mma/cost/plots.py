@@ -115,7 +115,14 @@ def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(counts[0] / 1.15, counts[-1] * 1.15)
     _counts(axes.xaxis, counts)
-    _sparse_ticks(axes, (0, 10, 100, 1000, -10, -100, 1, -1, 5, 2, 20, 50, 500, 200, 2000, 3, -2, -5, -20, -50))
+    # Ticks in order of preference: those inside the frame, and 6 % of its height away from the others.
+    place = axes.transData + axes.transAxes.inverted()
+    kept: dict[int, float] = {}
+    for tick in (0, 10, 100, 1000, -10, -100, 1, -1, 5, 2, 20, 50, 500, 200, 2000, 3, -2, -5, -20, -50):
+        height = float(place.transform((axes.get_xlim()[0], tick))[1])
+        if 0 <= height <= 1 and all(abs(height - other) >= 0.06 for other in kept.values()):
+            kept[tick] = height
+    axes.set_yticks(list(kept), [f"{tick:,}" for tick in kept])
     axes.minorticks_off()
     axes.axhspan(-1e6, 0, color="tab:red", alpha=0.06, zorder=0)
     look: dict[str, Any] = {"fontsize": SMALL, "color": "tab:red", "path_effects": _halo()}
@@ -148,8 +155,17 @@ def draw_mixes(
             best = next(iter(cheapest(table, target, prices, at=at, smooth=smooth, draws=1)), None)
         if prices is not None and best is not None:
             axes.plot(best.labels, best.total, "*", color=color, markersize=16, markeredgecolor="black", zorder=4)
-            _line_of_cost(axes, table, prices, best.cost, at)
             stars += 1
+            have = at or (0, 0)  # what one has cannot be sold: the line of mixes that cost the same ends there
+            if prices.image == 0:
+                axes.axvline(have[0] + best.cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
+                continue
+            labels = np.geomspace(max(axes.get_xlim()[0], have[0]), table.labels[-1] * 1.3, 100)
+            totals = have[1] + (best.cost - prices.label * (labels - have[0])) / prices.image
+            bought = totals > have[1]
+            axes.plot(labels[bought], totals[bought], color="0.4", linewidth=1, linestyle=":", zorder=1)
+            if bought.any() and totals[0] < 0.9 * axes.get_ylim()[1]:  # higher up is the title
+                _write(axes, f"{best.cost:,.0f}{' more' if at else ''}", (labels[0], totals[0]), (3, 3), "0.4")
     for target in sorted(set(default_targets(table)) - set(targets)):  # faintly, for orientation
         _line_of_accuracy(axes, table, target, smooth=smooth, color="0.75", linewidth=1, zorder=1)
     legend = " (star: cheapest, dotted: equal cost)" if stars else ""
@@ -181,20 +197,6 @@ def _line_of_accuracy(axes: Axes, table: CostTable, target: float, *, smooth: bo
     if known.any():
         end = table.labels[known][-1], needed[known][-1]
         _write(axes, f"{target:g} %", end, (9, -3), style["color"])
-
-
-def _line_of_cost(axes: Axes, table: CostTable, prices: Prices, cost: float, at: tuple[int, int] | None) -> None:
-    """Draw the mixes that cost the same, with the sum at the left end. What one has cannot be sold: the line ends there."""
-    have = at or (0, 0)
-    if prices.image == 0:
-        axes.axvline(have[0] + cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
-        return
-    labels = np.geomspace(max(axes.get_xlim()[0], have[0]), table.labels[-1] * 1.3, 100)
-    totals = have[1] + (cost - prices.label * (labels - have[0])) / prices.image
-    bought = totals > have[1]
-    axes.plot(labels[bought], totals[bought], color="0.4", linewidth=1, linestyle=":", zorder=1)
-    if bought.any() and totals[0] < 0.9 * axes.get_ylim()[1]:  # higher up is the title
-        _write(axes, f"{cost:,.0f}{' more' if at else ''}", (labels[0], totals[0]), (3, 3), "0.4")
 
 
 def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], color: Any) -> None:
@@ -236,17 +238,6 @@ def _colors(n: int) -> list[tuple[float, float, float, float]]:
     from matplotlib import colormaps
 
     return [colormaps["viridis_r"](x) for x in np.linspace(0.15, 0.95, n)]
-
-
-def _sparse_ticks(axes: Axes, wanted: Sequence[int], apart: float = 0.06) -> None:
-    """Set those y ticks, in order of preference, that lie inside the frame and `apart` of its height from the others."""
-    place = axes.transData + axes.transAxes.inverted()
-    kept: dict[int, float] = {}
-    for tick in wanted:
-        height = float(place.transform((axes.get_xlim()[0], tick))[1])
-        if 0 <= height <= 1 and all(abs(height - other) >= apart for other in kept.values()):
-            kept[tick] = height
-    axes.set_yticks(list(kept), [f"{tick:,}" for tick in kept])
 
 
 def _halo() -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma import paper
+from mma.data.tables import read_csv, refuse
 from mma.errors import UserError
 from mma.rng import rng
 from mma.text import did_you_mean, printable
@@ -177,58 +177,29 @@ def open_table(source: str) -> CostTable:
 
 def read_runs(path: Path) -> list[tuple[int, int, float]]:
     """Read runs from a CSV with a heading line: labels, total, accuracy in percent, and seed if a cell has several."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise UserError(f"{printable(path.name)} is not a text file in UTF-8. Save it as CSV, UTF-8.") from None
-    reader = csv.DictReader(lines, skipinitialspace=True)
-    _check_heading(printable(path.name), [name.strip() for name in reader.fieldnames or []])
-    reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
+    table = read_csv(path, *COLUMNS)
+    refuse(path, table.problems)
     runs: list[tuple[int, int, float]] = []
     seen: dict[tuple[int, int, str], int] = {}
-    for row in reader:
-        where = f"{printable(path.name)}, line {reader.line_num}"
-        labels, total = (_whole(row, name, where) for name in ("labels", "total"))
-        key = labels, total, (row.get("seed") or "").strip()
+    for line, row in table.rows:
+        where = f"{printable(path.name)}, line {line}"
+        try:
+            labels, total, accuracy = (float(row[column]) for column in COLUMNS)
+        except ValueError:
+            raise UserError(
+                f"{where}: {', '.join(COLUMNS)} must be numbers, as in 500,20000,92.5. Correct it."
+            ) from None
+        if not (labels.is_integer() and total.is_integer() and math.isfinite(accuracy)):
+            raise UserError(
+                f"{where}: labels and total count images, and accuracy is in percent; {row[COLUMNS[0]]},{row[COLUMNS[1]]},"
+                f"{row[COLUMNS[2]]} cannot be. Correct it, or leave out the line of a run that failed."
+            )
+        key = int(labels), int(total), row.get("seed", "").strip()
         if key in seen:
             raise UserError(
-                f"{where} repeats line {seen[key]}: {labels:,} labels, {total:,} images, "
+                f"{where} repeats line {seen[key]}: {labels:,.0f} labels, {total:,.0f} images, "
                 f"{f'seed {printable(key[2])}' if key[2] else 'no seed'}. Give each run its own seed, or remove one."
             )
-        seen[key] = reader.line_num
-        runs.append((labels, total, _number(row, "accuracy", where)))
+        seen[key] = line
+        runs.append((key[0], key[1], accuracy))
     return runs
-
-
-def _check_heading(name: str, heading: list[str]) -> None:
-    missing = [column for column in COLUMNS if column not in heading]
-    if not missing:
-        return
-    found = f"its first line has {', '.join(map(repr, heading))}" if heading else "it is empty"
-    hint = " The columns must be separated by commas." if len(heading) == 1 and set(heading[0]) & set(";\t") else ""
-    raise UserError(
-        f"{name} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}: {found}.{hint} "
-        "The heading is labels,total,accuracy,seed."
-    )
-
-
-def _number(row: dict[str, str], column: str, where: str) -> float:
-    text = (row.get(column) or "").strip()
-    if not text:
-        raise UserError(f"{where}: the {column} is missing. Fill it in, or leave the whole line out.")
-    try:
-        number = float(text)
-    except ValueError:
-        raise UserError(
-            f"{where}: the {column} '{printable(text)}' is not a number. Write it in digits, like 92.5."
-        ) from None
-    if not math.isfinite(number):
-        raise UserError(f"{where}: the {column} is {text}; a run that failed has no place here. Leave the line out.")
-    return number
-
-
-def _whole(row: dict[str, str], column: str, where: str) -> int:
-    number = _number(row, column, where)
-    if number != int(number):
-        raise UserError(f"{where}: the {column} {number:g} must be a whole number: it counts images.")
-    return int(number)

@@ -31,24 +31,14 @@ if TYPE_CHECKING:
     from mma.data.subsets import nested_order as nested_order
     from mma.data.subsets import start_set as start_set
 
-IN_SOURCES = (
-    "SOURCES",
-    "DataSetInfo",
-    "Source",
-    "catalogue",
-    "get",
-    "get_folder",
-    "load_data",
-    "names",
-    "photo_options",
-)
-PLACES = {
-    "data_root": "cache",
-    "FolderOptions": "folder",
-    **dict.fromkeys(("UNKNOWN", "BadFile", "DataSet", "Images", "OwnData", "as_data_set"), "images"),
-    **dict.fromkeys((*IN_SOURCES, "verify"), "sources"),
-    **dict.fromkeys(("START_SETS", "nested_order", "start_set"), "subsets"),
+NAMES = {
+    "cache": "data_root",
+    "folder": "FolderOptions",
+    "images": "UNKNOWN BadFile DataSet Images OwnData as_data_set",
+    "sources": "SOURCES DataSetInfo Source catalogue get get_folder load_data names photo_options verify",
+    "subsets": "START_SETS nested_order start_set",
 }
+PLACES = {name: place for place, names in NAMES.items() for name in names.split()}
 __all__ = list(PLACES)
 
 

@@ -17,12 +17,13 @@ from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from mma.data.hard import base_name
 from mma.data.images import KEY_BYTES, BadFile, DataSet, Images
 from mma.errors import UserError
 from mma.files import open_synced, sync_folder
+from mma.settings import Settings
 from mma.text import printable
 
 FORMAT = 2
@@ -33,20 +34,18 @@ EMPTY = 4_096  # bytes of a file that holds an array of nothing, at most
 Number = TypeVar("Number", np.uint8, np.int64)
 
 
-class SplitMeta(BaseModel):
+class SplitMeta(Settings):
     """What meta.json says about the pool or the test set."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     shape: tuple[NonNegativeInt, PositiveInt, PositiveInt, PositiveInt]
     digest: str = Field(pattern="^[0-9a-f]{64}$")
     keys_digest: str = Field(pattern="^[0-9a-f]{64}$")
     root: str = ""  # the folder its files lie in
 
 
-class DataSetMeta(BaseModel):
+class DataSetMeta(Settings):
     """meta.json: everything about a data set but its arrays and file names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     format: int
     name: str
     classes: tuple[str, ...]
@@ -61,10 +60,9 @@ class DataSetMeta(BaseModel):
     options: str = ""  # of  mma data get folder , for a data set that it can make again
 
 
-class FileNames(BaseModel):
+class FileNames(Settings):
     """names.json: the file names of images that came from a folder."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     train: tuple[str, ...]
     test: tuple[str, ...]
 

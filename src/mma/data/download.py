@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 from mma.errors import UserError
 from mma.files import sync_file
-from mma.text import bar, printable
+from mma.text import Progress, printable
 
 READ = 1 << 20  # bytes read at a time
 ATTEMPTS = 5  # of a download, each from where the one before stopped
@@ -91,7 +91,16 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
                     break
                 if count >= MAX_MEMBERS:
                     raise refusal(archive.name, f"holds more than {MAX_MEMBERS:,} files")
-                path, size, is_file = _parse_header(archive, header)
+                try:
+                    size, expected = (int(header[a:b].strip(b" \0") or b"0", 8) for a, b in ((124, 136), (148, 156)))
+                except ValueError:
+                    size = expected = -1
+                if size < 0 or expected != sum(header) - sum(header[148:156]) + 8 * ord(" "):
+                    raise refusal(archive.name, "cannot be read as a .tar.gz (a header in it is damaged)")
+                path, is_file = (
+                    header[:100].split(b"\0")[0].decode("utf-8", "replace"),
+                    header[156:157] in (b"0", b"\0"),
+                )
                 padded = -(-size // BLOCK) * BLOCK
                 left -= BLOCK + padded
                 name = path.rsplit("/", 1)[-1]
@@ -114,17 +123,6 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
     except (OSError, zlib.error) as error:
         raise refusal(archive.name, f"cannot be read as a .tar.gz ({error})") from error
     return found
-
-
-def _parse_header(archive: Path, header: bytes) -> tuple[str, int, bool]:
-    """Return path and size of what follows a tar header, and whether it is a regular file."""
-    try:
-        size, expected = (int(header[a:b].strip(b" \0") or b"0", 8) for a, b in ((124, 136), (148, 156)))
-    except ValueError:
-        size = expected = -1
-    if size < 0 or expected != sum(header) - sum(header[148:156]) + 8 * ord(" "):
-        raise refusal(archive.name, "cannot be read as a .tar.gz (a header in it is damaged)")
-    return header[:100].split(b"\0")[0].decode("utf-8", "replace"), size, header[156:157] in (b"0", b"\0")
 
 
 def unzip(path: Path, limit: int) -> bytes:
@@ -186,7 +184,7 @@ def _attempt(original: Original, part: Path, have: int) -> str:
             elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
                 raise HTTPException("the server sent another part of the file than it was asked for")
             part.parent.mkdir(parents=True, exist_ok=True)  # not before a server has answered
-            with part.open("ab") as file, bar(original.name, original.size, done=have, in_bytes=True) as advance:
+            with part.open("ab") as file, Progress() as progress:
                 file.truncate(have)
                 while piece := response.read1(READ):
                     file.write(piece)
@@ -196,7 +194,8 @@ def _attempt(original: Original, part: Path, have: int) -> str:
                             f"{original.url} sends more than the {original.size:,} bytes of the official file, so it is "
                             f"not that file. Get {original.name} elsewhere and give its folder with --from DIR."
                         )
-                    advance(len(piece))
+                    here = f"{original.name}: {file.tell() / 1e6:,.1f} of {original.size / 1e6:,.1f} MB"
+                    progress.update(file.tell(), original.size, here.__str__)
         return ""
     except HTTPError as error:
         error.close()

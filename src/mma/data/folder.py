@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,11 +70,27 @@ def read_folder(directory: Path, options: FolderOptions) -> DataSet:
     listed_test = None if options.test is None else _list_labels(options.test, options, None)
     pool = _decode(listed, options)  # after both are listed: what is wrong there is found at once
     test = None if listed_test is None else _decode(listed_test, options)
-    classes = options.classes or _classes(pool.labels.values(), test.labels.values() if test else ())
+    known, tested = set(pool.labels.values()) - {""}, set(test.labels.values() if test else ()) - {""}
+    if not options.classes and known and (unknown := sorted(tested - known, key=_natural)):
+        raise UserError(
+            f"the test folder has classes that the pool does not have: {_quote_some(unknown)}. Remove or rename them, "
+            "or add images of them to the pool, and run the same command again."
+        )
+    classes = options.classes or tuple(
+        sorted(known or tested, key=_natural)
+    )  # of a pool without labels: the test set's
     if test is not None:
         splits = pool.images(classes), test.images(classes)
     else:
-        splits = _hold_out(pool.images(classes), HOLDOUT if options.holdout is None else options.holdout)
+        # A fixed, class-proportional part of the labeled images; every class keeps at least one in the pool.
+        images, fraction = pool.images(classes), HOLDOUT if options.holdout is None else options.holdout
+        counts = np.array(list(images.class_counts().values()), np.int64)
+        quota = np.minimum(shares(counts, round(fraction * int(counts.sum()))), np.maximum(counts - 1, 0))
+        order = rng(0, "holdout").permutation(len(images))
+        held = np.sort(order[first_of_each_class(images.labels[order], quota)])
+        splits = images, no_images(images.shape, images.classes)
+        if len(held):
+            splits = images.take(np.setdiff1d(np.arange(len(images)), held)), images.take(held)
     bad = (*pool.bad, *(test.bad if test else ()))
     name, source, again = folder_name(directory, options), str(directory.resolve()), write_options(directory, options)
     return DataSet(name, *splits, options.mirror, source, True, _notes(*splits, options), bad, options=again)
@@ -206,29 +221,6 @@ def _find_csv(directory: Path, given: Path | None) -> Path | None:
     return directory / given if not given.exists() and (directory / given).is_file() else given
 
 
-def _classes(labels: Iterable[str], test_labels: Iterable[str]) -> tuple[str, ...]:
-    """Name the classes, in natural order: those of the pool, or those of the test set when the pool has no labels."""
-    known, tested = set(labels) - {""}, set(test_labels) - {""}
-    unknown = sorted(tested - known, key=_natural)
-    if known and unknown:
-        raise UserError(
-            f"the test folder has classes that the pool does not have: {_quote_some(unknown)}. Remove or rename them, "
-            "or add images of them to the pool, and run the same command again."
-        )
-    return tuple(sorted(known or tested, key=_natural))
-
-
-def _hold_out(images: Images, fraction: float) -> tuple[Images, Images]:
-    """Set a fixed, class-proportional part of the labeled images aside; every class keeps at least one in the pool."""
-    counts = np.array(list(images.class_counts().values()), np.int64)
-    quota = np.minimum(shares(counts, round(fraction * int(counts.sum()))), np.maximum(counts - 1, 0))
-    if not quota.sum():
-        return images, no_images(images.shape, images.classes)
-    order = rng(0, "holdout").permutation(len(images))
-    test = np.sort(order[first_of_each_class(images.labels[order], quota)])
-    return images.take(np.setdiff1d(np.arange(len(images)), test)), images.take(test)
-
-
 def _notes(train: Images, test: Images, options: FolderOptions) -> tuple[str, ...]:
     """Collect what a person should know about the data before they train on it."""
     notes = []
@@ -243,25 +235,19 @@ def _notes(train: Images, test: Images, options: FolderOptions) -> tuple[str, ..
     single = [printable(name) for name, count in pool.items() if count + tests[name] == 1]
     if single and not unlabeled:
         notes.append(f"a class with a single image cannot be learned or tested: {_some(single)}")
-    constant, coloured = _flat_rows(train)
+    constant: list[int] = []  # images of one single colour
+    coloured = False
+    for start in range(0, len(train), CHUNK):
+        pixels = train.pixels[start : start + CHUNK]
+        same = (pixels == pixels[:, :1, :1]).all(axis=(1, 2, 3))
+        constant += (start + np.flatnonzero(same)).tolist()
+        coloured = coloured or bool((pixels != pixels[..., :1]).any())
     if constant:
         names = [printable((train.names or ())[row]) for row in constant]
         notes.append(f"{len(constant):,} images are of one single colour: {_some(names)}")
     if not options.grey and not coloured:
         notes.append("all images are grey;  mma data get folder --grey  stores them with one channel instead of three")
     return tuple(notes)
-
-
-def _flat_rows(images: Images) -> tuple[list[int], bool]:
-    """Find the images of one single colour, and whether any image has colours at all."""
-    constant: list[int] = []
-    coloured = False
-    for start in range(0, len(images), CHUNK):
-        pixels = images.pixels[start : start + CHUNK]
-        same = (pixels == pixels[:, :1, :1]).all(axis=(1, 2, 3))
-        constant += (start + np.flatnonzero(same)).tolist()
-        coloured = coloured or bool((pixels != pixels[..., :1]).any())
-    return constant, coloured
 
 
 def _some(names: list[str]) -> str:

@@ -58,19 +58,14 @@ def wrong_answers(share: float, images: Images, draw: np.random.Generator) -> Im
 def no_class(images: Images, draw: np.random.Generator) -> Images:
     """Add images of no class, one for four others: their patches are those of an image, shuffled."""
     rows = draw.permutation(len(images))[: round(STRANGERS * len(images))]
-    strange = np.stack([shuffle_patches(images.pixels[row], draw) for row in rows])
-    return joined(images, strange, np.full(len(rows), UNKNOWN))
-
-
-def shuffle_patches(image: NDArray[np.uint8], draw: np.random.Generator) -> NDArray[np.uint8]:
-    """Shuffle the patches of one image (H, W, C); rows and columns that fill no patch stay where they are."""
-    shuffled = image.copy()
-    high, wide = image.shape[0] // PATCHES, image.shape[1] // PATCHES
+    strange = np.array(images.pixels[rows])  # (N, H, W, C); rows and columns that fill no patch stay where they are
+    high, wide = strange.shape[1] // PATCHES, strange.shape[2] // PATCHES
     corners = [(y * high, x * wide) for y in range(PATCHES) for x in range(PATCHES)]
-    for (y, x), place in zip(corners, draw.permutation(len(corners)), strict=True):
-        top, left = corners[int(place)]
-        shuffled[y : y + high, x : x + wide] = image[top : top + high, left : left + wide]
-    return shuffled
+    for shuffled, row in zip(strange, rows, strict=True):
+        for (y, x), place in zip(corners, draw.permutation(len(corners)), strict=True):
+            top, left = corners[int(place)]
+            shuffled[y : y + high, x : x + wide] = images.pixels[row, top : top + high, left : left + wide]
+    return joined(images, strange, np.full(len(rows), UNKNOWN))
 
 
 def joined(images: Images, pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> Images:

@@ -61,7 +61,16 @@ class Images:
             raise UserError(f"pixels must be uint8 of shape (N, height, width, channels), not {got}.")
         object.__setattr__(self, "classes", tuple(self.classes))
         check_classes(self.classes)
-        object.__setattr__(self, "labels", _int64_labels(self.labels, len(self), len(self.classes)))
+        labels = self.labels
+        if labels.shape != (len(self),) or not np.issubdtype(labels.dtype, np.integer):
+            got = f"{labels.dtype} of shape {labels.shape}"
+            raise UserError(
+                f"labels must be whole numbers (int64), one for each of the {len(self):,} images, not {got}."
+            )
+        if len(self) and not (labels.min() >= UNKNOWN and labels.max() < len(self.classes)):
+            last, found = len(self.classes) - 1, f"{labels.min()} to {labels.max()}"
+            raise UserError(f"labels must lie in -1..{last}; these go from {found}.")
+        object.__setattr__(self, "labels", labels.astype(np.int64, copy=False))
         if self.names is not None and len(self.names) != len(self):
             raise UserError(f"there are {len(self.names):,} names for {len(self):,} images.")
         if self.stored_keys is not None and self.stored_keys.shape != (len(self), KEY_BYTES):
@@ -273,15 +282,6 @@ def check_classes(classes: Sequence[str]) -> None:
     if len(set(classes)) != len(classes):
         twice = sorted({name for name in classes if classes.count(name) > 1})
         raise UserError(f"each class needs a name of its own, and these are listed twice: {_list_names(twice)}.")
-
-
-def _int64_labels(labels: NDArray[np.int64], images: int, classes: int) -> NDArray[np.int64]:
-    if labels.shape != (images,) or not np.issubdtype(labels.dtype, np.integer):
-        got = f"{labels.dtype} of shape {labels.shape}"
-        raise UserError(f"labels must be whole numbers (int64), one for each of the {images:,} images, not {got}.")
-    if images and not (labels.min() >= UNKNOWN and labels.max() < classes):
-        raise UserError(f"labels must lie in -1..{classes - 1}; these go from {labels.min()} to {labels.max()}.")
-    return labels.astype(np.int64, copy=False)
 
 
 def as_strings(keys: NDArray[np.uint8]) -> NDArray[np.bytes_]:

@@ -17,7 +17,7 @@ from mma.data.photos import MAX_BYTES, explain_bad_file, read_file
 from mma.data.tables import DEFAULT, render_csv
 from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors
-from mma.text import bar, install_hint, printable
+from mma.text import Progress, install_hint, printable
 
 FILES = ("*.parquet", "*.arrow")
 SPLITS = ("train", "test", "validation")  # of a name or a folder; anything else is train
@@ -98,13 +98,13 @@ def split_of(path: Path, place: Path) -> str:
 def _write_files(folder: Path, paths: Sequence[Path]) -> None:
     folder.mkdir(parents=True)
     rows: list[tuple[str, str]] = []
-    with bar("unpacking", len(paths)) as advance:
-        for path in paths:
+    with Progress() as progress:
+        for number, path in enumerate(paths, 1):
             for image in read_packed([path]):
                 name = f"{len(rows):08d}{ENDINGS.get(image.data[:2], '.img')}"
                 (folder / name).write_bytes(image.data)
                 rows.append((name, image.label))
-            advance(1)
+            progress.update(number, len(paths), f"unpacking: {number:,} of {len(paths):,} files".__str__)
     (folder / DEFAULT).write_bytes(render_csv([("file_name", "label"), *rows]))
 
 

@@ -23,7 +23,7 @@ from mma.children import cores
 from mma.data.images import KEY_BYTES, BadFile
 from mma.errors import UserError
 from mma.files import in_turn
-from mma.text import bar, install_hint, printable
+from mma.text import Progress, install_hint, printable
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM")
 RAW = (".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".rw2", ".raf", ".pef", ".srw")
@@ -76,11 +76,11 @@ def decode_all(root: Path, names: Sequence[str], side: int, *, grey: bool) -> Ph
         return ""
 
     # Threads are enough: Pillow decodes and resizes, and hashlib hashes, outside the interpreter's lock.
-    with quiet_decoders(), ThreadPoolExecutor(cores()) as pool, bar("decoding", len(names)) as advance:
-        reasons = []
+    with quiet_decoders(), ThreadPoolExecutor(cores()) as pool, Progress() as progress:
+        reasons: list[str] = []
         for reason in pool.map(decode, range(len(names))):
             reasons.append(reason)
-            advance(1)
+            progress.update(len(reasons), len(names), lambda: f"decoding: {len(reasons):,} of {len(names):,} images")
     good = np.flatnonzero([not reason for reason in reasons]).astype(np.int64)
     bad = [BadFile(name, reason) for name, reason in zip(names, reasons, strict=True) if reason]
     return Photos(pixels[good], keys[good], good, bad) if bad else Photos(pixels, keys, good, bad)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mma.data import cifar, fashion, svhn
+from mma.data import releases
 from mma.data.cache import (
     LONGEST,
     check_saved,
@@ -265,33 +265,33 @@ SOURCES: dict[str, Source] = {
     "fashion-mnist": Source(
         *("clothing", 60_000, 10_000, (28, 28, 1), 10),
         mirror=True,
-        read=fashion.read,
-        downloads=fashion.DOWNLOADS,
-        package_folders=fashion.PACKAGE_FOLDERS,
+        read=releases.read_fashion,
+        downloads=releases.DOWNLOADS,
+        package_folders=releases.PACKAGE_FOLDERS,
     ),
     "cifar10": Source(
         *("animals and vehicles", 50_000, 10_000, (32, 32, 3), 10),
         mirror=True,
-        read=partial(cifar.read_release, cifar.CIFAR10),
-        downloads=(cifar.CIFAR10.archive,),
+        read=partial(releases.read_release, releases.CIFAR10),
+        downloads=(releases.CIFAR10.archive,),
     ),
     "cifar100": Source(
         *("a hundred things", 50_000, 10_000, (32, 32, 3), 100),
         mirror=True,
-        read=partial(cifar.read_release, cifar.CIFAR100),
-        downloads=(cifar.CIFAR100.archive,),
+        read=partial(releases.read_release, releases.CIFAR100),
+        downloads=(releases.CIFAR100.archive,),
     ),
     "svhn": Source(
         *("house numbers", 73_257, 26_032, (32, 32, 3), 10),
         mirror=False,
-        read=partial(svhn.read, (svhn.TRAIN,)),
-        downloads=(svhn.TRAIN, svhn.TEST),
+        read=partial(releases.read_svhn, (releases.TRAIN,)),
+        downloads=(releases.TRAIN, releases.TEST),
     ),
     "svhn-extra": Source(
         *("house numbers, with the extra images", 604_388, 26_032, (32, 32, 3), 10),
         mirror=False,
-        read=partial(svhn.read, (svhn.TRAIN, svhn.EXTRA)),
-        downloads=(svhn.TRAIN, svhn.EXTRA, svhn.TEST),
+        read=partial(releases.read_svhn, (releases.TRAIN, releases.EXTRA)),
+        downloads=(releases.TRAIN, releases.EXTRA, releases.TEST),
         download_folder="svhn",
     ),
 }

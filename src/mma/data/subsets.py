@@ -64,11 +64,6 @@ def _proportional(images: Images, pool: Index, n: int, seed: int) -> Index:
     return order[first_of_each_class(labels, shares(np.bincount(labels, minlength=len(images.classes)), n))]
 
 
-def _coverage(images: Images, pool: Index, n: int, seed: int) -> Index:
-    order = _shuffled(images, pool, seed)
-    return order[spread(images.pixels, order, n, rng(seed, "coverage"))]
-
-
 def first_of_each_class(labels: NDArray[np.int64], quota: NDArray[np.int64]) -> Index:
     """Find the first quota[c] places of every class c in `labels`, in the order they stand."""
     rank = np.full(len(labels), len(labels), dtype=np.int64)
@@ -83,7 +78,9 @@ StartSet = Callable[[Images, Index, int, int], Index]
 START_SETS: dict[str, StartSet] = {
     "uniform": lambda images, pool, n, seed: _shuffled(images, pool, seed)[:n],
     "proportional": _proportional,
-    "coverage": _coverage,
+    "coverage": lambda images, pool, n, seed: (order := _shuffled(images, pool, seed))[
+        spread(images.pixels, order, n, rng(seed, "coverage"))
+    ],
 }
 
 
@@ -98,6 +95,7 @@ def spread(
     `rows` must be shuffled: the groups are found on its beginning. Where images repeat so often that there are fewer
     groups than n, the first rows that are left fill up.
     """
+    from sklearn.metrics import pairwise_distances_argmin_min
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     if n == 0:
@@ -105,7 +103,10 @@ def spread(
     with threadpool_limits(1):  # sums of several threads differ in the last digit, and with them the choice
         features = _features(pixels, rows)
         centres = _centres(features[:CLUSTERED], n, int(random.integers(2**31)))
-        chosen = _nearest(features, centres)
+        groups, distances = pairwise_distances_argmin_min(features, centres)
+    order = np.lexsort((distances, groups))  # by group, then nearest first; equal ones in the order of the rows
+    _, first = np.unique(groups[order], return_index=True)
+    chosen = order[first].astype(np.int64, copy=False)
     others = np.setdiff1d(np.arange(len(rows)), chosen, assume_unique=True)
     return np.concatenate([chosen, others[: n - len(chosen)]])
 
@@ -158,13 +159,3 @@ def _centres(features: NDArray[np.float32], n: int, seed: int) -> NDArray[np.flo
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than groups: `spread` fills up
         model.fit(features)
     return np.asarray(model.cluster_centers_, dtype=np.float32)
-
-
-def _nearest(features: NDArray[np.float32], centres: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Give each row to its nearest centre and return the nearest row of every centre that has one."""
-    from sklearn.metrics import pairwise_distances_argmin_min
-
-    groups, distances = pairwise_distances_argmin_min(features, centres)
-    order = np.lexsort((distances, groups))  # by group, then nearest first; equal ones in the order of the rows
-    _, first = np.unique(groups[order], return_index=True)
-    return order[first].astype(np.int64, copy=False)

@@ -65,7 +65,14 @@ def read_csv(path: Path, *needed: str) -> CsvTable:
     table = CsvTable([], [], [])
     try:
         table.columns.extend(restore(column.strip()) for column in next(reader, []))
-        _check_columns(path, table.columns, needed)
+        if any(not set(wanted.split(" or ")) & set(table.columns) for wanted in needed):
+            raise UserError(
+                f"{printable(path.name)} must begin with a line of column names, with commas between them: "
+                f"{', and '.join(needed)}. Its first line is '{printable(','.join(table.columns))[:MAX_LABEL]}'. Correct it, "
+                "then run the same command again."
+            )
+        if len(set(table.columns)) != len(table.columns):
+            raise UserError(f"{printable(path.name)} has a column twice. Correct it, then run the same command again.")
         for cells in reader:
             if len(cells) == len(table.columns):
                 row = dict(zip(table.columns, map(restore, cells), strict=True))
@@ -78,17 +85,6 @@ def read_csv(path: Path, *needed: str) -> CsvTable:
     except csv.Error as error:
         table.problems.append(f"line {reader.line_num}: {error}")
     return table
-
-
-def _check_columns(path: Path, columns: Sequence[str], needed: Sequence[str]) -> None:
-    if any(not set(wanted.split(" or ")) & set(columns) for wanted in needed):
-        raise UserError(
-            f"{printable(path.name)} must begin with a line of column names, with commas between them: "
-            f"{', and '.join(needed)}. Its first line is '{printable(','.join(columns))[:MAX_LABEL]}'. Correct it, then "
-            "run the same command again."
-        )
-    if len(set(columns)) != len(columns):
-        raise UserError(f"{printable(path.name)} has a column twice. Correct it, then run the same command again.")
 
 
 def read_text(path: Path) -> str:

@@ -72,15 +72,14 @@ def grid(
     2
     """
     from mma.children import cores
-    from mma.experiments.engines import EngineOptions
+    from mma.experiments.engines import EngineOptions, TrainingOptions
     from mma.experiments.options import GridOptions
-    from mma.experiments.progress import GridProgress, PlainProgress
+    from mma.experiments.progress import GridProgress
     from mma.experiments.run import find_or_open, train_missing, write_report
-    from mma.experiments.worker import TrainingOptions
 
     wanted = GridOptions(target, axes or {}, settings or (), seeds, methods, budgets, scale, features)
     new, folder = find_or_open(wanted, None if out is None else Path(out))
     training = TrainingOptions(device, threads, inexact)
     options = EngineOptions(training, workers or cores(), ray_address, ray_cpus, ray_gpus, ray_retries)
-    train_missing(new, folder, engine, options, PlainProgress() if progress else GridProgress())
+    train_missing(new, folder, engine, options, GridProgress(quiet=not progress))
     return write_report(folder)

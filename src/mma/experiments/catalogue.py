@@ -5,10 +5,8 @@ On frozen features a run takes seconds to a minute, so whole tables are run to t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from mma import paper
 from mma.config import Config, change
@@ -96,6 +94,7 @@ def duel(data: str, backbone: str, classes: int, total: int) -> Experiment:
 
 
 Scale = Literal["paper", "lab"]
+Scales = dict[Scale, Experiment]
 PAPER_QUERIES = queries("diff2", "max")
 DIFF2 = {**MIXMATCH, **growing("random", *queries("diff2"))}
 EVERY_QUERY = growing("random", *PAPER_QUERIES, *queries(*(m for m in UNCERTAINTY if m not in ("diff2", "max"))))
@@ -118,28 +117,51 @@ DUELS = {
 }
 LAB_100 = (*LAB, "data.total=20000", "growth.start=1000", "growth.add=250")
 
-EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
+
+def by_total(title: str, base: str, query: str, lab: Experiment, totals: tuple[int, ...], **more: Any) -> Scales:
+    """Return a labeled-vs-unlabeled table: the paper's own, and that of `lab` in title, preset, budgets, totals and settings.
+
+    Of CIFAR-100 it has other budgets, and Supervised where every image is labeled.
+    """
+    rows, about = split(query, supervised=bool(more)), f"{title} by labeled and total images"
+    paper = Experiment(f"the paper's {title} table by labeled and total images", base, rows, BUDGETS, totals=totals)
+    return {
+        "paper": replace(paper, **more),
+        "lab": replace(lab, about=f"{about} with a narrow network", methods=rows, seeds=3),
+    }
+
+
+BUDGETS, BUDGETS_100 = (500, 1_000, 2_000, 4_000), (4_000, 5_000, 8_000, 10_000)  # labels in the paper's tables
+# Lengths in steps. bfloat16: as long as 18,000 steps in float32, and four times as long.
+LENGTHS = {
+    "fast": (4_500, 18_000),
+    "fast in bfloat16": (25_200, 100_800),
+    "fast without strong labels": (18_000,),
+    "fast with 16 filters": (1_200, 24_000),
+    "fast by Adam": (1_800, 15_000),
+    "WRN-28-2 MixMatch": (50, 362, 621, 1_060),
+}
+DIGITS_MONEY, FASHION_MONEY = {1: 100, 5: 250, 20: 600, 100: 1_000}, {1: 400, 5: 1_500, 20: 4_000, 100: 9_000}
+FASHION_STEPS = ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600")
+
+EXPERIMENTS: dict[str, Scales] = {
     "cifar10": {
-        "paper": lambda: Experiment(
+        "paper": Experiment(
             "the paper's full CIFAR-10 table",
             "cifar10",
             {**baselines(), **growing("random", *PAPER_QUERIES)},
-            (500, 1_000, 2_000, 4_000, 16_000),
+            (*BUDGETS, 16_000),
             only={16_000: ("MixMatch",)},
         ),
-        "lab": lambda: Experiment("CIFAR-10 with a narrow network", "cifar10-lab", LAB_ROWS, (500,), seeds=3),
+        "lab": Experiment("CIFAR-10 with a narrow network", "cifar10-lab", LAB_ROWS, (500,), seeds=3),
     },
     "cifar100": {
-        "paper": lambda: Experiment(
-            "the paper's full CIFAR-100 table", "cifar100", DIFF2, (4_000, 5_000, 8_000, 10_000)
-        ),
-        "lab": lambda: Experiment("CIFAR-100 with a narrow network", "cifar100", LAB_ROWS, (2_000,), LAB_100, seeds=3),
+        "paper": Experiment("the paper's full CIFAR-100 table", "cifar100", DIFF2, BUDGETS_100),
+        "lab": Experiment("CIFAR-100 with a narrow network", "cifar100", LAB_ROWS, (2_000,), LAB_100, seeds=3),
     },
     "cifar100-grow100": {
-        "paper": lambda: Experiment(
-            "the paper's CIFAR-100 table with small queries", "cifar100-grow100", DIFF2, (4_000, 5_000, 8_000, 10_000)
-        ),
-        "lab": lambda: Experiment(
+        "paper": Experiment("the paper's CIFAR-100 table with small queries", "cifar100-grow100", DIFF2, BUDGETS_100),
+        "lab": Experiment(
             "CIFAR-100 with a narrow network and small queries",
             "cifar100-grow100",
             LAB_ROWS,
@@ -149,67 +171,27 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         ),
     },
     "svhn": {
-        "paper": lambda: Experiment("the paper's full SVHN table", "svhn", DIFF2, (500, 1_000, 2_000, 4_000)),
-        "lab": lambda: Experiment(
-            "SVHN with a narrow network", "svhn", LAB_ROWS, (500,), (*LAB, "data.total=20000"), seeds=3
-        ),
+        "paper": Experiment("the paper's full SVHN table", "svhn", DIFF2, BUDGETS),
+        "lab": Experiment("SVHN with a narrow network", "svhn", LAB_ROWS, (500,), (*LAB, "data.total=20000"), seeds=3),
     },
-    "labeled-vs-unlabeled-cifar10": {
-        "paper": lambda: Experiment(
-            "the paper's CIFAR-10 table by labeled and total images",
-            "cifar10",
-            split("diff2.aug-direct", supervised=False),
-            (500, 1_000, 2_000, 4_000),
-            totals=tuple(range(5_000, 50_001, 5_000)),
-        ),
-        "lab": lambda: Experiment(
-            "CIFAR-10 by labeled and total images with a narrow network",
-            "cifar10-lab",
-            split("diff2.aug-direct", supervised=False),
-            (500, 1_000),
-            LAB_STEPS,
-            totals=(5_000, 20_000, 50_000),
-            seeds=3,
-        ),
-    },
-    "labeled-vs-unlabeled-cifar100": {
-        "paper": lambda: Experiment(
-            "the paper's CIFAR-100 table by labeled and total images",
-            "cifar100",
-            split("diff2.aug-kmeans", supervised=True),
-            (4_000, 5_000, 8_000, 10_000),
-            totals=(5_000, 10_000, 20_000, 50_000),
-        ),
-        "lab": lambda: Experiment(
-            "CIFAR-100 by labeled and total images with a narrow network",
-            "cifar100",
-            split("diff2.aug-kmeans", supervised=True),
-            (4_000, 5_000),
-            (*LAB, "growth.add=500"),
-            totals=(5_000, 10_000, 20_000),
-            seeds=3,
-        ),
-    },
-    "labeled-vs-unlabeled-svhn-extra": {
-        "paper": lambda: Experiment(
-            "the paper's SVHN+Extra table by labeled and total images",
-            "svhn-extra",
-            split("diff2.aug-kmeans", supervised=False),
-            (500, 1_000, 2_000, 4_000),
-            totals=(5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 604_388),
-        ),
-        "lab": lambda: Experiment(
-            "SVHN+Extra by labeled and total images with a narrow network",
-            "svhn-extra",
-            split("diff2.aug-kmeans", supervised=False),
-            (500, 1_000),
-            LAB,
-            totals=(5_000, 20_000, 100_000),
-            seeds=3,
-        ),
-    },
+    "labeled-vs-unlabeled-cifar10": by_total(
+        *("CIFAR-10", "cifar10", "diff2.aug-direct"),
+        Experiment("", "cifar10-lab", {}, (500, 1_000), LAB_STEPS, totals=(5_000, 20_000, 50_000)),
+        tuple(range(5_000, 50_001, 5_000)),
+    ),
+    "labeled-vs-unlabeled-cifar100": by_total(
+        *("CIFAR-100", "cifar100", "diff2.aug-kmeans"),
+        Experiment("", "cifar100", {}, (4_000, 5_000), (*LAB, "growth.add=500"), totals=(5_000, 10_000, 20_000)),
+        (5_000, 10_000, 20_000, 50_000),
+        budgets=BUDGETS_100,
+    ),
+    "labeled-vs-unlabeled-svhn-extra": by_total(
+        *("SVHN+Extra", "svhn-extra", "diff2.aug-kmeans"),
+        Experiment("", "svhn-extra", {}, (500, 1_000), LAB, totals=(5_000, 20_000, 100_000)),
+        (5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 604_388),
+    ),
     "digits": {
-        "lab": lambda: Experiment(
+        "lab": Experiment(
             "every query and baseline on real 8x8 digits",
             "digits",
             {**baselines(), **EVERY_QUERY, **covering("diff2.aug-direct", "auto")},
@@ -218,7 +200,7 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         )
     },
     "fashion-mnist": {
-        "lab": lambda: Experiment(
+        "lab": Experiment(
             "Supervised, MixMatch and growing on Fashion-MNIST",
             "fashion-mnist",
             {"Supervised": baselines()["Supervised"], **MIXMATCH, **FEW, **covering("auto")},
@@ -227,54 +209,34 @@ EXPERIMENTS: dict[str, dict[Scale, Callable[[], Experiment]]] = {
         )
     },
     "compute-cifar10": {
-        "lab": lambda: Experiment(
+        "lab": Experiment(
             "accuracy over compute: cifar10-fast against the paper's network",
             "cifar10-fast",
-            compute(
-                {
-                    "fast": (4_500, 18_000),
-                    "fast in bfloat16": (25_200, 100_800),  # as long as 18,000 steps in float32, and four times as long
-                    "fast without strong labels": (18_000,),
-                    "fast with 16 filters": (1_200, 24_000),
-                    "fast by Adam": (1_800, 15_000),
-                    "WRN-28-2 MixMatch": (50, 362, 621, 1_060),
-                }
-            ),
+            compute(LENGTHS),
             (500,),
             seeds=3,
         )
     },
-    "buyer-digits": {
-        "lab": lambda: spending("digits", 200, 120, {1: 100, 5: 250, 20: 600, 100: 1_000}, ("growth.every=75",))
-    },
-    "buyer-fashion-mnist": {
-        "lab": lambda: spending(
-            "fashion-mnist",
-            1_000,
-            500,
-            {1: 400, 5: 1_500, 20: 4_000, 100: 9_000},
-            ("net.filters=8", "growth.first=400", "growth.every=100", "growth.final=600"),
-            purchases=5,
-        )
-    },
-    "low-budget-digits": {"lab": lambda: low_budget("digits", "hog", 10, 1_000)},
-    "low-budget-signs": {"lab": lambda: low_budget("folder:signs", "hog", 12, 2_000)},
-    "low-budget-fashion-mnist": {"lab": lambda: low_budget("fashion-mnist", "hog", 10, 10_000)},
-    "low-budget-cifar10": {"lab": lambda: low_budget("cifar10", "lite0", 10, 10_000)},
+    "buyer-digits": {"lab": spending("digits", 200, 120, DIGITS_MONEY, ("growth.every=75",))},
+    "buyer-fashion-mnist": {"lab": spending("fashion-mnist", 1_000, 500, FASHION_MONEY, FASHION_STEPS, purchases=5)},
+    "low-budget-digits": {"lab": low_budget("digits", "hog", 10, 1_000)},
+    "low-budget-signs": {"lab": low_budget("folder:signs", "hog", 12, 2_000)},
+    "low-budget-fashion-mnist": {"lab": low_budget("fashion-mnist", "hog", 10, 10_000)},
+    "low-budget-cifar10": {"lab": low_budget("cifar10", "lite0", 10, 10_000)},
     **{
-        f"duel-{name.removeprefix('folder:')}": {"lab": partial(duel, name, backbone, classes, 1_000)}
+        f"duel-{name.removeprefix('folder:')}": {"lab": duel(name, backbone, classes, 1_000)}
         for backbone, pools in DUELS.items()
         for name, classes in pools.items()
     },
     **{
-        f"hard-{name}-{kind}": {"lab": partial(low_budget, f"hard:{kind}:{name}", "hog", 10, total)}
+        f"hard-{name}-{kind}": {"lab": low_budget(f"hard:{kind}:{name}", "hog", 10, total)}
         for name, totals in (("digits", HARD_DIGITS), ("fashion-mnist", dict.fromkeys(HARD, 10_000)))
         for kind, total in totals.items()
     },
-    "lock-in-digits": {"lab": lambda: lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},
+    "lock-in-digits": {"lab": lock_in("digits", 60, 300, ("growth.start=40", "growth.first=500"))},
+    # Half the preset's width and a third of its steps: 18 rows that two cores finish.
     "lock-in-fashion-mnist": {
-        # Half the preset's width and a third of its steps: 18 rows that two cores finish.
-        "lab": lambda: lock_in("fashion-mnist", 300, 5_000, ("growth.start=200", "growth.first=530"), LOCK_IN_STEPS)
+        "lab": lock_in("fashion-mnist", 300, 5_000, ("growth.start=200", "growth.first=530"), LOCK_IN_STEPS)
     },
 }
 
@@ -283,8 +245,7 @@ def experiment(name: str, scale: str | None = None) -> tuple[Scale, Experiment]:
     """Return an experiment at a scale; without one, at the paper's if it has that, else at lab scale."""
     scales = EXPERIMENTS[name]
     tables = {table.removeprefix("budgets-"): table for table in paper.experiments()}  # to be shown beside ours
-    for known, make in scales.items():
+    for known, definition in scales.items():
         if scale in (None, known):
-            definition = make()
             return known, replace(definition, paper=definition.paper or tables.get(name))
     raise UserError(f"{name} has no --scale {scale}. It can be run at: {', '.join(scales)}.")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -18,14 +18,34 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+import torch
+
+from mma.config import config_of
+from mma.data import DataSet, load_data
 from mma.errors import UserError
-from mma.experiments.plan import RunTask
-from mma.experiments.worker import GRACE, StopWithParent, TrainingOptions, failure_of
+from mma.experiments.plan import RunTask, shared_sources
 from mma.extensions import VARIABLE, use_inherited
+from mma.features.backbone import import_extra
+from mma.files import create_atomically
 from mma.run import Run, Watch
-from mma.text import install_hint
+from mma.training.ask import DatasetLabels
+from mma.training.checkpoint import fork
+from mma.training.host import Host, fill_in
+from mma.training.loop import train
+from mma.views import Views, ViewSettings
 
 Ended = tuple[Path, str | None]  # the run's folder, and why it failed
+PATIENCE = 60.0  # seconds to wait for a run that a dying process still holds
+GRACE = 30.0  # seconds for a worker that is asked to stop to end its step and store its state
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How runs are trained: the same for all runs of a grid, or they would not be comparable."""
+
+    device: str | None = None  # None: what a run used before, else the CPU
+    threads: int = 1  # of a new run; one that has begun keeps its own, or it could not go on exactly
+    inexact: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,10 +116,79 @@ def check_engine(name: str) -> None:
         raise UserError(f"no engine '{name}'. There are: {', '.join(ENGINES)}.")
 
 
-def create_engine(name: str, options: EngineOptions) -> Engine:
-    """Return the engine called `name`."""
-    check_engine(name)
-    return ENGINES[name](options)
+# What a worker does with one task: make the run folder if it is not there, then train it to its end.
+
+
+def finish(task: RunTask, options: TrainingOptions, watch: Watch | None = None) -> None:
+    """Train one run to its end from wherever it is. Safe to call again after any interruption."""
+    run = open_or_create(task)
+    if run.status() == "done":
+        return
+    deadline = time.monotonic() + PATIENCE
+    while run.busy() and time.monotonic() < deadline:
+        time.sleep(0.2)  # a process that is being killed needs some time to let go of the run
+    data = load_once(run.config()["data"]["name"])
+    begun = (run.folder / "host.json").exists()
+    host = Host(options.device, None if begun else options.threads)
+    views = shared_vectors(run, host, data.name)
+    oracle = DatasetLabels(data.train, unlabeled_means_no_class=data.strangers)
+    train(run, oracle, watch=watch, on=host, inexact=options.inexact, data=data, views=views)
+    if run.status() == "waiting":
+        raise UserError(f"{data.name} has images without a label, and a grid has nobody to ask.")
+
+
+def failure_of(task: RunTask, options: TrainingOptions, watch: Watch) -> str | None:
+    """Run one task and return why it failed, or None. An error of the run never ends the worker."""
+    try:
+        finish(task, options, watch)
+    except Exception as error:
+        return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return "stopped before its end" if watch.stop else None
+
+
+def open_or_create(task: RunTask) -> Run:
+    """Open the task's run. If it is not there, make it from the best stored state its family has."""
+    if (task.folder / "config.json").exists():
+        return Run.open(task.folder)
+    sources = shared_sources(task)
+    if sources:
+        _, source = sources[-1]
+        create_atomically(task.folder, lambda folder: fork(Run.open(source), folder, task.config["growth"]["budget"]))
+    else:
+        create_atomically(task.folder, lambda folder: Run.create(folder, task.config))
+    return Run.open(task.folder)
+
+
+def shared_vectors(run: Run, host: Host, data: str) -> Views | None:
+    """Return the vectors that a worker's runs share. They are in main memory, so a run on a GPU makes its own ready."""
+    on_cpu = fill_in(run, host).device == "cpu"
+    return vectors_once(config_of(run).views, data) if on_cpu else None
+
+
+@lru_cache(maxsize=1)
+def load_once(name: str) -> DataSet:
+    """Open a data set once per worker."""
+    return load_data(name)
+
+
+@lru_cache(maxsize=1)
+def vectors_once(settings: ViewSettings, name: str) -> Views | None:
+    """Make the vectors of a pool ready once per worker: for a run of seconds that is most of the work. None for pixels."""
+    if settings.kind != "features":
+        return None
+    return settings.open(load_once(name), torch.device("cpu"), 0)
+
+
+class StopWithParent(Watch):
+    """Stops a run, with its state stored, on request or when the parent process is gone."""
+
+    def __init__(self) -> None:
+        self.stop_requested, self.parent = False, multiprocessing.parent_process()  # also one that is gone already
+
+    @property
+    def stop(self) -> bool:  # type: ignore[override]
+        """Return whether to store the state and return."""
+        return self.stop_requested or (self.parent is not None and not self.parent.is_alive())
 
 
 # Processes on this machine, one thread each. A process that dies takes only its own run with it.
@@ -136,11 +225,14 @@ class Local:
             worker.pipe.send(task)
 
     def add_worker(self) -> Worker:
-        """Start another process."""
+        """Start another process. It does not import the caller's script, which needs no `if __name__ == "__main__"` so."""
         here, there = self.context.Pipe()
         process = self.context.Process(target=work, args=(there, self.options), daemon=True)
-        with hidden_main():
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
             process.start()
+        finally:
+            sys.modules["__main__"] = main
         there.close()
         self.workers.append(Worker(process, here))
         return self.workers[-1]
@@ -177,17 +269,6 @@ class Local:
             worker.process.join(max(0.0, deadline - time.monotonic()))
             worker.process.kill()
         self.workers = []
-
-
-@contextmanager
-def hidden_main() -> Iterator[None]:
-    """Keep new processes from importing the caller's script again, so that it needs no `if __name__ == "__main__"`."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def describe_exit(code: int | None) -> str:
@@ -228,7 +309,7 @@ class OnRay:
     """Hands every task that is ready to the cluster; Ray queues them until a node has room."""
 
     def __init__(self, options: EngineOptions) -> None:
-        self.ray = import_ray()
+        self.ray = import_extra("ray", "--engine ray needs Ray", "ray")
         self.options = options
         address = options.address
         cores = {} if address else {"num_cpus": max(options.workers, 1), "include_dashboard": False}
@@ -300,14 +381,6 @@ def run_task(task: RunTask, options: TrainingOptions) -> str | None:
         return failure_of(task, options, watch)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def import_ray() -> Any:
-    """Import Ray, or say how to get it."""
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise UserError(f"--engine ray needs Ray:  {install_hint('ray')}") from None
 
 
 ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {

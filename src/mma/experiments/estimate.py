@@ -13,10 +13,10 @@ import torch
 from mma.config import Config
 from mma.data import DataSet, Images
 from mma.data.sources import DataSetInfo
+from mma.experiments.engines import TrainingOptions
 from mma.experiments.grids import GridCell
 from mma.experiments.options import data_set
 from mma.experiments.plan import GridPlan, PlannedRun
-from mma.experiments.worker import TrainingOptions
 from mma.nets.network import count_flop, forward_flop
 from mma.query import Query
 from mma.rng import rng

@@ -232,10 +232,3 @@ def read_commands(folder: Path) -> list[str]:
     """Return the commands that worked on a grid."""
     path = folder / COMMANDS
     return path.read_text("utf-8").splitlines() if path.is_file() else []
-
-
-def add_command(folder: Path, command: str) -> None:
-    """Note a command that works on a grid, each once, in order."""
-    known = read_commands(folder)
-    if command not in known:
-        write_atomically(folder / COMMANDS, "".join(f"{line}\n" for line in [*known, command]))

@@ -175,11 +175,24 @@ def experiment_grid(scale: str, definition: Experiment, options: GridOptions) ->
         if definition.totals == (None,):  # a table by total images keeps its one method
             methods = {**methods, **covering("auto")}
     base = change(base, [*definition.settings, *settings_of(options.settings)])
-    assert not isinstance(options.methods, Mapping)
-    asked = ",".join(map(str, values_of(options.methods))) if options.methods is not None else ""
+    given = options.methods
+    assert not isinstance(given, Mapping)
+    asked = ",".join(map(str, values_of(given))) if given is not None else ""
     methods = {**methods, **foreign(re.findall(rf"{FOREIGN}\w+", asked))}
+    if isinstance(given, str):  # cut at its commas, but not inside a name that has some
+        marked = given
+        for name in methods:
+            marked = marked.replace(name, name.replace(",", "\0"))
+        given = refuse_empty([part.strip().replace("\0", ",") for part in marked.split(",")], given)
+    wanted = tuple(methods) if given is None else values_of(given)
+    for name in wanted:
+        if name not in methods:
+            raise UserError(
+                f"{options.target} has no method '{printable(name)}'.{did_you_mean(name, methods)} It has: "
+                f"{', '.join(methods)}."
+            )
     request = Request(
-        methods=select_methods(options.methods, methods, options.target),
+        methods=tuple(name for name in methods if name in wanted),
         totals=definition.totals,
         budgets=definition.budgets if options.budgets is None else whole_numbers("--budgets", options.budgets),
         seeds=seeds_of(definition.seeds if options.seeds is None else options.seeds),
@@ -251,26 +264,6 @@ def build_grid(
     for cell in {(cell.method, cell.total, cell.budget): cell for cell in cells}.values():
         config_of(grid, cell)
     return grid
-
-
-def select_methods(given: Values | None, methods: Mapping[str, Method], experiment: str) -> tuple[str, ...]:
-    """Return the methods to run: those named, or all."""
-    if isinstance(given, str):
-        given = split_names(given, methods)
-    names = tuple(methods) if given is None else values_of(given)
-    for name in names:
-        if name not in methods:
-            hint = did_you_mean(name, methods)
-            raise UserError(f"{experiment} has no method '{printable(name)}'.{hint} It has: {', '.join(methods)}.")
-    return tuple(name for name in methods if name in names)
-
-
-def split_names(given: str, known: Iterable[str]) -> list[str]:
-    """Split a text at its commas, but not inside a known name that has some."""
-    marked = given
-    for name in known:
-        marked = marked.replace(name, name.replace(",", "\0"))
-    return refuse_empty([part.strip().replace("\0", ",") for part in marked.split(",")], given)
 
 
 def config_of(grid: Grid, cell: GridCell) -> Config:

@@ -100,7 +100,13 @@ def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[Planned
     """Plan the budgets of one method and seed. Existing runs go on; the largest missing budget is the trunk."""
     relatives = [cell for cell in grid.cells() if cell.family == cells[0].family]
     begun = {c: folder / c.place for c in relatives if (folder / c.place / "config.json").exists()}
-    runs = [plan_begun(cell, config_of(grid, cell), begun[cell]) for cell in cells if cell in begun]
+    runs: list[PlannedRun] = []
+    for cell in (cell for cell in cells if cell in begun):  # it goes on by itself
+        config, run = config_of(grid, cell), Run.open(begun[cell])
+        refuse_changes(run.folder, differences(run.config(), dump(config)))
+        steps, end = run.checkpoint_steps(), config.growth.steps
+        done, task = min(steps[-1], end) if steps else 0, RunTask(run.folder, dump(config))
+        runs.append(PlannedRun(cell, config, task, "alone", run.status(), done, end))
     missing = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.budget)
     shares = grid.methods[cells[0].method].grows
     unfinished = [run for run in runs if run.status != "done"]
@@ -109,29 +115,15 @@ def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[Planned
         task = RunTask(folder / cell.place, dump(config), tuple(begun.values()) if shares else ())
         role: Role = "alone" if not shares or len(cells) == 1 else "trunk" if cell == missing[0] else "tail"
         stored = max([0, *(step for step, _ in shared_sources(task))])  # the latest state that it could start from
-        new = PlannedRun(cell, config, task, role, "new", stored, config.growth.steps)
-        runs.append(wait_for_trunk(new, unfinished if shares else []))
+        # It waits for the unfinished run that will share most with it, if that is more than what is stored.
+        shared = [(shared_end(other.config, config), other.task.folder) for other in unfinished] if shares else []
+        state, trunk = max(shared, default=(0, task.folder))
+        if state > stored:
+            sources = tuple(dict.fromkeys((*task.sources, trunk)))
+            task, stored = replace(task, sources=sources, trunk=trunk, state=state), state
+        runs.append(PlannedRun(cell, config, task, role, "new", stored, config.growth.steps))
         unfinished += runs[-1:] if cell == missing[0] else []
     return runs
-
-
-def wait_for_trunk(run: PlannedRun, unfinished: Sequence[PlannedRun]) -> PlannedRun:
-    """Let a new run wait for the unfinished run that will share most with it, if that is more than what is stored."""
-    shared = [(shared_end(other.config, run.config), other.task.folder) for other in unfinished]
-    state, trunk = max(shared, default=(0, run.task.folder))
-    if state <= run.begin:
-        return run
-    sources = tuple(dict.fromkeys((*run.task.sources, trunk)))
-    return replace(run, begin=state, task=replace(run.task, sources=sources, trunk=trunk, state=state))
-
-
-def plan_begun(cell: GridCell, config: Config, folder: Path) -> PlannedRun:
-    """Plan a run whose folder exists: it goes on by itself."""
-    run = Run.open(folder)
-    refuse_changes(folder, differences(run.config(), dump(config)))
-    steps, end = run.checkpoint_steps(), config.growth.steps
-    done = min(steps[-1], end) if steps else 0
-    return PlannedRun(cell, config, RunTask(folder, dump(config)), "alone", run.status(), done, end)
 
 
 def shared_sources(task: RunTask) -> list[tuple[int, Path]]:

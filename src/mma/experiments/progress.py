@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
 from mma.run import Run
-from mma.text import duration, printable
+from mma.text import Progress, duration, talk
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
-
     from mma.experiments.plan import GridPlan
-
-INTERVAL = 30.0  # seconds between lines about runs under way
 
 
 class GridProgress:
-    """Follows the runs of a plan through their folders. This one keeps count and prints nothing."""
+    """Follows the runs of a plan through their folders, and says on stderr how far they are, unless it is `quiet`."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet, self.bar = quiet, Progress()
 
     def begin(self, plan: GridPlan) -> None:
-        """Start with what is done already."""
+        """Start with what is done already, and say what there is to do."""
         self.plan, self.begun = plan, time.monotonic()
         self.runs = {run.task.folder: run for run in plan.runs}
         self.done = {run.task.folder for run in plan.runs if run.status == "done"}
@@ -34,21 +29,43 @@ class GridProgress:
         self.running: dict[Path, tuple[int, float | None]] = {}  # how far, and accuracy of the last evaluation
         self.steps_made = 0
         self.counted, self.counted_at = 0, self.begun  # steps, and when they were seen first
+        if not self.quiet:
+            todo, saved = len(plan.todo), plan.steps_alone - plan.steps_shared
+            shared = f"; shared trunks save {saved:,}" if saved else ""
+            talk(
+                f"{plan.folder}: {len(plan.runs)} runs, {len(self.done)} done, {todo} to do: {plan.steps_left:,} steps"
+                f"{shared}. Ctrl-C stops at any time; the same command goes on."
+            )
+            self.bar.__enter__()
 
     def end_run(self, folder: Path, why: str | None) -> None:
-        """Note that a run ended, and why it failed."""
+        """Note and say that a run ended, with what it reached or why it failed."""
         self.running.pop(folder, None)
         self.steps_made += self.runs[folder].steps
+        accuracy = None if why else accuracy_of(folder)
+        text = "done" if accuracy is None else f"{accuracy:.2f} %"
         if why is None:
             self.done.add(folder)
         else:
-            self.failed[folder] = why
+            self.failed[folder], text = why, f"failed: {why}"
+        if not self.quiet:
+            talk(f"  [{len(self.done) + len(self.failed)}/{len(self.runs)}] {self.runs[folder].cell}: {text}")
 
     def update(self, running: set[Path]) -> None:
-        """Look at the runs that are under way. Called about twice a second."""
+        """Say how far the runs under way are. Called about twice a second; what is not a terminal hears it twice a minute."""
+
+        def describe() -> str:
+            self.look(running)
+            parts = [*(self.run_text(folder) for folder in self.running), self.remaining()]
+            return "  " + "; ".join(part for part in parts if part)
+
+        if not self.quiet:
+            self.bar.update(self.counted, self.plan.steps_left, describe)
 
     def close(self) -> None:
         """Stop following."""
+        if not self.quiet:
+            self.bar.__exit__(None, None, None)
 
     def look(self, running: set[Path]) -> None:
         """Read how far the running runs are."""
@@ -59,23 +76,6 @@ class GridProgress:
         made = self.steps_made + sum(max(0, step - self.runs[f].begin) for f, (step, _) in self.running.items())
         if made != self.counted:
             self.counted, self.counted_at = made, time.monotonic()
-
-    def first_line(self) -> str:
-        """Say what there is to do."""
-        plan, todo = self.plan, len(self.plan.todo)
-        saved = plan.steps_alone - plan.steps_shared
-        return (
-            f"{plan.folder}: {len(plan.runs)} runs, {len(plan.runs) - todo} done, {todo} to do: {plan.steps_left:,} steps"
-            f"{f'; shared trunks save {saved:,}' if saved else ''}. Ctrl-C stops at any time; the same command goes on."
-        )
-
-    def end_line(self, folder: Path, why: str | None) -> str:
-        """Say how a run ended."""
-        count = f"[{len(self.done) + len(self.failed)}/{len(self.runs)}] {self.runs[folder].cell}"
-        if why is not None:
-            return f"{count}: failed: {why}"
-        accuracy = accuracy_of(folder)
-        return f"{count}: done" if accuracy is None else f"{count}: {accuracy:.2f} %"
 
     def run_text(self, folder: Path) -> str:
         """Say how far a run is."""
@@ -90,88 +90,6 @@ class GridProgress:
             return ""
         end = self.counted_at + (self.plan.steps_left - self.counted) * passed / self.counted
         return f"about {duration(max(0.0, end - time.monotonic()))} left at {self.counted / passed:.1f} steps/s"
-
-
-class PlainProgress(GridProgress):
-    """Prints plain lines to stderr: one per run that ended, and one every half minute."""
-
-    def begin(self, plan: GridPlan) -> None:
-        """Say what there is to do."""
-        super().begin(plan)
-        self.last_line = time.monotonic()
-        self.say(self.first_line())
-
-    def end_run(self, folder: Path, why: str | None) -> None:
-        """Say how a run ended."""
-        super().end_run(folder, why)
-        self.say(f"  {self.end_line(folder, why)}")
-
-    def update(self, running: set[Path]) -> None:
-        """Say how far the running runs are, every half minute."""
-        if time.monotonic() - self.last_line >= INTERVAL:
-            self.look(running)
-            texts = [self.run_text(folder) for folder in self.running]
-            self.say("  " + "; ".join(part for part in (*texts, self.remaining()) if part))
-
-    def say(self, line: str) -> None:
-        """Print one line, however long."""
-        self.last_line = time.monotonic()
-        print(printable(line), file=sys.stderr, flush=True)
-
-
-class Board(GridProgress):
-    """Draws a live table: one line per method, and one per run that is under way."""
-
-    def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
-        self.console = console
-        self.live = Live(console=console, auto_refresh=False, transient=True)
-
-    def begin(self, plan: GridPlan) -> None:
-        """Say what there is to do, and start drawing."""
-        super().begin(plan)
-        self.accuracies = {folder: accuracy_of(folder) for folder in self.done}
-        self.console.print(escape(printable(self.first_line())), soft_wrap=True)
-        self.live.start()
-
-    def end_run(self, folder: Path, why: str | None) -> None:
-        """Say how a run ended."""
-        super().end_run(folder, why)
-        self.accuracies[folder] = None if why else accuracy_of(folder)
-        line = escape(printable(f"  {self.end_line(folder, why)}"))
-        self.console.print(f"[red]{line}[/]" if why else line, soft_wrap=True)
-
-    def update(self, running: set[Path]) -> None:
-        """Draw the table anew."""
-        self.look(running)
-        self.live.update(self.draw(), refresh=True)
-
-    def close(self) -> None:
-        """Stop drawing."""
-        self.live.stop()
-
-    def draw(self) -> Group:
-        """Return the table."""
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        methods = Table(box=None, padding=(0, 1, 0, 0))
-        for heading in ("method", "done", "", "accuracy so far, %"):
-            methods.add_column(heading, header_style="bold")
-        for method, group in groupby(self.plan.runs, lambda run: run.cell.method):
-            folders = [run.task.folder for run in group]
-            done = [folder for folder in folders if folder in self.done]
-            failures = sum(folder in self.failed for folder in folders)
-            values = [value for folder in done if (value := self.accuracies.get(folder)) is not None]
-            mean = f"{sum(values) / len(values):.2f}" if values else ""
-            count = f"{len(done)}/{len(folders)}" + (f" [red]{failures} failed[/]" if failures else "")
-            bar = ProgressBar(total=len(folders), completed=len(done), width=20)
-            methods.add_row(escape(method), count, bar, mean)
-        runs = [Text(f"  {self.run_text(folder)}", style="cyan") for folder in self.running]
-        return Group(methods, *runs, Text(self.remaining(), style="dim"))
 
 
 def accuracy_of(folder: Path) -> float | None:

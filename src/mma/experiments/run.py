@@ -13,7 +13,7 @@ from mma.data import load_data
 from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
-from mma.experiments.engines import EngineOptions, create_engine, train_all
+from mma.experiments.engines import ENGINES, EngineOptions, check_engine, train_all
 from mma.experiments.grids import Grid, GridCell, Request
 from mma.experiments.options import OWN, GridOptions
 from mma.experiments.plan import GridPlan, plan
@@ -53,11 +53,13 @@ def train_missing(
     new: Grid, folder: Path, engine: str, options: EngineOptions, progress: GridProgress, command: str = ""
 ) -> None:
     """Train every run of the request that is not done. The folder is locked meanwhile."""
+    check_engine(engine)
     load_data(new.base["data"]["name"])  # says how to get the data, before a hundred runs fail to find it
     with grids.locked(folder):
         merged = grids.create_or_extend(folder, new)
-        if command:
-            grids.add_command(folder, command)
+        known = grids.read_commands(folder)
+        if command and command not in known:  # each once, in order
+            write_atomically(folder / grids.COMMANDS, "".join(f"{line}\n" for line in [*known, command]))
         planned = plan(merged, folder, requested_cells(merged, new))
         failures = grids.read_failures(folder)
 
@@ -73,7 +75,7 @@ def train_missing(
         try:
             if planned.todo:
                 tasks = [run.task for run in planned.todo]
-                train_all(tasks, create_engine(engine, options), progress.update, end_run)
+                train_all(tasks, ENGINES[engine](options), progress.update, end_run)
         finally:
             progress.close()
 
@@ -142,9 +144,8 @@ def check(folder: Path, seed: int, method: str | None = None) -> Checked:
     one = Request(methods=(cell.method,), totals=(cell.total,), budgets=(cell.budget,), seeds=(seed,))
     with TemporaryDirectory() as temporary:
         again = Path(temporary) / "grid"
-        train_missing(
-            grid.model_copy(update={"requests": (one,)}), again, "local", EngineOptions(workers=1), GridProgress()
-        )
+        alone = grid.model_copy(update={"requests": (one,)})
+        train_missing(alone, again, "local", EngineOptions(workers=1), GridProgress(quiet=True))
         new = from_grid(again)
         here, there = hosts(new), data["trained with"]
     accuracy = new.accuracies(cell.method, cell.budget).get(seed)

@@ -8,24 +8,6 @@ from mma.features.onnx import Onnx
 from mma.features.pretrained import Lite0
 from mma.features.table import BACKBONES, DEFAULT, Joined, parse_backbone
 
-__all__ = [
-    "BACKBONES",
-    "DEFAULT",
-    "ArrayImages",
-    "Backbone",
-    "Embedder",
-    "FeatureProgress",
-    "Features",
-    "Hog",
-    "ImageSource",
-    "Joined",
-    "Lite0",
-    "Onnx",
-    "PhotoFiles",
-    "StoredViews",
-    "compute_block",
-    "features",
-    "image_source",
-    "native_precision",
-    "parse_backbone",
-]
+__all__ = ["BACKBONES", "DEFAULT", "ArrayImages", "Backbone", "Embedder", "FeatureProgress", "Features", "Hog"]
+__all__ += ["ImageSource", "Joined", "Lite0", "Onnx", "PhotoFiles", "StoredViews", "compute_block", "features"]
+__all__ += ["image_source", "native_precision", "parse_backbone"]

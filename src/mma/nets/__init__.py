@@ -8,26 +8,8 @@ from mma.nets.small import Fast, Small, SmallNet
 from mma.nets.tuned import Tuned, TunedLite0, TunedLite1, TunedLite2, TunedMobileNetV2, TunedNet
 from mma.nets.wrn import SameConv2d, WideResNet, Wrn
 
-__all__ = [
-    "NETS",
-    "Fast",
-    "GroupedNetwork",
-    "Head",
-    "HeadNet",
-    "Net",
-    "Network",
-    "SameConv2d",
-    "Shape",
-    "Small",
-    "SmallNet",
-    "Tuned",
-    "TunedLite0",
-    "TunedNet",
-    "WideResNet",
-    "Wrn",
-    "initialise",
-    "without_embeddings",
-]
+__all__ = ["NETS", "Fast", "GroupedNetwork", "Head", "HeadNet", "Net", "Network", "SameConv2d", "Shape", "Small"]
+__all__ += ["SmallNet", "Tuned", "TunedLite0", "TunedNet", "WideResNet", "Wrn", "initialise", "without_embeddings"]
 
 NETS: dict[str, type[Net]] = {
     "wrn": Wrn,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -77,34 +77,29 @@ def free_images(job: Job, upto: int | None = None) -> np.ndarray:
 
 def ask(job: Job, oracle: Oracle, round: Round) -> bool:
     """Ask for what has no answer yet and write down what comes back. True when nothing is open."""
-    if open_ := job.run.unanswered():
-        images = job.data.train
-        job.run.append("labels", lambda: label_rows(oracle.ask(open_, round.index), open_, images, round.index))
+    images, asked = job.data.train, job.run.unanswered()
+
+    def rows() -> list[Row]:
+        """Return the answers in the order they were asked for. What was not asked for, or is no class, is refused."""
+        labels: dict[int, int] = {}
+        for index, label in oracle.ask(asked, round.index).items():
+            whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+            if index not in asked or not whole or not DECLINED <= label < len(images.classes):
+                raise UserError(
+                    f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class "
+                    f"from 0 to {len(images.classes) - 1}, or -1 to decline. Nothing was stored."
+                )
+            labels[int(index)] = int(label)
+        named = {index: None if label == DECLINED else images.classes[label] for index, label in labels.items()}
+        return [
+            {"round": round.index, "index": i, "key": images.key(i), "label": labels[i], "class": named[i]}
+            for i in asked
+            if i in labels
+        ]
+
+    if asked:
+        job.run.append("labels", rows)
     return not job.run.unanswered()
-
-
-def label_rows(answers: Mapping[int, int], asked: Sequence[int], images: Images, round: int) -> list[Row]:
-    """Return the rows of the answers, in the order they were asked for. What was not asked for, or is no class, is refused."""
-    labels: dict[int, int] = {}
-    for index, label in answers.items():
-        whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
-        if index not in asked or not whole or not DECLINED <= label < len(images.classes):
-            raise UserError(
-                f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class from 0 "
-                f"to {len(images.classes) - 1}, or -1 to decline. Nothing was stored."
-            )
-        labels[int(index)] = int(label)
-    return [
-        {
-            "round": round,
-            "index": index,
-            "key": images.key(index),
-            "label": labels[index],
-            "class": None if labels[index] == DECLINED else images.classes[labels[index]],
-        }
-        for index in asked
-        if index in labels
-    ]
 
 
 def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
@@ -112,7 +107,18 @@ def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
     attempt = sum(row["round"] == round.index for row in job.run.read("queries"))
     if round.index == 0 and attempt == 0:
         how = job.config.growth.start_set
-        write_query(job, round, f"start-{how}", lambda: pick_start(job, free, count, how))
+
+        def pick() -> Selection:
+            """Stored features show better than pixels what lies apart, so coverage goes by them."""
+            if how != "query" and (how != "coverage" or job.config.views.kind != "features"):
+                return pick_by_seed(job, free, count, how)
+            query = Query.parse(job.config.query if how == "query" else "herding")
+            draw, most = rng(job.config.seed, "coverage"), max(COVERED, 2 * count)
+            shown = np.sort(draw.choice(free, most, replace=False)) if len(free) > most else free
+            features = np.concatenate([job.views.plain(part).cpu().numpy() for part in batches(job.views, shown)])
+            return query.selection(Candidates(shown, features=features), count, draw)
+
+        write_query(job, round, f"start-{how}", pick)
     elif round.index == 0 or job.config.query == "random":
         # Random picks go on in the order of a passive draw: at the budget both have the same labels, so that they
         # differ by growing alone.
@@ -147,17 +153,6 @@ def write_query(job: Job, round: Round, strategy: str, pick: Callable[[], Select
         return [{**row, "why": picked.why} if picked.why else row]
 
     job.run.append("queries", rows)
-
-
-def pick_start(job: Job, free: np.ndarray, count: int, how: str) -> Selection:
-    """Pick the first images to label. Stored features show better than pixels what lies apart, so coverage goes by them."""
-    if how != "query" and (how != "coverage" or job.config.views.kind != "features"):
-        return pick_by_seed(job, free, count, how)
-    query = Query.parse(job.config.query if how == "query" else "herding")
-    draw, most = rng(job.config.seed, "coverage"), max(COVERED, 2 * count)
-    shown = np.sort(draw.choice(free, most, replace=False)) if len(free) > most else free
-    features = np.concatenate([job.views.plain(part).cpu().numpy() for part in batches(job.views, shown)])
-    return query.selection(Candidates(shown, features=features), count, draw)
 
 
 def pick_by_seed(job: Job, free: np.ndarray, count: int, how: str) -> Selection:

@@ -150,7 +150,11 @@ def fill_in(run: Run, asked: Host) -> Host:
 def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = Optim()) -> dict[str, Any]:
     """Return what the numbers of a run depend on beside its config, and the digests of config and data."""
     device = host.check()
-    precision = resolve(optim, device)
+    precision, gpu = resolve(optim, device), None
+    if device.type == "cuda":
+        gpu = torch.cuda.get_device_name(device)
+    elif device.type == "mps":
+        gpu = f"{platform.processor()}, macOS {platform.mac_ver()[0]}"
     return {
         "format": 2,
         "mma": version("mma-learn"),
@@ -160,7 +164,7 @@ def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = 
         "scikit-learn": version("scikit-learn"),
         "arithmetic": ARITHMETIC,
         "device": choose_device(host.device)[0],
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else apple_gpu(device),
+        "gpu": gpu,
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         # Emulated bfloat16 rounds elsewhere than a processor's own, so it is another precision.
         "precision": precision if precision == "float32" or has_bfloat16(device) else f"{precision}, emulated",
@@ -189,32 +193,26 @@ def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
         for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
             if key in changed:
                 raise UserError(f"{run.folder}: {why}")
-        if changed and not inexact:
-            raise UserError(explain_change(run, then, now, changed))
+        if changed and not inexact:  # say what differs from where the run began, and how to go on
+            options = [f"--{key} {now[key]}" for key in ("device", "threads") if key in changed]
+            options += (
+                ["--compile"] if "compile" in changed and now["compile"] else []
+            )  # else it goes on with what it had
+            differences = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+            before, again = (command(run, host.get("processes", 1)) for host in (then, now))
+            there = (
+                f", with  {before} ," if {"processes", "device", "threads", "compile"}.intersection(changed) else ","
+            )
+            # No command says not to compile: only a call from Python does.
+            call = "compile" in changed and then.get("compile")
+            way = "inexact=True in the same call" if call else f" {' '.join([again, *options])} --inexact"
+            raise UserError(
+                f"{run.folder} cannot be continued exactly here: {differences}. Continue it where it began{there} or accept "
+                f"slightly other numbers with {way}"
+            )
         if not changed:
             return
     run.write_host(now)
-
-
-def apple_gpu(device: torch.device) -> str | None:
-    """Return what is known of Apple's GPU; None for another device."""
-    return f"{platform.processor()}, macOS {platform.mac_ver()[0]}" if device.type == "mps" else None
-
-
-def explain_change(run: Run, then: dict[str, Any], now: dict[str, Any], changed: list[str]) -> str:
-    """Say what differs from where the run began, and how to go on."""
-    options = [f"--{key} {now[key]}" for key in ("device", "threads") if key in changed]
-    options += ["--compile"] if "compile" in changed and now["compile"] else []  # else it goes on with what it had
-    differences = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
-    before, again = (command(run, host.get("processes", 1)) for host in (then, now))
-    there = f", with  {before} ," if {"processes", "device", "threads", "compile"}.intersection(changed) else ","
-    # No command says not to compile: only a call from Python does.
-    call = "compile" in changed and then.get("compile")
-    way = "inexact=True in the same call" if call else f" {' '.join([again, *options])} --inexact"
-    return (
-        f"{run.folder} cannot be continued exactly here: {differences}. Continue it where it began{there} or accept slightly "
-        f"other numbers with {way}"
-    )
 
 
 def command(run: Run, processes: int) -> str:

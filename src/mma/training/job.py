@@ -240,8 +240,7 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, **in_memory: Any)
     # Cut the logs back to the state that was loaded, after making sure that they hold all that led to it.
     for log in ("queries", "labels", "purchases"):
         run.cut(log, lambda row: True)  # only a torn last row
-    check_labels(run, job.data.train.classes)
-    check_logs(run, job.config, job.state.step)
+    check_logs(run, job.config, job.state.step, job.data.train.classes)
     for log in ("metrics", "timings"):
         run.cut(log, lambda row: bool(row["step"] <= job.state.step))
     run.cut("starts", lambda row: bool(row["step"] < job.state.step))  # one at this very step is made again
@@ -255,8 +254,12 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, **in_memory: Any)
     return job
 
 
-def check_labels(run: Run, classes: tuple[str, ...]) -> None:
-    """Refuse a label whose number and class name differ: one of them was changed, and nobody knows which."""
+def check_logs(run: Run, config: Config, step: int, classes: tuple[str, ...]) -> None:
+    """Refuse logs that contradict themselves, or are older than the state: it would be another run.
+
+    Of a label whose number and class name differ, one was changed, and nobody knows which. A folder that was copied while it
+    was trained may lack rows that led to the state.
+    """
     for number, row in enumerate(run.read("labels"), 1):
         label = row["label"]
         name = classes[label] if 0 <= label < len(classes) else None
@@ -265,10 +268,6 @@ def check_labels(run: Run, classes: tuple[str, ...]) -> None:
                 f"{run.path('labels')}: line {number} contradicts itself: label {label} is {name!r} here, and its class says "
                 f"{row.get('class')!r}. Restore the file from a copy."
             )
-
-
-def check_logs(run: Run, config: Config, step: int) -> None:
-    """Refuse logs that are older than the state (a folder copied while it was trained, say): it would be another run."""
     begun = {round.index for round in config.growth.rounds() if round.begin < step}
     queries = run.read("queries")
     asked = {row["round"] for row in queries}

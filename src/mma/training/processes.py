@@ -1,4 +1,4 @@
-"""One run trained by several processes. A process alone is the rule: then every method here gives back what it was given.
+"""One run trained by several processes. A process alone is the rule.
 
 Every process goes through the same code in the same order and takes its share of the images. The first one alone reads and
 writes the run folder; only the latest state is read by all. Each applies the same mean gradient, so that all of them hold
@@ -37,13 +37,13 @@ class OtherProcessFailed(UserError):
     """Another process of the run failed, and says why itself."""
 
 
-class Alone:
-    """A process that trains alone."""
+class Group:
+    """The processes that train one run together. Of one process alone, every method gives back what it was given."""
 
-    rank: int = 0
-    size: int = 1
-    local: int | None = None  # its number on this machine, which is also that of its GPU; None = free to choose
-    path: tuple[int, ...] = ()  # what its own randomness is named by
+    def __init__(self, rank: int = 0, size: int = 1, local: int | None = None) -> None:
+        self.rank, self.size = rank, size
+        self.local = local  # its number on this machine, which is also that of its GPU; None = free to choose
+        self.path = (rank,) if size > 1 else ()  # what its own randomness is named by
 
     @property
     def first(self) -> bool:
@@ -51,59 +51,22 @@ class Alone:
         return self.rank == 0
 
     def share(self, batch: int) -> slice:
-        """Return which part of a batch this process trains on."""
-        return slice(None)
-
-    def portion(self, items: Sequence[T]) -> Sequence[T]:
-        """Return which of the items this process works on: a contiguous part, in the order of the ranks."""
-        return items
-
-    def from_first(self, make: Callable[[], T]) -> T:
-        """Let the first process make something that JSON can say, and tell the others; a UserError ends all of them."""
-        return make()
-
-    def anyone(self, *flags: bool) -> tuple[bool, ...]:
-        """Return for each flag whether any process raised it."""
-        return flags
-
-    def total(self, count: int) -> int:
-        """Add up a number over the processes."""
-        return count
-
-    def average(self, state: State, losses: Losses) -> Losses:
-        """Give every process the mean gradient, BN statistics and losses of all."""
-        return losses
-
-    def gather(self, rows: np.ndarray | None) -> np.ndarray | None:
-        """Put the rows of all portions together in the first process; the others get nothing."""
-        return rows
-
-    def require_same(self, mine: Callable[[], dict[str, Any]]) -> None:
-        """Refuse to go on where processes differ in something that must be the same."""
-
-    def wait_for_first(self) -> None:
-        """After an error elsewhere, let the first process say so: torchrun ends all of them as soon as one ends."""
-
-
-class SeveralProcesses(Alone):
-    """One of several processes that train one run together."""
-
-    def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.local, self.path = int(os.environ.get("LOCAL_RANK", self.rank)), (self.rank,)
-
-    def share(self, batch: int) -> slice:
-        """Return an equal part of the batch; one that cannot be shared equally was refused before."""
+        """Return which part of a batch this process trains on; one that cannot be shared equally was refused before."""
         each = batch // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
 
     def portion(self, items: Sequence[T]) -> Sequence[T]:
-        """Return a contiguous part; the lengths differ by one at most."""
+        """Return which items this process works on: a contiguous part, in the order of the ranks; lengths differ by one."""
         begin, end = (len(items) * rank // self.size for rank in (self.rank, self.rank + 1))
         return items[begin:end]
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """Say it as JSON. Inside of `make` the first process is alone, so that it may read the folder there."""
+        """Let the first process make something that JSON can say, and tell the others; a UserError ends all of them.
+
+        Inside of `make` the first process is alone, so that it may read the folder there.
+        """
+        if self.size == 1:
+            return make()
         text, failure = b"", None
         if self.first:
             try:
@@ -123,23 +86,27 @@ class SeveralProcesses(Alone):
         value: T = said["value"]
         return value
 
-    def anyone(self, *flags: bool) -> tuple[bool, ...]:
-        """Ask on the host, whatever the device: nobody waits for a GPU."""
-        raised = torch.tensor(flags, dtype=torch.uint8)
+    def combine(self, *numbers: int, by: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> list[int]:
+        """Add up numbers over the processes, or take the largest. On the host, so that nobody waits for a GPU."""
+        if self.size == 1:
+            return list(numbers)
+        values = torch.tensor(numbers)
         with explain_lost_process():
-            dist.all_reduce(raised, dist.ReduceOp.MAX)
-        return tuple(bool(flag) for flag in raised)
+            dist.all_reduce(values, by)
+        return [int(value) for value in values]
 
-    def total(self, count: int) -> int:
-        """Add up on the host."""
-        number = torch.tensor([count])
-        with explain_lost_process():
-            dist.all_reduce(number)
-        return int(number)
+    def anyone(self, *flags: bool) -> tuple[bool, ...]:
+        """Return for each flag whether any process raised it."""
+        return tuple(map(bool, self.combine(*map(int, flags), by=dist.ReduceOp.MAX)))
 
     @torch.no_grad()
     def average(self, state: State, losses: Losses) -> Losses:
-        """Send one message a step: whoever continues from a stored state must not miss what others summed up."""
+        """Give every process the mean gradient, BN statistics and losses of all.
+
+        It is one message a step: whoever continues from a stored state must not miss what others summed up.
+        """
+        if self.size == 1:
+            return losses
         terms = {name: term.detach().clone() for name, term in losses.terms.items()}
         guesses = None if losses.guesses is None else losses.guesses.mean(0, keepdim=True)  # (1, classes)
         memory = {name: kept.clone() for name, kept in losses.memory.items()}
@@ -155,7 +122,9 @@ class SeveralProcesses(Alone):
         return Losses(terms, guesses, memory)
 
     def gather(self, rows: np.ndarray | None) -> np.ndarray | None:
-        """Send the rows to the first process, one sender at a time; who had no images has no rows."""
+        """Put the rows of all portions together in the first process; the others get nothing. Who had no images has no rows."""
+        if self.size == 1:
+            return rows
         own = torch.empty(0, 0) if rows is None else torch.from_numpy(rows)
         shapes = torch.zeros(self.size, 2, dtype=torch.int64)
         shapes[self.rank] = torch.tensor(own.shape)
@@ -170,11 +139,13 @@ class SeveralProcesses(Alone):
                 if rank == 0 and len(own):
                     part.copy_(own)
                 elif len(part):
-                    dist.recv(part, rank)
+                    dist.recv(part, rank)  # one sender at a time
         return whole.numpy()
 
     def require_same(self, mine: Callable[[], dict[str, Any]]) -> None:
-        """Compare with the first process; the one that differs says in what."""
+        """Refuse to go on where processes differ in something that must be the same; the one that differs says in what."""
+        if self.size == 1:
+            return
         here = mine()
         there = self.from_first(lambda: here)
         other = [
@@ -189,16 +160,16 @@ class SeveralProcesses(Alone):
             )
 
     def wait_for_first(self) -> None:
-        """Wait for a message that will not come: its end is noticed."""
-        with suppress(OtherProcessFailed):
+        """After an error elsewhere, let the first process say so: torchrun ends all of them as soon as one ends."""
+        with suppress(OtherProcessFailed):  # a message that will not come: its end is noticed
             self.from_first(lambda: None)
 
 
-ALONE = Alone()
-_group: ContextVar[Alone] = ContextVar("processes", default=ALONE)
+ALONE = Group()
+_group: ContextVar[Group] = ContextVar("processes", default=ALONE)
 
 
-def group() -> Alone:
+def group() -> Group:
     """Return the group that this process belongs to."""
     return _group.get()
 
@@ -214,7 +185,7 @@ def alone() -> Iterator[None]:
 
 
 @contextmanager
-def joined() -> Iterator[Alone]:
+def joined() -> Iterator[Group]:
     """Join the processes that torchrun started, if it did. What is trained inside is trained by all of them."""
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         yield group()
@@ -227,7 +198,7 @@ def joined() -> Iterator[Alone]:
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
         backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
         dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
-    token = _group.set(SeveralProcesses())
+    token = _group.set(Group(rank, size, int(os.environ.get("LOCAL_RANK", rank))))
     try:
         yield group()
     finally:
@@ -274,26 +245,12 @@ class SharedRun(Run):
             yield
 
 
-def _by_first(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the first process call a method, and all of them return what it returned."""
-
-    @wraps(method)
-    def call(self: Run, *args: Any, **options: Any) -> Any:
-        return group().from_first(lambda: method(self, *args, **options))
-
-    return call
+def _by_first(name: str) -> Callable[..., Any]:
+    """Return a method of `Run` that the first process calls, and of which all processes return what it returned."""
+    method = getattr(Run, name)
+    return wraps(method)(lambda *args, **options: group().from_first(lambda: method(*args, **options)))
 
 
-for _name in [
-    "config",
-    "host",
-    "write_host",
-    "checkpoint_steps",
-    "read",
-    "append",
-    "cut",
-    "store",
-    "prune",
-    "remove_unfinished",
-]:
-    setattr(SharedRun, _name, _by_first(getattr(Run, _name)))
+FOLDER_ACCESS = ("config", "host", "write_host", "checkpoint_steps", "read", "append", "cut", "store", "prune")
+for _name in (*FOLDER_ACCESS, "remove_unfinished"):
+    setattr(SharedRun, _name, _by_first(_name))

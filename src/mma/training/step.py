@@ -211,7 +211,8 @@ class Stream:
         guesses: Tensor | None = None,  # (N, classes) of another model, for every image
     ) -> None:
         self.config, self.views, self.round, self.guesses = config, views, round, guesses
-        self.part = group().share(config.optim.batch)
+        self.part, many = group().share(config.optim.batch), config.optim.unlabeled_ratio
+        self.unlabeled_part = slice(self.part.start * many, self.part.stop * many)
         self.images = labeled = np.array(list(answers), np.int64)
         self.targets = torch.tensor(list(answers.values()), dtype=torch.int64).to(views.device)
         seed, index = config.seed, round.index
@@ -254,12 +255,6 @@ class Stream:
     def several(self, view: View, rows: np.ndarray, count: int, draw: np.random.Generator) -> Tensor:
         """Return the part of this process of `count` views of each image."""  # (count, B', ...)
         return torch.stack(view(np.tile(rows, count), draw).chunk(count))[:, self.unlabeled_part]
-
-    @property
-    def unlabeled_part(self) -> slice:
-        """The part of the unlabeled images of a batch that this process trains on."""
-        many = self.config.optim.unlabeled_ratio
-        return self.part if self.part == slice(None) else slice(self.part.start * many, self.part.stop * many)
 
 
 def spread_evenly(share: float, count: int) -> np.ndarray:

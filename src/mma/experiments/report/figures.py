@@ -17,8 +17,9 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from mma.errors import UserError
-from mma.experiments.report.results import Results, mean_accuracies
+from mma.experiments.report.results import Results, RoundSpending, mean_accuracies
 from mma.experiments.report.statistics import Difference, differences, interval, reference_of
+from mma.experiments.report.summary import deals, lines_of, names
 from mma.query import DIVERSITY, Query
 
 P = ParamSpec("P")
@@ -135,15 +136,6 @@ def hashed_style(name: str) -> Style:
     return Style(COLOURS[colour], MARKERS[marker], LINES[line % len(LINES)])
 
 
-def graded_styles(names: Sequence[str]) -> dict[str, Style]:
-    """Return styles for names that have an order: colours from dark to light."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    last = max(len(names) - 1, 1)
-    return {name: Style(to_hex(colormaps["viridis"](0.92 * k / last)), MARKERS[k % 12]) for k, name in enumerate(names)}
-
-
 def in_house_style(draw: Callable[P, T]) -> Callable[P, T]:
     """Draw with the house style, whatever matplotlib was set to; without a display."""
 
@@ -218,13 +210,31 @@ def seeds_text(counts: Iterable[int]) -> str:
 @in_house_style
 def accuracy_over_labels(found: Results) -> Any | None:
     """Draw mean accuracy over labels (log x) with intervals. With one budget: while growing."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     growing = len(found.budgets) < 2
     curves = growing_curves(found) if growing else budget_curves(found)
     if not curves or not any(len(curve) > 1 for curve in curves.values()):
         return None
-    styles = graded_styles(list(curves)) if found.by_total else highlights(list(curves), mean_accuracies(found))
+    styles = highlights(list(curves), mean_accuracies(found))
+    if found.by_total:  # totals have an order: colours from dark to light
+        shades = [colormaps["viridis"](0.92 * k / max(len(curves) - 1, 1)) for k in range(len(curves))]
+        styles = {name: Style(to_hex(shades[k]), MARKERS[k % 12]) for k, name in enumerate(curves)}
     figure, (axes,) = new_figure(f"{found.title}: accuracy over labels", 4.6)
-    draw_curves(axes, curves, styles)
+    for name in (name for name in curves if name not in styles):  # the pale ones first, behind
+        x = sorted(curves[name])
+        axes.plot(x, [np.mean(curves[name][labels]) for labels in x], ".-", color=PALE, linewidth=0.8, markersize=4)
+    for number, (name, look) in enumerate(styles.items()):  # side by side, so that whiskers do not hide each other
+        shift = 1 + 0.05 * (number - (len(styles) - 1) / 2) / max(len(styles), 1)
+        counts, groups = zip(*sorted(curves[name].items()), strict=True)
+        axes.errorbar(
+            [shift * at for at in counts],
+            [float(np.mean(group)) for group in groups],
+            yerr=whiskers(groups),
+            **{"linestyle": look.line, "label": name, "elinewidth": 1.0, "capsize": 2.5, **look.marks()},
+        )
+    name_others(axes, len(curves) - len(styles))
     log_ticks(axes, sorted({labels for curve in curves.values() for labels in curve}))
     seeds = seeds_text(len(values) for curve in curves.values() for values in curve.values())
     where = "At the end of each round" if growing else "At the end of each run"
@@ -233,24 +243,6 @@ def accuracy_over_labels(found: Results) -> Any | None:
     subtitle(axes, f"{where}: mean and 95 % interval (t), {seeds}")
     legend_below(figure, axes)
     return figure
-
-
-def draw_curves(axes: Any, curves: Mapping[str, Curve], styles: Mapping[str, Style]) -> None:
-    """Draw the pale curves first, then the others side by side, so that whiskers do not hide each other."""
-    for name, curve in curves.items():
-        if name not in styles:
-            x = sorted(curve)
-            axes.plot(x, [np.mean(curve[labels]) for labels in x], ".-", color=PALE, linewidth=0.8, markersize=4)
-    for number, (name, look) in enumerate(styles.items()):
-        shift = 1 + 0.05 * (number - (len(styles) - 1) / 2) / max(len(styles), 1)
-        labels, groups = zip(*sorted(curves[name].items()), strict=True)
-        axes.errorbar(
-            [shift * at for at in labels],
-            [float(np.mean(group)) for group in groups],
-            yerr=whiskers(groups),
-            **{"linestyle": look.line, "label": name, "elinewidth": 1.0, "capsize": 2.5, **look.marks()},
-        )
-    name_others(axes, len(curves) - len(styles))
 
 
 def name_others(axes: Any, count: int) -> None:
@@ -336,7 +328,19 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
             axes.plot([], [], linestyle=look.line, label=method, **look.marks())
         else:
             axes.plot(steps, means, color=PALE, linewidth=0.8)
-    counts, ends = draw_round_ends(axes, found, budget, styles)
+    counts, ends, width = list[int](), list[float](), max((row.step for row in found.rounds), default=0) / 150
+    for number, (method, look) in enumerate(styles.items()):  # mean and interval where a round ends, side by side
+        groups: Curve = {}
+        for row in found.rounds:
+            if (row.method, row.budget) == (method, budget):
+                groups.setdefault(row.step, []).append(row.accuracy)
+        values = [groups[step] for step in sorted(groups)]
+        middles = [float(np.mean(group)) for group in values]
+        x = [step + width * (number - len(styles) / 2) for step in sorted(groups)]
+        bars = whiskers(values)
+        axes.errorbar(x, middles, yerr=bars, linestyle="none", elinewidth=1.0, capsize=2.5, **look.marks())
+        counts += map(len, values)
+        ends += middles
     name_others(axes, len(methods) - len(styles))
     note = "; dotted: labels are added" if found.description.label_steps else ""
     axes.set(
@@ -347,26 +351,6 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
     subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)}{note}")
     legend_below(figure, axes)
     return figure
-
-
-def draw_round_ends(
-    axes: Any, found: Results, budget: int, styles: Mapping[str, Style]
-) -> tuple[list[int], list[float]]:
-    """Draw mean and interval at the end of each round, side by side; return the numbers of seeds and the means."""
-    counts, ends, width = [], [], max((row.step for row in found.rounds), default=0) / 150
-    for number, (method, look) in enumerate(styles.items()):
-        groups: Curve = {}
-        for row in found.rounds:
-            if (row.method, row.budget) == (method, budget):
-                groups.setdefault(row.step, []).append(row.accuracy)
-        steps = sorted(groups)
-        means = [float(np.mean(groups[step])) for step in steps]
-        x = [step + width * (number - len(styles) / 2) for step in steps]
-        bars = whiskers([groups[step] for step in steps])
-        axes.errorbar(x, means, yerr=bars, linestyle="none", elinewidth=1.0, capsize=2.5, **look.marks())
-        counts += [len(groups[step]) for step in steps]
-        ends += means
-    return counts, ends
 
 
 def limits(means: Sequence[float], ends: Sequence[float], top: float) -> tuple[float, float]:
@@ -409,9 +393,9 @@ def paired_differences(found: Results) -> Any | None:
         draw_difference(axes, number, row)
     several = len({row.budget for row in rows}) > 1
     name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
-    shown = "filled: shown by the corrected test" if any(is_shown(row) for row in rows) else "no difference is shown"
+    says = "filled: shown by the corrected test" if any(map(is_shown, rows)) else "no difference is shown"
     axes.set(xlabel=f"points of accuracy above {reference}", xlim=view_of_differences(rows))
-    subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)}; {shown}", 46)
+    subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)}; {says}", 46)
     return figure
 
 
@@ -442,3 +426,65 @@ def name_rows(axes: Any, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), [fill(name, 28) for name in names], fontsize=11 if longest <= 28 else 9)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
+
+
+@in_house_style
+def accuracy_over_compute(found: Results) -> Any | None:
+    """Draw accuracy over FLOP (log x), a line per family: every seed as a dot, the mean as a line."""
+    from matplotlib.ticker import LogLocator
+
+    def power_of_ten(value: float, _: object) -> str:
+        exponent = int(np.floor(np.log10(value) + 1e-9))
+        return f"${round(value / 10**exponent)}\\cdot10^{{{exponent}}}$"
+
+    lines = lines_of(found)
+    if not lines:
+        return None
+    figure, (axes,) = new_figure(f"{found.title}: accuracy over compute", 4.6)
+    for line, title in names(lines).items():
+        look, points = style(title), lines[line]
+        for flop, reached in points:
+            axes.plot([flop] * len(reached), list(reached.values()), ".", color=look.colour, alpha=0.5, markersize=8)
+        means = [float(np.mean(list(reached.values()))) for _, reached in points]
+        label = f"{title} ({seeds_text(len(reached) for _, reached in points)})"
+        axes.plot([flop for flop, _ in points], means, linestyle=look.line, label=label, **look.marks())
+    axes.set_xscale("log", subs=[])
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(power_of_ten)
+    axes.set(xlabel="FLOP of one run", ylabel="accuracy, %")
+    subtitle(
+        axes, "A small dot for each seed, a large mark for their mean; a line for runs that differ in length alone"
+    )
+    legend_below(figure, axes)
+    return figure
+
+
+@in_house_style
+def accuracy_over_money(found: Results) -> Any | None:
+    """Draw accuracy over money spent, one panel per deal."""
+    groups = {deal: names for deal, names in deals(found).items() if any(r.method in names for r in found.spending)}
+    if not groups:
+        return None
+    columns = min(len(groups), 2)
+    lines = -(-len(groups) // columns)
+    figure, panels = new_figure(f"{found.title}: accuracy over money", 1.6 + 2.6 * lines, lines, columns)
+    for panel, (deal, policies) in zip(panels, groups.items(), strict=False):
+        for method in policies:
+            rounds: dict[int, list[RoundSpending]] = {}  # the last one is the run's result
+            for row in sorted((r for r in found.spending if r.method == method), key=lambda r: r.round):
+                rounds.setdefault(row.round, []).append(row)
+            accuracies = [[row.accuracy for row in rows] for rows in rounds.values()]
+            x = [np.mean([row.spent for row in rows]) for rows in rounds.values()]
+            name = found.description.families.get(method, method)
+            look = style(name)
+            panel.errorbar(
+                x, [np.mean(group) for group in accuracies], yerr=whiskers(accuracies), linestyle=look.line, label=name,
+                elinewidth=0.8, capsize=2, **{**look.marks(), "markersize": 4.5},
+            )  # fmt: skip
+        panel.set(xlabel="money spent", title=f"Label {deal.label_price:g}, image {deal.image_price:g}")
+    for panel in panels[len(groups) :]:
+        panel.set_visible(False)
+    counts = [len({r.seed for r in found.spending if r.method == method}) for method in found.methods]
+    figure.supylabel("accuracy, % (mean and 95 % interval, " + seeds_text(n for n in counts if n) + ")", fontsize=10)
+    legend_below(figure, panels[0])
+    return figure

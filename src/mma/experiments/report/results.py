@@ -33,12 +33,18 @@ DIGITS = 6  # decimals of a stored accuracy: enough for any test set, and the sa
 
 
 @dataclass(frozen=True)
-class Result:
-    """One run: its place in the table and how it ended."""
+class TableRow:
+    """The place of a row in the table: every kind of row begins with it."""
 
     method: str
     budget: int
     total: int
+
+
+@dataclass(frozen=True)
+class Result(TableRow):
+    """One run: its place in the table and how it ended."""
+
     seed: int
     status: str  # done, running, interrupted, failed, not run
     accuracy: float | None  # median of the last evaluations, percent
@@ -49,12 +55,9 @@ class Result:
 
 
 @dataclass(frozen=True)
-class RoundEnd:
+class RoundEnd(TableRow):
     """The last evaluation of one round of one run."""
 
-    method: str
-    budget: int
-    total: int
     seed: int
     labels: int
     step: int
@@ -64,23 +67,17 @@ class RoundEnd:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(TableRow):
     """Mean accuracy while training, over the seeds of one method, budget and total."""
 
-    method: str
-    budget: int
-    total: int
     step: int
     mean: float
 
 
 @dataclass(frozen=True)
-class RoundSpending:
+class RoundSpending(TableRow):
     """One round of a run that spends money: the money spent by then, what it bought, and the accuracy at its end."""
 
-    method: str
-    budget: int
-    total: int
     seed: int
     round: int
     spent: float
@@ -90,12 +87,9 @@ class RoundSpending:
 
 
 @dataclass(frozen=True)
-class Compute:
+class Compute(TableRow):
     """The floating-point operations of one run of a method."""
 
-    method: str
-    budget: int
-    total: int
     flop: float
 
 
@@ -239,10 +233,9 @@ class Results:
 
     def statistics(self) -> str:
         """Return the statistics as Markdown."""
-        from mma.experiments.report.summary import as_markdown
-        from mma.experiments.report.write import statistics
+        from mma.experiments.report.summary import as_markdown, sections
 
-        return as_markdown(statistics(self))
+        return as_markdown(sections(self))
 
     def plot(self, path: str | Path, which: str | None = None) -> Path:
         """Write one plot as the path's ending says (.png, .svg, .pdf); without `which`, the first that there is."""

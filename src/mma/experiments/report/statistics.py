@@ -292,11 +292,6 @@ def labels_saved(found: Results, reference: str, budget: int) -> list[Saving]:
     return rows
 
 
-def classes_missed(found: Results) -> dict[str, dict[int, float]]:
-    """Return the mean number of classes without a label, by method and labels."""
-    return mean_by_labels(found, lambda row: row.missed)
-
-
 def mean_by_labels(found: Results, of: Callable[[RoundEnd], int | None]) -> dict[str, dict[int, float]]:
     """Return means over seeds of what `of` says about the rounds of each method's runs with its largest budget."""
     groups: dict[str, dict[int, list[int]]] = {}

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from mma.experiments.report import statistics as st
-from mma.experiments.report.results import Results
-from mma.experiments.report.tables import escape, interval_text, markdown_table, plus_minus
+from mma.experiments.report.results import Results, SpendingPolicy
+from mma.experiments.report.tables import (
+    difference_text,
+    escape,
+    interval_text,
+    markdown_table,
+    mean_and_deviation,
+    plus_minus,
+)
 
 
 class Section(NamedTuple):
@@ -22,7 +30,11 @@ class Section(NamedTuple):
 
 
 def sections(found: Results) -> list[Section]:
-    """Return every part of the statistics."""
+    """Return the comparisons that fit: networks at equal compute, policies at equal money, or methods at equal labels."""
+    if found.compute:
+        return compute_sections(found)
+    if found.spending:
+        return money_sections(found)
     none = "Every class has a label in every round, or it is not known."
     nobody = "Every image that was asked about got a label, or it is not known."
     wasted = st.mean_by_labels(found, lambda row: None if row.asked is None else row.asked - row.labels)
@@ -31,7 +43,7 @@ def sections(found: Results) -> list[Section]:
         curve_areas(found),
         reaching(found),
         saved(found),
-        counted("Classes without a label", st.classes_missed(found), none),
+        counted("Classes without a label", st.mean_by_labels(found, lambda row: row.missed), none),
         counted("Images asked about that nobody could tell", wasted, nobody),
         below_random(found),
     ]
@@ -157,3 +169,113 @@ def as_markdown(parts: Sequence[Section]) -> str:
         body = [markdown_table([heading, *([escape(cell) for cell in row] for row in rows)]) + "\n"] if rows else []
         blocks.append("\n".join([f"### {title}\n", *body, *(f"{remark}  " for remark in remarks)]))
     return "\n\n".join(blocks) + "\n"
+
+
+# Methods that differ in what they cost: accuracy over arithmetic, and over money spent.
+
+NEAR = 0.2  # runs within a fifth of each other's FLOP compute as much
+Points = list[tuple[float, dict[int, float]]]  # (FLOP of a run, seed -> accuracy), from short to long
+
+
+class Line(NamedTuple):
+    """What the runs of one line have in common; they differ in length."""
+
+    family: str
+    budget: int
+    total: int
+
+
+def lines_of(found: Results) -> dict[Line, Points]:
+    """Return the finished runs by family, labels and images."""
+    lines: dict[Line, Points] = {}
+    for row in found.compute:
+        reached = found.accuracies(row.method, row.budget, row.total)
+        if reached:
+            line = Line(found.description.families.get(row.method, row.method), row.budget, row.total)
+            lines.setdefault(line, []).append((row.flop, reached))
+    return {line: sorted(points, key=lambda point: point[0]) for line, points in lines.items()}
+
+
+def names(lines: Iterable[Line]) -> dict[Line, str]:
+    """Name lines by their family, and by labels and images where these differ between lines."""
+    lines = list(lines)
+    budgets, totals = {line.budget for line in lines}, {line.total for line in lines}
+    return {
+        line: line.family
+        + (f", {line.budget:,} labels" if len(budgets) > 1 else "")
+        + (f", {line.total:,} images" if len(totals) > 1 else "")
+        for line in lines
+    }
+
+
+def compute_sections(found: Results) -> list[Section]:
+    """Return one table: what each family reaches with how much arithmetic, and how far the others are at as much."""
+    lines = lines_of(found)
+    families, titles = list(dict.fromkeys(line.family for line in lines)), names(lines)
+    heading = ["family", "FLOP", "n", "accuracy", *(f"minus {family} at as much" for family in families)]
+    rows = []
+    for line, flop, reached in ((line, *point) for line, points in lines.items() for point in points):
+        rows.append([titles[line], f"{flop:.2g}", str(len(reached)), mean_and_deviation(list(reached.values()))])
+        for other in (line._replace(family=family) for family in families):  # its run of as much arithmetic, if any
+            points = lines[other] if other in lines and other != line else []
+            there, theirs = min(points, key=lambda point: abs(np.log(point[0] / flop)), default=(np.inf, {}))
+            rows[-1].append(difference_text(reached, theirs) if abs(there / flop - 1) <= NEAR else "-")
+    remarks = [
+        "FLOP: convolutions and matrix products of training steps, evaluations and queries, counted as `mma flop` does. "
+        "As much: within a fifth. Differences are paired by seed; intervals of 95 % from the paired t distribution."
+    ]
+    return [Section("Accuracy over compute", heading, rows, remarks)]
+
+
+@dataclass(frozen=True)
+class Deal:
+    """What policies have in common when they are compared: prices, money, and the images at the start."""
+
+    label_price: float
+    image_price: float
+    money: float
+    initial_pool: int | None
+
+    def __str__(self) -> str:
+        prices = f"a label costs {self.label_price:g}, an image {self.image_price:g}"
+        return f"{prices}, {self.money:g} to spend"
+
+
+def deals(found: Results) -> dict[Deal, dict[str, SpendingPolicy]]:
+    """Return the methods that spend money, by deal, in the order of the table."""
+    groups: dict[Deal, dict[str, SpendingPolicy]] = {}
+    for method in found.methods:
+        policy = found.description.policies.get(method)
+        if policy is not None:
+            deal = Deal(policy.label_price, policy.image_price, policy.money, policy.initial_pool)
+            groups.setdefault(deal, {})[method] = policy
+    return groups
+
+
+def money_sections(found: Results) -> list[Section]:
+    """Return one table per deal: final accuracy, what was bought, regret, and the buyer against each fixed policy."""
+    sections = []
+    ends = {(row.method, row.budget, row.total, row.seed): row for row in found.spending}  # the last round of every run
+    for deal, policies in deals(found).items():
+        title = f"At equal money: {deal}"
+        reached = {name: found.accuracies(name, found.budgets[-1]) for name in policies}
+        fixed = [name for name in policies if policies[name].share is not None and reached[name]]
+        if not fixed:
+            sections.append(Section(title, [], [], ["No policy with a fixed share has finished yet."]))
+            continue
+        best = max(fixed, key=lambda name: float(np.mean(list(reached[name].values()))))
+        buyers = [name for name in policies if policies[name].share is None]
+        heading = ["policy", "n", "labels", "images", "accuracy", f"regret against {best}"]
+        rows = []
+        for name in (name for name in policies if reached[name]):
+            values, last = list(reached[name].values()), [end for end in ends.values() if end.method == name]
+            bought = [f"{np.mean([getattr(end, what) for end in last]):,.0f}" for what in ("labels", "images")]
+            regret = "-" if name == best else difference_text(reached[best], reached[name])
+            apart = ["-" if name == buyer else difference_text(reached[buyer], reached[name]) for buyer in buyers]
+            rows.append([name, str(len(values)), *bought, mean_and_deviation(values), regret, *apart])
+        remark = (
+            "Labels and images: what there is in the end, on average. Regret: how far below the best fixed policy in "
+            "hindsight, paired by seed; intervals of 95 % from the paired t distribution."
+        )
+        sections.append(Section(title, [*heading, *(f"{buyer} minus it" for buyer in buyers)], rows, [remark]))
+    return sections

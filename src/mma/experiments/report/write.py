@@ -19,10 +19,9 @@ from markupsafe import Markup
 from mma.children import cores
 from mma.errors import UserError
 from mma.experiments import grids
-from mma.experiments.report import compute_and_money, figures, summary
+from mma.experiments.report import figures, summary
 from mma.experiments.report.figures import NO_DATES, render
 from mma.experiments.report.results import ABOUT, ROUND, RUNS, Results, write_csv
-from mma.experiments.report.summary import Section
 from mma.experiments.report.tables import plus_minus
 from mma.files import explain_write_errors, write_atomically
 from mma.text import printable, render_html
@@ -42,9 +41,9 @@ CAPTIONS = {
 def draw(found: Results) -> dict[str, Any]:
     """Return the figures that these results allow, by name."""
     if found.spending:  # policies at different prices have no common axis of labels
-        drawn = {"accuracy-over-money": compute_and_money.accuracy_over_money(found)}
+        drawn = {"accuracy-over-money": figures.accuracy_over_money(found)}
     elif found.compute:  # methods of different lengths have no common axis of steps
-        drawn = {"accuracy-over-compute": compute_and_money.accuracy_over_compute(found)}
+        drawn = {"accuracy-over-compute": figures.accuracy_over_compute(found)}
     else:
         drawn = {
             "accuracy-over-labels": figures.accuracy_over_labels(found),
@@ -72,13 +71,6 @@ def picture_files(drawn: Mapping[str, Any]) -> dict[str, bytes]:
     return {f"{name}.{kind}": render(figure, kind) for name, figure in drawn.items() for kind in NO_DATES}
 
 
-def statistics(found: Results) -> list[Section]:
-    """Return the comparisons that fit: policies at equal money, networks at equal compute, or methods at equal labels."""
-    if found.compute:
-        return compute_and_money.compute_sections(found)
-    return compute_and_money.money_sections(found) if found.spending else summary.sections(found)
-
-
 def page_of(found: Results, files: Mapping[str, bytes]) -> str:
     """Return the HTML page: no scripts, nothing loaded from elsewhere, the SVG pictures among `files` inside."""
     svg = {text: files[f"{name}.svg"] for name, text in CAPTIONS.items() if f"{name}.svg" in files}
@@ -87,7 +79,7 @@ def page_of(found: Results, files: Mapping[str, bytes]) -> str:
         title=found.title,
         about=about_text(found),
         table=found.table(),
-        parts=statistics(found),
+        parts=summary.sections(found),
         pictures={caption: Markup(base64.b64encode(data).decode()) for caption, data in svg.items()},
         marked=marked,
         plus_minus=plus_minus,
@@ -103,7 +95,7 @@ def about_text(found: Results) -> str:
 
 def as_text(found: Results) -> str:
     """Return table and statistics as Markdown."""
-    return f"{found.table().as_markdown()}\n{summary.as_markdown(statistics(found))}"
+    return f"{found.table().as_markdown()}\n{summary.as_markdown(summary.sections(found))}"
 
 
 def write_all(found: Results, out: Path, command: str) -> list[Path]:
@@ -113,14 +105,21 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
         "table.md": table.as_markdown(),
         "table.csv": table.as_csv(),
         "table.tex": table.as_latex(),
-        "statistics.md": summary.as_markdown(statistics(found)),
+        "statistics.md": summary.as_markdown(summary.sections(found)),
         **pictures,
         "report.html": page_of(found, pictures),
         **({LABELED_VS_UNLABELED: for_cost(found)} if found.weighs_images else {}),
     }
     if not (found.folder / RUNS).is_file():
         files[ABOUT] = json.dumps(origin(found, command), indent=1) + "\n"
-        files["README.md"] = readme(found, command)
+        made = "\n".join([*grids.read_commands(found.folder), command])
+        files["README.md"] = (
+            f"# {found.title}\n\n{about_text(found)}\n\nMade with\n\n```sh\n{made}\n```\n\n{table.as_markdown()}\n"
+            f"`{ABOUT}` has commands, versions, commit, machine and all settings. `mma report` on this folder prints the "
+            "statistics; with `--out` it writes tables, plots and one HTML page. Numbers come out again to the digit where "
+            "processor kind, versions and threads of `trained with` are the same; elsewhere rounding moves single seeds. "
+            "`mma report --check` on this folder trains one run again and compares.\n"
+        )
     elif (found.folder / ABOUT).is_file():  # exported results keep saying how they were made
         files[ABOUT] = (found.folder / ABOUT).read_bytes()
     with explain_write_errors(out, f"mma report {found.folder} --out {out}"):
@@ -176,18 +175,6 @@ def hosts(found: Results) -> list[dict[str, object]]:
         shown = {key: host.get(key) for key in ("mma", "python", "torch", "numpy", "device", "cpu", "threads")}
         known[json.dumps(shown, sort_keys=True)] = shown
     return [known[key] for key in sorted(known)]
-
-
-def readme(found: Results, command: str) -> str:
-    """Return a page for whoever opens the folder."""
-    made = "\n".join([*grids.read_commands(found.folder), command])
-    return (
-        f"# {found.title}\n\n{about_text(found)}\n\nMade with\n\n```sh\n{made}\n```\n\n"
-        f"{found.table().as_markdown()}\n`{ABOUT}` has commands, versions, commit, machine and all settings. "
-        "`mma report` on this folder prints the statistics; with `--out` it writes tables, plots and one HTML page. Numbers "
-        "come out again to the digit where processor kind, versions and threads of `trained with` are the same; elsewhere "
-        "rounding moves single seeds. `mma report --check` on this folder trains one run again and compares.\n"
-    )
 
 
 def commit() -> str | None:
