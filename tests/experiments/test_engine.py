@@ -71,7 +71,7 @@ from multiprocessing import get_context, parent_process
 def child(note):
     while parent_process().is_alive():  # still importing, say
         time.sleep(0.01)
-    from mma.experiments.worker import StopWithParent
+    from mma.experiments.engines import StopWithParent
     open(note, "w").write(str(StopWithParent().stop))
 if __name__ == "__main__":
     get_context("spawn").Process(target=child, args=(sys.argv[1],)).start()
