@@ -24,7 +24,13 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 ROOT = Path(__file__).parents[1]
-NEEDED = ("mma/web/static/index.html", "mma/templates/report.html", "mma/py.typed", "licenses/LICENSE")
+NEEDED = (
+    "mma/web/static/index.html",
+    "mma/features/wordpieces.txt.xz",
+    "mma/templates/report.html",
+    "mma/py.typed",
+    "licenses/LICENSE",
+)
 SCRIPTS = ("mma", "mma-learn")
 
 

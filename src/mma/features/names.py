@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -65,7 +66,9 @@ def text_encoder() -> Any:
         raise UserError(
             f"{path} is damaged: its sha256 is {sha256}, and it must be {ENCODER.sha256}. Install it again."
         )
-    words = (resources.files("mma.features") / "wordpieces.txt").read_text("utf-8").split("\n")[:-1]
+    # The vocabulary that the encoder was trained with, which its package lacks: that of BERT (Apache-2.0), a word part a line.
+    packed = (resources.files("mma.features") / "wordpieces.txt.xz").read_bytes()
+    words = lzma.decompress(packed).decode("utf-8").split("\n")[:-1]
     tokenizer = tokenizers.BertWordPieceTokenizer({word: number for number, word in enumerate(words)}, lowercase=True)
     tokenizer.enable_truncation(LONGEST)
     options = runtime.SessionOptions()
