@@ -68,6 +68,13 @@ def test_r3_the_database_is_made_again_from_the_second_copy(labeled, store, refu
     again.close()
 
 
+def test_models_outlive_a_rebuild(labeled):
+    rows = labeled.models.rows()
+    doctor(labeled.folder, rebuild=True)
+    assert rows
+    assert labeled.models.rows() == rows
+
+
 def test_r3_a_damaged_database_file_is_reported_and_made_again(photos, label):
     project = create_project(photos, classes=["cat"])
     project.index()

@@ -47,6 +47,28 @@ def test_r5_a_lease_that_ran_out_goes_to_somebody_else(project, monkeypatch):
     assert set(ids(project.next("bob", 20))) == held
 
 
+def test_r5_a_page_that_asks_for_more_keeps_what_it_holds(project, monkeypatch):
+    begun = queue_module.time.time()
+    held = ids(project.next("ann", 4))
+    for part in (0.6, 1.2):  # of the time that a lease lasts
+        monkeypatch.setattr(queue_module.time, "time", lambda part=part: begun + part * queue_module.LEASE)
+        project.next("ann", 0, holding=held)
+    assert not set(held) & set(ids(project.next("bob", 20)))
+
+
+def test_after_a_reload_nobody_is_asked_what_somebody_else_has_answered_meanwhile(project, label):
+    held = ids(project.next("ann", 4))
+    label(project, held[0], by="bob")
+    assert sorted(ids(project.next("ann", 3))) == sorted(held[1:])
+
+
+def test_a_pick_that_was_put_off_comes_behind_the_other_picks(project, label):
+    pool = [image.id for image in project.images() if not image.audit][:3]
+    project.put_picks([Pick(image) for image in pool], 1)
+    label(project, pool[0], kind="later")
+    assert [image for image in ids(project.next("ann", 8)) if image in pool] == [*pool[1:], pool[0]]
+
+
 def test_a_clock_set_back_does_not_lock_images_away(project, monkeypatch):
     held = set(ids(project.next("ann", 20)))
     day_before = queue_module.time.time() - 86_400

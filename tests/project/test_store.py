@@ -18,7 +18,8 @@ from sqlalchemy import text
 
 from mma.errors import UserError
 from mma.project import Answer, create_project, open_project
-from mma.project.labels.copies import read_log
+from mma.project.labels import copies
+from mma.project.labels.copies import last_seq, read_log
 from mma.project.labels.events import replay
 
 
@@ -395,6 +396,29 @@ def test_the_mirror_is_not_behind_when_the_project_is_closed(project, label):
     label(project, pool(project)[0])
     project.close()
     assert project.layout.mirror.read_text().count("\n") == 2
+
+
+def test_a_mirror_that_could_not_be_written_is_written_when_the_project_is_closed(project, label, monkeypatch, refusal):
+    def fail(path, data, **options):
+        raise OSError(28, "No space left on device")
+
+    label(project, pool(project)[0])
+    with monkeypatch.context() as patch, refusal():
+        patch.setattr(copies, "write_atomically", fail)
+        project.mirror.write()
+    project.mirror.finish()
+    assert project.layout.mirror.read_text().count("\n") == 2
+
+
+def test_r3_a_last_line_longer_than_what_is_read_at_once_is_found(project, label):
+    image = pool(project)[0]
+    label(project, image)
+    label(project, image, kind="note", note="\U0001f99c" * 10_000)
+    assert last_seq(project.layout.log) == project.seq()
+    other = open_project(project.folder)
+    label(other, image, 1)
+    other.close()
+    assert [line.event.seq for line in read_log(project.layout.log)] == list(range(1, project.seq() + 1))
 
 
 def test_the_mirror_is_not_behind_when_the_process_ends_without_closing(photos):

@@ -52,6 +52,12 @@ def test_photos_are_listed_by_class_sureness_and_name(client, project, guessed):
     )
 
 
+def test_a_label_given_since_the_last_look_is_shown(client, project, guessed, answer_for):
+    assert browse(client, kind="labeled")["total"] == 0
+    client.post("/api/answers", json=answer_for(guessed[0].id, 1))
+    assert [each["label"] for each in browse(client, kind="labeled")["items"]] == [1]
+
+
 def test_labels_count_before_guesses_and_are_found_by_person(client, project, guessed, answer_for):
     reply = client.post("/api/answers", json=answer_for(guessed[0].id, 1))
     assert reply.status_code == 200

@@ -338,6 +338,20 @@ def test_look_alikes_are_alike_to_the_model(project: Project):
     assert len({kinds[images.index(image)] for image in shown}) == 1
 
 
+def test_look_alikes_are_alike_to_the_eye_before_there_is_a_model(tmp_path: Path):
+    for number in range(60):
+        write_image(tmp_path / "photos" / f"{number}.png", number % 6)
+        with (tmp_path / "photos" / f"{number}.png").open("ab") as file:
+            file.write(bytes([number]))  # other bytes, the same picture
+    project = create_project(tmp_path / "photos", classes=["cat"])
+    project.index()
+    groups = project.groups()
+    found = project.grid("anna", None, 24)
+    assert found.alike
+    assert len({groups[image.id] for image in found.images}) == 1
+    project.close()
+
+
 def test_a_group_that_nothing_shows_to_be_alike_is_not_called_so(client: TestClient, project: Project):
     reply = client.post("/api/grid", json={"by": "anna", "class_id": None, "n": 24}).json()
     images = [image.id for image in project.images() if not image.audit]
