@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from mma.project.records import Labels, Pick, ProjectImage
-from mma.project.worker.picks import Question, candidate_rows, choose_picks, mix_likely, mix_random
+from mma.project.worker.picks import (
+    Question,
+    candidate_rows,
+    choose_picks,
+    explain,
+    labeled_set,
+    make_pick,
+    mix_likely,
+    mix_random,
+)
 from mma.project.worker.training_set import TrainingSet
 
 KLASSES = (SimpleNamespace(id=0), SimpleNamespace(id=1))
@@ -92,3 +102,39 @@ def test_the_reason_for_likely_picks_is_said():
     found = choose_picks(question(pool, probs=probs, goal=1), many=6)
     assert found.why.endswith("Every second photo is a likely one of b, which is the goal.")
     assert len({pick.image for pick in found.picks}) == len(found.picks)
+
+
+def test_what_people_could_not_tell_is_known_to_the_query_as_such():
+    asked = question(FakePool())
+    asked.training.labels = dataclasses.replace(asked.training.labels, cannot_tell=("07",))
+    asked.training.learned = {"03": 1}
+    known = labeled_set(asked)
+    assert dict(zip(known.labels.tolist(), known.features.tolist(), strict=True)) == {
+        -1: asked.pool.points[7].tolist(),
+        1: asked.pool.points[3].tolist(),
+    }
+
+
+def test_the_reason_names_what_a_model_is_torn_between_or_unsure_of():
+    asked = question(FakePool())
+    said = {p: explain(asked, np.array([1 - p, p]), unlike=False) for p in (0.55, 0.7, 0.97)}
+    assert said[0.55] == "torn between b and a"
+    assert said[0.7] == "not sure that it is b"
+    assert said[0.97].startswith("taken for b")
+    assert explain(asked, np.array([0.3, 0.7]), unlike=True).endswith("nothing like it is labeled yet")
+
+
+def test_a_suggestion_begins_with_the_likeliest_class():
+    probs = np.tile(np.array([[0.2, 0.8]], np.float32), (30, 1))
+    pick = make_pick(question(FakePool(), probs=probs), 4, 0.5, "why", "query")
+    assert pick.suggestion == [(1, 0.8), (0, 0.2)]
+
+
+def test_random_picks_are_as_often_the_first_as_later_ones():
+    pool = FakePool(300)
+    rows, first = np.arange(0, 300, 3), 0
+    picks = [Pick(pool.images[row].id, "", 1.0, "query", None) for row in range(0, 150, 3)]
+    for number in range(200):
+        asked = dataclasses.replace(question(pool, random_share=0.2), round=number)
+        first += mix_random(asked, rows, picks[:3])[0].provenance == "random"
+    assert 20 < first < 60  # 40 of 200 are expected

@@ -17,7 +17,7 @@ from mma.errors import UserError
 from mma.files import read_json, write_atomically
 from mma.text import printable
 
-MANIFEST = "boxes.json"  # in the folder of the pieces: which box of which photo each of them is
+MANIFEST = ".boxes.json"  # in the folder of the pieces: which box of which photo each of them is
 SUFFIX = ".boxes"
 SURE = 0.2  # confidence below which a detector's box is left out
 LONGEST = 8_192  # pixels of a photo that is cut
