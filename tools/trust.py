@@ -219,7 +219,8 @@ def shown(
     if arm.crossed and len(audit) < 50:
         found = crossed(folder, train)
     elif len(audit) >= LEAST_AUDIT:
-        measured = share(probs.argmax(1) == np.array(list(audit.values())))
+        learned = len(train) + len(audit) if arm.learns else 0
+        measured = share(probs.argmax(1) == np.array(list(audit.values())), learned=learned)
         found = measured.value, measured.low, measured.high
     names = ("shown", "low", "high")
     return {name: None if one is None else round(100 * one, 3) for name, one in zip(names, found, strict=True)}
@@ -247,20 +248,20 @@ def run(args: argparse.Namespace) -> None:
     done = {tuple(row["project"]) for row in read_lines(args.rows)} if args.rows.is_file() else set()
     part, parts = map(int, args.part.split("/"))
     pools = [(name, False) for name in POOLS] + [(name, True) for name in LONG]
-    number = 0
-    for seed in range(1, args.seeds + 1):
-        for name, long in pools:
-            for order in ("auto", "random"):
-                for arm in (NEW,) if args.head else (NEW, OLD, SILENT):
-                    if arm is SILENT and seed > args.silent:
-                        continue
-                    number += 1
-                    project = (name, "20:1" if long else "as it is", order, seed, arm.name)
-                    if number % parts != part or project in done:
-                        continue
-                    folder = make_folder(args.pools, name, long, seed)
-                    rows = list(simulate(folder, arm, asks=order == "auto", seed=seed, head=args.head))
-                    append_lines(args.rows, [{"project": project, "rows": rows}])
+    arms = [(NEW, args.seeds)] if args.head else [(NEW, args.seeds), (OLD, args.seeds), (SILENT, args.silent)]
+    plan = [
+        (arm, (name, "20:1" if long else "as it is", order, seed, arm.name))
+        for arm, seeds in arms
+        for seed in range(1, seeds + 1)
+        for name, long in pools
+        for order in ("auto", "random")
+    ]
+    for number, (arm, project) in enumerate(plan):
+        if number % parts == part and project not in done:
+            name, kind, order, seed, _ = project
+            folder = make_folder(args.pools, name, kind == "20:1", seed)
+            rows = list(simulate(folder, arm, asks=order == "auto", seed=seed, head=args.head))
+            append_lines(args.rows, [{"project": project, "rows": rows}])
 
 
 def main() -> None:

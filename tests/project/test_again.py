@@ -257,13 +257,13 @@ def test_after_a_measurement_the_schedule_waits_until_questions_have_caught_up()
     ]
 
 
-def test_one_question_in_three_is_about_the_audit_until_there_are_sixty_then_one_in_ten():
+def test_two_questions_in_five_are_about_the_audit_until_there_are_sixty_then_one_in_ten():
     asked = audits = 0
     counts = {}
     for asked in range(1_000):
         audits += audit_is_due(asked, audits, Rules())
         counts[asked + 1] = audits
-    assert (counts[30], counts[99], counts[180], counts[400], counts[1_000]) == (10, 33, 60, 82, 142)
+    assert (counts[25], counts[100], counts[150], counts[400], counts[1_000]) == (10, 40, 60, 85, 145)
 
 
 def test_a_project_that_owes_many_audit_questions_never_asks_two_in_a_row():

@@ -21,7 +21,7 @@ from mma.project.quality.accuracy import (
     judged_images,
     share,
 )
-from mma.shares import Share
+from mma.shares import Share, exact_interval
 
 
 def one_hot(said, classes=3, confidence=0.9):
@@ -200,8 +200,20 @@ def test_labels_that_a_sure_model_contradicts_are_asked_again_among_as_many_that
 
 
 def test_what_more_audit_labels_would_bring_is_said_before():
-    assert foresee(None, 2, 5) == "5 photos drawn at random are not enough for a number: it takes 10, and there are 2."
-    early, later = foresee(None, 0, 30), foresee(Share(0.8, 0.6, 0.9, 24, 30), 30, 30)
-    assert "about 15 points to either side, if about four of five" in early
-    assert "about 11 points to either side instead of 15." in later
-    assert foresee(None, 9, 1).startswith("With 1 photo drawn")
+    assert (
+        foresee(None, 2, 8, 5)
+        == "5 more photos drawn at random are not enough for a number: it takes 10, and there are 2."
+    )
+    early, later = foresee(None, 0, 0, 30), foresee(Share(0.8, 0.6, 0.9, 24, 30), 30, 90, 30)
+    assert "about 20 points to either side, if about four of five" in early
+    assert "about 12 points to either side instead of 17." in later
+    assert foresee(None, 9, 20, 1).startswith("With 1 more photo drawn")
+
+
+def test_answers_of_crossed_models_count_for_less_while_there_are_few_labels():
+    right = np.arange(20) % 5 > 0
+    alone, few, many = share(right), share(right, learned=50), share(right, learned=5_000)
+    assert alone.value == few.value == many.value
+    assert (few.right, few.of) == (16, 20)
+    assert few.low < many.low < alone.low < alone.high < many.high < few.high
+    assert few.high - few.low == pytest.approx(np.subtract(*exact_interval(0.8 * 20 * 5 / 7, 20 * 5 / 7)[::-1]))

@@ -29,13 +29,13 @@ def test_no_number_is_said_below_ten_audit_labels_and_one_from_then_on(made):
     shapes.answer_next(project, kinds, 20)
     shapes.settle(worker)
     report = project.models.latest_report()
-    assert (report.labels, report.audit) == (20, 7)
+    assert (report.labels, report.audit) == (20, 8)
     assert report.quality is None
     assert report.curve == ()
     shapes.answer_next(project, kinds, 10)
     shapes.settle(worker)
     report = project.models.latest_report()
-    assert report.quality.accuracy.of == report.audit == 10
+    assert report.quality.accuracy.of == report.audit == 12
     last = report.curve[-1]  # the curve ends with the number that is shown
     assert (last.labels, last.accuracy, last.low) == pytest.approx(
         (30, 100 * report.quality.accuracy.value, 100 * report.quality.accuracy.low)

@@ -78,7 +78,7 @@ def test_status_reads_the_report_and_forecasts_from_its_curve(labeled, any_band)
     now = status(labeled)
     assert now.labels == 60
     assert now.report.number == labeled.models.latest_report().number
-    assert now.report.quality.accuracy.of == now.report.audit == 20
+    assert now.report.quality.accuracy.of == now.report.audit == 24
     assert len(now.report.curve) == 6
     assert now.gain.more == 50
     assert now.gain.low <= now.gain.points <= now.gain.high

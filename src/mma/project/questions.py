@@ -17,7 +17,7 @@ from mma.project.records import SECOND_LOOKS, Item, Pick
 AUDIT_WHY = "drawn at random to measure how good the model is"
 FALLBACK_WHY = "drawn at random"
 AGAIN_WHY = "asked a second time, to see how steady the answers are"
-EARLY = 1 / 3  # of the questions, until there are enough audit images to name an accuracy that means something
+EARLY = 0.4  # of the questions, until there are enough audit images to name an accuracy that means something
 RECHECK = 5  # one question in five at most is about an audit label that may be a slip, or that is mixed with such
 AT_ONCE = 64  # picks looked up at a time; the first free one is near the front
 
@@ -27,7 +27,7 @@ class Rules(NamedTuple):
 
     overlap: int = 1  # people per image
     audit_asked: float = 0.1  # share of audit images among those asked about, once audit_early of them were
-    audit_early: int = 60  # audit images asked about first, one question in three
+    audit_early: int = 60  # audit images asked about first, two questions in five
     again_share: float = 0.0  # share of the questions that are about labels given long before
     lease: float = LEASE  # seconds
     measures: bool = False  # audit images alone

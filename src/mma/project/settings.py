@@ -32,7 +32,7 @@ class ProjectSettings(Settings):
     budget: int | None = Field(default=None, ge=1)
     overlap: int = Field(default=1, ge=1, le=100)  # people asked about each image
     audit_share: float = Field(default=0.1, ge=0, le=0.5)  # of the images, kept for measuring
-    audit_early: int = Field(default=60, ge=0)  # audit images that are asked about first, one question in three
+    audit_early: int = Field(default=60, ge=0)  # audit images that are asked about first, two questions in five
     audit_asked: float = Field(default=0.1, ge=0, le=1)  # of the images asked about, after these
     random_share: float = Field(default=0.1, ge=0, le=1)  # of the picks, drawn at random
     again_share: float = Field(default=0.02, ge=0, le=0.5)  # of the questions, about labels given long before

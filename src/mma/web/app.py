@@ -26,6 +26,7 @@ from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import Answer, Project
 from mma.project.browse import Browser, BrowseRequest
 from mma.project.find import FindRequest, search
+from mma.project.quality.show import measure_words
 from mma.project.quality.status import set_goal
 from mma.project.records import Key, Person
 from mma.project.worker.supervise import ask_for_deep
@@ -75,6 +76,13 @@ class NextRequest(PageRequest):
 
     n: int = Field(ge=0, le=32)
     holding: list[Key] = Field(default_factory=list, max_length=MAX_HELD)
+
+
+class MeasureRequest(PageRequest):
+    """Ask what photos drawn at random in a row would tell; `start` leases them, to be answered first."""
+
+    n: int = Field(ge=1, le=200)
+    start: bool = False
 
 
 class GridRequest(PageRequest):
@@ -341,6 +349,14 @@ def post_next(page: Page, wanted: NextRequest) -> Json:
     return {"items": [item._asdict() for item in page.project.next(wanted.by, wanted.n, wanted.holding)]}
 
 
+@answers(MeasureRequest)
+def post_measure(page: Page, wanted: MeasureRequest) -> Json:
+    """Say what more audit labels would tell, and lease their images when asked to."""
+    if wanted.start:
+        page.project.measure(wanted.by, wanted.n)
+    return {"left": page.project.audit_left(), "words": measure_words(page.project, wanted.n)}
+
+
 @answers(Answer, takes_visitor=True)
 def post_answer(page: Page, answer: Answer, visitor: Visitor) -> Json:
     """Store an answer. The page says "saved" when it has this reply."""
@@ -495,6 +511,7 @@ ROUTES = [
     Route("/api/here", post_here, methods=["POST"]),
     Route("/api/invite", post_invitations, methods=["POST"]),
     Route("/api/next", post_next, methods=["POST"]),
+    Route("/api/measure", post_measure, methods=["POST"]),
     Route("/api/answers", post_answer, methods=["POST"]),
     Route("/api/grid", post_grid, methods=["POST"]),
     Route("/api/classes", post_class, methods=["POST"]),

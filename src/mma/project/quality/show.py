@@ -53,7 +53,12 @@ def measure_words(project: Project, n: int) -> str:
     """Say what labels of `n` more photos drawn at random would bring."""
     report, left = project.models.latest_report("live"), project.audit_left()
     quality = report.quality if report else None
-    words = foresee(quality.accuracy if quality else None, report.audit if report else 0, min(n, left))
+    words = foresee(
+        quality.accuracy if quality else None,
+        report.audit if report else 0,
+        report.labels if report else 0,
+        min(n, left),
+    )
     return words if left >= n else f"Only {left} of the photos kept for measuring have no answer. {words}"
 
 

@@ -110,7 +110,7 @@ def audited(probs: Floats, pool: Pool, training: TrainingSet) -> tuple[Quality |
     labels = training.audit_labels
     if len(labels) < LEAST_AUDIT:
         return None, ()
-    quality = judge(probs, labels, training.names, audit_groups(pool, training))
+    quality = judge(probs, labels, training.names, audit_groups(pool, training), len(training.learned))
     return quality, judged_images(list(training.audit), probs, labels, training.names)
 
 
@@ -121,7 +121,7 @@ def audit_curve(models: Sequence[PastModel], pool: Pool, training: TrainingSet) 
     groups, points = audit_groups(pool, training), {}
     parts = pool.parts(np.array([pool.row[image] for image in training.audit], np.int64))
     for model in models:
-        found = share(model.right(parts, training), groups)
+        found = share(model.right(parts, training), groups, model.labels)
         points[model.labels] = AccuracyPoint(model.labels, 100 * found.value, 100 * found.low, 100 * found.high)
     return tuple(points[count] for count in sorted(points))
 

@@ -15,7 +15,7 @@ import { ResultsView } from "./results.js";
 import { ReviewView } from "./review.js";
 import { askWho, PeopleView, stayHere } from "./people.js";
 import { Pace, showPanel, showWork } from "./panel.js";
-import { showSettings, showUnsaved } from "./dialogs.js";
+import { askMeasure, showSettings, showUnsaved } from "./dialogs.js";
 import { applyTheme, by, listen, RETRY, showSaved, state, update, watch } from "./state.js";
 
 class Page {
@@ -38,7 +38,7 @@ class Page {
     this.turnTo(location.hash.slice(1) || (state.classes.length < 2 ? "classes" : "label"));
     addEventListener("hashchange", () => this.turnTo(location.hash.slice(1)));
     addEventListener("beforeunload", (event) => { if (this.outbox.waiting) event.preventDefault(); });
-    setInterval(() => showPanel(find("panel"), this.pace), 10_000);
+    setInterval(() => showPanel(find("panel"), this.pace, () => this.measure()), 10_000);
   }
 
   /** Wait for the server as long as it takes. */
@@ -67,7 +67,7 @@ class Page {
       find: new FindView(shared),
       rest: new RestView(shared),
       review: new ReviewView({ correct: (entry) => this.correct(entry), outbox, history: this.history }),
-      results: new ResultsView(),
+      results: new ResultsView(() => this.measure()),
       try: new TryView(),
       classes: new SetupView({ begin: () => { location.hash = ["soon", "ready"].includes(state.names.state) && !state.model ? "grid" : "label"; } }),
     };
@@ -82,7 +82,7 @@ class Page {
     find("settings").addEventListener("click", () => showSettings());
     find("saved").addEventListener("click", () => { if (state.outbox.problem || state.outbox.refused) showUnsaved(outbox); });
     showSaved();
-    showPanel(find("panel"), this.pace);
+    showPanel(find("panel"), this.pace, () => this.measure());
     showWork(find("work"));
   }
 
@@ -98,6 +98,14 @@ class Page {
     show(find("view"), this.current.node);
     document.body.dataset.view = wanted;
     this.current.open();
+  }
+
+  /** Photos drawn at random in a row: they come before all others. */
+  measure() {
+    return askMeasure(() => {
+      this.queue.restart();
+      location.hash = "label";
+    });
   }
 
   /** One image is corrected alone; of a grid one chooses in the review. */
@@ -120,7 +128,7 @@ class Page {
   react(names) {
     const has = (...each) => each.some((name) => names.has(name));
     if (has("outbox", "reachable")) showSaved();
-    if (has("counts", "model", "models", "classes", "budget", "goal")) showPanel(find("panel"), this.pace);
+    if (has("counts", "model", "models", "classes", "budget", "goal")) showPanel(find("panel"), this.pace, () => this.measure());
     if (has("work")) showWork(find("work"));
     if (has("reachable") && state.reachable && this.wasAway) this.back();
     this.wasAway = !state.reachable;

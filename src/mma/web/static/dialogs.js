@@ -53,6 +53,22 @@ function askName() {
     h("h2", {}, "New class"), h("label", { for: "class-name" }, "Its name. This image becomes its first label."), field, buttons(finish, "Add class")));
 }
 
+const MEASURED = 30;
+
+/** Offer photos drawn at random in a row, and say before what they will tell. `begin` is called when they are to come. */
+export async function askMeasure(begin) {
+  try {
+    const { left, words } = await post("/api/measure", { by: by(), n: MEASURED, start: false });
+    const going = await ask("Measure now", (finish) => form(finish, () => true, h("h2", {}, "Measure now"), h("p", {}, printable(words)),
+      h("p", { class: "soft" }, "They come one after the other, without suggestions; the model learns them, too."), buttons(finish, left ? `Ask me about ${plural(Math.min(MEASURED, left), "photo")}` : "Close")));
+    if (!going || !left) return;
+    await post("/api/measure", { by: by(), n: MEASURED, start: true });
+    begin();
+  } catch (error) {
+    await tell("Nothing was measured", printable(error.message));
+  }
+}
+
 /** Say something that needs to be read. */
 export function tell(title, words) {
   return ask(title, (finish) => form(finish, () => null, h("h2", {}, title), h("p", {}, words),

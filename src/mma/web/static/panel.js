@@ -51,15 +51,16 @@ function bar(share, words) {
   return h("div", { class: "bar-outer", role: "img", "aria-label": words }, inner);
 }
 
-function modelPart() {
+function modelPart(measure) {
   const { model } = state;
   if (!model) return h("section", { class: "card" }, h("h2", {}, "Model now"), h("p", { class: "soft" }, firstModelWords()));
   const { accuracy, low, high, source, forecast } = model;
   return h("section", { class: "card" }, h("h2", {}, "Model now"),
-    accuracy === null ? h("p", { class: "soft" }, "No estimate yet") : h("div", {},
-      h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), low === null ? null : h("span", {}, ` ${Math.round(100 * low)}–${Math.round(100 * high)}`)),
-      curve(state.models)),
-    source ? h("p", { class: "soft" }, `${printable(source)}${low === null ? "" : ", 95 % interval"}`) : null,
+    accuracy === null ? h("p", { class: "soft" }, "How good it is: too early to say.") : h("div", {},
+      h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), h("span", {}, " right")),
+      curve(state.models),
+      h("p", { class: "soft" }, `between ${Math.round(100 * low)} and ${Math.round(100 * high)}, ${printable(source)}`)),
+    state.project.role === "annotator" ? null : h("p", {}, h("button", { type: "button", class: "link", onclick: measure }, "Measure now")),
     forecast ? h("p", { class: "soft" }, printable(forecast)) : null,
     h("p", { class: "soft model-state", "data-state": model.state }, icon(model.state === "failed" ? "alert" : model.state === "training" ? "clock" : "check"), h("span", {}, modelWords(model))));
 }
@@ -97,8 +98,9 @@ function classPart() {
   return h("section", { class: "card" }, h("h2", {}, "Labels per class"), rows.length ? h("ul", { class: "class-rows" }, rows) : h("p", { class: "soft" }, "No classes yet"));
 }
 
-export function showPanel(node, pace) {
-  show(node, progressPart(pace), modelPart(), classPart());
+/** `measure` is called when the person wants to know now how good the model is. */
+export function showPanel(node, pace, measure) {
+  show(node, progressPart(pace), modelPart(measure), classPart());
 }
 
 /** Bars for what goes on behind the page: indexing, features, training. */

@@ -90,6 +90,10 @@ export class ResultsView {
   exporter = new Action("Export the model", askExport, { again: true });
   goal = new GoalForm((status) => this.render(status));
 
+  constructor(measure) {
+    this.measure = h("button", { type: "button", class: "quiet", onclick: measure }, "Measure now");
+  }
+
   open() {
     this.follow();
     return this.draw();
@@ -127,10 +131,11 @@ export class ResultsView {
   }
 
   /** Is it good enough? Against the goal, with the one next thing to do. */
-  verdictCard({ verdict }) {
+  verdictCard({ verdict, report }) {
     return h("section", { class: `card verdict ${verdict.answer.replace(" ", "-")}` },
       h("p", { class: "headline" }, verdict.headline), goalBar(verdict), h("p", {}, printable(verdict.why)),
-      h("div", { class: "next-step" }, h("b", {}, "Next"), h("p", {}, sentence(verdict.next.words)), this.nextButton(verdict.next)),
+      h("div", { class: "next-step" }, h("b", {}, "Next"), h("p", {}, sentence(verdict.next.words)), this.nextButton(verdict.next), this.measure),
+      report?.quality?.balanced ? h("p", { class: "soft" }, `With each class counted the same: ${share(report.quality.balanced)} ${range(report.quality.balanced)}.`) : null,
       this.goal.node, verdict.assumed ? h("p", { class: "soft" }, `Nobody has set a goal yet; ${verdict.percent} % is assumed.`) : null);
   }
 
