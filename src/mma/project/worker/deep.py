@@ -35,7 +35,9 @@ from mma.project.project import Project, silent
 from mma.project.quality.accuracy import LEAST_AUDIT, judge
 from mma.project.quality.status import DEEP_COST
 from mma.project.records import ProjectImage
-from mma.project.worker.live_model import about
+from mma.project.worker.features import open_pool
+from mma.project.worker.live_model import about, fit_answers
+from mma.project.worker.round import live_config
 from mma.project.worker.training_set import TrainingSet
 from mma.rng import rng
 from mma.run import Run, Watch
@@ -44,6 +46,7 @@ from mma.training.host import Host
 from mma.training.job import Job, as_guess, is_pretrained, load_read_only, new_run
 from mma.training.loop import train
 from mma.training.predict import probabilities
+from mma.views import FeatureViews
 
 NICE = 15  # behind the live worker, which is behind the page
 SIDE = 32  # pixels, for networks that do not say what they see
@@ -180,15 +183,20 @@ def resume_task(project: Project) -> DeepTask | None:
 
 
 def live_guesses(project: Project, task: DeepTask) -> list[Row]:
-    """Return what the model that serves now says about the images to learn from: the network begins with that."""
-    answers = project.models.answers(ANSWERS)
-    if answers is None:
+    """Return what a quick model says about the images to learn from: the network begins with that.
+
+    The model that serves has learned the audit labels, too. This one has not, so the network can be measured on them.
+    """
+    answers, config = project.models.answers(ANSWERS), live_config(project)
+    known = [index for index, image in enumerate(task.pool) if answers is not None and image.id in answers.row]
+    assert isinstance(config.views, FeatureViews)
+    if not known:
         return []
-    known = [(index, image.id) for index, image in enumerate(task.pool) if image.id in answers.row]
-    probs = answers.of([key for _, key in known], task.training.class_ids)
-    assert probs is not None
-    names = list(task.training.names)
-    return [as_guess(*place, names, row) for place, row in zip(known, probs.tolist(), strict=True)]
+    pool = open_pool(project, config.views, [task.pool[index] for index in known], silent)
+    labels = {pool.row[image]: label for image, label in task.training.train.items() if image in pool.row}
+    probs = fit_answers(pool, task.training, labels, config).probabilities(pool.views, np.arange(len(pool)))
+    names, places = list(task.training.names), [(index, task.pool[index].id) for index in known]
+    return [as_guess(*place, names, probs[pool.row[place[1]]].tolist()) for place in places]
 
 
 def load_data(project: Project, task: DeepTask) -> DataSet:
