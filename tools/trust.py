@@ -389,15 +389,15 @@ def cost(rows: list[dict[str, Any]]) -> str:
 
 
 INTRO = """# Can the shown accuracy be trusted?
-Simulated projects on vectors of frozen backbones: digits, Fashion-MNIST, signs, objects (28 to 1 as they are), CIFAR-10 and SVHN,
-four of them also with classes 20 to 1; asked by `auto` and in random order; 3 % of the answers are wrong. The true accuracy is that
-on the photos of the pool that the project never saw, weighed so that classes are as common as in the project. The schedule of the
-audit, the crossing, the second questions and the interval are the code of the project. The head of `tools/trust.py` says how to
-make it all again. Rows: [projects.csv](projects.csv), versions: [about.json](about.json).
+Simulated projects on vectors of frozen backbones: digits, Fashion-MNIST, signs, objects (28 to 1 as they are), CIFAR-10 and
+SVHN, four of them also with classes 20 to 1; asked by `auto` and in random order; 3 % of the answers are wrong. The true
+accuracy is that on the photos of the pool that the project never saw, weighed so that classes are as common as in the
+project. The schedule of the audit, the crossing, the second questions and the interval are the code of the project. The head
+of `tools/trust.py` says how to make it all again. Rows: [projects.csv](projects.csv), versions: [about.json](about.json).
 
-Two numbers were chosen with such projects, on other seeds too: answers of crossed heads count as `labels / (labels + 20)` of an
-independent one, and two questions in five are about the audit until there are 60. Projects of one data set and seed share their
-folder in both orders, so they are not independent. With 20 labels it is too early to say anything."""
+Two numbers were chosen with such projects, on other seeds too: answers of crossed heads count as `labels / (labels + 20)` of
+an independent one, and two questions in five are about the audit until there are 60. Projects of one data set and seed share
+their folder in both orders, so they are not independent. With 20 labels it is too early to say anything."""
 
 
 def main() -> None:

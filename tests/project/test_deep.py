@@ -78,9 +78,18 @@ def test_a_deep_model_is_a_run_folder_and_a_model_that_predicts(made):
     assert not list((project.folder / "cache").glob("deep-*.npy"))
 
 
-def test_it_begins_with_what_the_live_model_says_about_the_pool(made):
+def test_it_begins_with_what_a_quick_model_without_the_audit_labels_says_about_the_pool(made, monkeypatch):
+    from mma.project.worker import deep
+
     project, _ = made
     shapes.settle(LiveWorker(project, deep=False))
+    fit, learned = deep.fit_answers, set()
+
+    def note(pool, training, labels, config):
+        learned.update(pool.images[row].audit for row in labels)
+        return fit(pool, training, labels, config)
+
+    monkeypatch.setattr(deep, "fit_answers", note)
     guided = AnchoredMixMatch(weight=1.0, ramp=10, guided=40)
     report = train_deep(project, config=short().model_copy(update={"algorithm": guided}))
     folder = project.models.folder(report.number)
@@ -89,6 +98,7 @@ def test_it_begins_with_what_the_live_model_says_about_the_pool(made):
     assert [row["key"] for row in rows] == ids[: len(ids) - report.audit]
     assert [row["index"] for row in rows] == list(range(len(rows)))
     assert all(set(row["probs"]) <= set(shapes.KINDS) for row in rows)
+    assert learned == {False}
 
 
 def test_a_network_is_fine_tuned_only_where_pretrained_features_are_the_best(made):

@@ -44,7 +44,7 @@ def test_the_first_picks_are_for_coverage_and_need_no_label(made):
     shapes.settle(LiveWorker(project, deep=False))
     items = project.next("ann", 8)
     assert {item.provenance for item in items} <= {"start", "audit"}
-    assert sum(item.provenance == "start" for item in items) == 5
+    assert sum(item.provenance == "start" for item in items) == 4
     assert all(item.suggestion is None for item in items)
     assert not project.models.rows() or project.models.rows()[-1].state == "training"
 

@@ -108,7 +108,7 @@ def test_picks_are_asked_in_their_order_with_their_reason(project):
     pool = [image.id for image in project.images() if not image.audit][:5]
     suggestion = [(0, 0.75), (1, 0.25)]
     queued = project.put_picks([Pick(image, f"why {image[:4]}", 1.0, "query", suggestion) for image in pool], 7)
-    items = [item for item in project.next("ann", 8) if item.provenance == "query"]
+    items = [item for item in project.next("ann", 9) if item.provenance == "query"]
     assert queued == 5
     assert ids(items) == pool
     assert all(item.why == f"why {item.image[:4]}" and item.suggestion == suggestion for item in items)
