@@ -245,6 +245,21 @@ def test_the_interval_of_two_seeds_does_not_stretch_the_plot_of_differences():
     assert 4 < high < 10
 
 
+def test_methods_of_ones_own_are_compared_with_each_other(refusal):
+    runs = [(m, seed, 70.0 + seed + 5 * (m == "b")) for m in ("a", "b", "c") for seed in range(1, 8)]
+    found = Results(tuple(Result(m, 20, 100, seed, "done", value, 1, 10, 20) for m, seed, value in runs))
+    first, *_ = summary.sections(found)
+    assert first.title == "Difference to a, paired by seed"
+    assert [row[0] for row in first.rows] == ["b", "c"]
+    first, *_ = summary.sections(found.against("b"))
+    assert first.title == "Difference to b, paired by seed"
+    assert [row[3] for row in first.rows] == ["-5.00", "-5.00"]
+    with refusal():
+        found.against("bb")
+    with refusal():
+        found.differences("d")
+
+
 def test_numbers_on_an_axis_do_not_overlap():
     _, (axes,) = style.new_figure("", 4)
     plots.log_ticks(axes, [500, 510, 520, 1000, 1020, 16_000])

@@ -231,6 +231,10 @@ def report(
     plots: Annotated[bool, typer.Option("--plots", help="Draw the plots into DIR/report.")] = False,
     html: Annotated[bool, typer.Option("--html", help="Write plots and the page DIR/report/report.html.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write everything into this folder.")] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="METHOD", help="Compare with this row. Default: random, MixMatch."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Train one run again here, and compare its accuracy.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="The run's seed, with --check.")] = 1,
     method: Annotated[str | None, typer.Option("--method", help="Its row, with --check. Default: the first.")] = None,
@@ -248,7 +252,7 @@ def report(
 
     if format not in FORMATS:
         raise UserError(f"no format '{format}'. There are: {', '.join(FORMATS)}.")
-    found = collect(folder)
+    found = collect(folder) if reference is None else collect(folder).against(reference)
     paths: list[Path] = []
     if out is not None:
         paths = write_all(found, out, command())

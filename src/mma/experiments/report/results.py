@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from mma.files import Row, write_atomically
 from mma.growth import Growth, Sizes, Split
 from mma.run import Run
 from mma.settings import Settings
-from mma.text import printable, render_html
+from mma.text import did_you_mean, printable, render_html
 
 if TYPE_CHECKING:
     from mma.experiments.report.statistics import Difference
@@ -167,6 +167,16 @@ class Results:
     compute: tuple[Compute, ...] = ()  # of methods that differ in length
     description: Description = field(default_factory=Description)
     folder: Path = field(default=Path(), compare=False)
+    reference: str | None = None  # the method that others are compared with; None: those that `references` names
+
+    def against(self, reference: str) -> Results:
+        """Return the same results, compared with one of their methods."""
+        if reference not in self.methods:
+            listed = ", ".join(map(printable, self.methods))
+            raise UserError(
+                f"there is no method '{printable(reference)}' here.{did_you_mean(reference, self.methods)} There are: {listed}."
+            )
+        return replace(self, reference=reference)
 
     @property
     def title(self) -> str:
@@ -229,7 +239,7 @@ class Results:
         """Return every method's paired difference to the reference, with interval, p values and verdict."""
         from mma.experiments.report.statistics import differences
 
-        return differences(self, reference)
+        return differences(self.against(reference), reference)
 
     def statistics(self) -> str:
         """Return the statistics as Markdown."""

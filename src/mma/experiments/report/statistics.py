@@ -114,9 +114,17 @@ def differences(found: Results, reference: str) -> list[Difference]:
     return [replace(row, holm=p) for row, p in zip(rows, corrected, strict=True)]
 
 
+def references(found: Results) -> list[str]:
+    """Return what methods are compared with: as asked for, else random and MixMatch, else the first of several methods."""
+    if found.reference is not None:
+        return [found.reference]
+    usual = [name for name in REFERENCES if name in found.methods]
+    return usual or (found.methods[:1] if len(found.methods) > 1 else [])
+
+
 def reference_of(found: Results) -> str | None:
-    """Return the method that tables and plots compare with: random, else MixMatch, else none."""
-    return next((name for name in REFERENCES if name in found.methods), None)
+    """Return the one method that tables and plots compare with; None where there is nothing to compare."""
+    return next(iter(references(found)), None)
 
 
 def what_wilcoxon_can_show(rows: Sequence[Difference]) -> str:

@@ -39,7 +39,7 @@ def sections(found: Results) -> list[Section]:
     nobody = "Every image that was asked about got a label, or it is not known."
     wasted = st.mean_by_labels(found, lambda row: None if row.asked is None else row.asked - row.labels)
     return [
-        *(against(found, reference) for reference in st.REFERENCES),
+        *(against(found, reference) for reference in st.references(found)),
         curve_areas(found),
         reaching(found),
         saved(found),
@@ -52,8 +52,6 @@ def sections(found: Results) -> list[Section]:
 def against(found: Results, reference: str) -> Section:
     """Return paired differences to one reference."""
     title = f"Difference to {reference}, paired by seed"
-    if reference not in found.methods:
-        return Section(title, [], [], [f"{reference} is not in this grid."])
     rows = st.differences(found, reference)
     if not rows:
         return Section(title, [], [], [f"No seed has both {reference} and another method finished."])
@@ -65,9 +63,10 @@ def against(found: Results, reference: str) -> Section:
         ]
         for row in rows
     ]
+    compared = "the one comparison" if len(rows) == 1 else f"all {len(rows)} comparisons"
     remarks = [
         "Points of accuracy; interval from the paired t distribution, p from the Wilcoxon signed-rank test, corrected "
-        f"by Holm's method for all {len(rows)} comparisons. `not confirmed`: the interval leaves out 0, but the "
+        f"by Holm's method for {compared}. `not confirmed`: the interval leaves out 0, but the "
         "corrected test does not reach 0.05. Mean and ranks must agree in sign.",
         st.what_wilcoxon_can_show(rows),
     ]
@@ -84,14 +83,15 @@ def curve_areas(found: Results) -> Section:
         return Section(
             title, [], [], ["It takes at least two budgets at one total, and seeds that finished all of them."]
         )
-    apart = {row.method: row for row in st.area_differences(found, "random")}
+    reference = found.reference or "random"
+    apart = {row.method: row for row in st.area_differences(found, reference)}
     heading = ["method", "n", "mean accuracy over log labels"]
     lines = [[row.method, str(row.n), plus_minus(row.mean, row.std)] for row in rows]
     if not apart:
         return Section(title, heading, lines, [])
     lines = [[*line, saving_text(apart.get(line[0]), 2)] for line in lines]
     remark = "Differences are paired by seed, with 95 % intervals (t). They are not corrected for being several."
-    return Section(title, [*heading, "difference to random"], lines, [remark])
+    return Section(title, [*heading, f"difference to {reference}"], lines, [remark])
 
 
 def saving_text(found: st.Saving | None, digits: int) -> str:
@@ -103,18 +103,19 @@ def saving_text(found: st.Saving | None, digits: int) -> str:
 
 
 def saved(found: Results) -> Section:
-    """Return the labels saved against random, for what random reaches with each budget between the smallest and the largest."""
-    title = "Labels saved against random"
+    """Return the labels saved, for what the reference reaches with each budget between the smallest and the largest."""
+    reference = found.reference or "random"
+    title = f"Labels saved against {reference}"
     between = st.common_budgets(found)[1:-1]
-    if "random" not in found.methods or not between or found.by_total:
-        return Section(title, [], [], ["It takes random and at least three budgets."])
-    columns = [{row.method: row for row in st.labels_saved(found, "random", budget)} for budget in between]
+    if reference not in found.methods or not between or found.by_total:
+        return Section(title, [], [], [f"It takes {reference} and at least three budgets."])
+    columns = [{row.method: row for row in st.labels_saved(found, reference, budget)} for budget in between]
     heading = ["method", *(f"of {budget:,}" for budget in between)]
     methods = [method for method in found.methods if any(method in column for column in columns)]
     lines = [[method, *(saving_text(column.get(method), 0) for column in columns)] for method in methods]
     remark = (
-        "Labels that a method needs fewer than random for the accuracy that random reaches with so many, paired by seed, with "
-        "95 % intervals (t). A curve that never gets there counts as the largest budget."
+        f"Labels that a method needs fewer than {reference} for the accuracy that {reference} reaches with so many, paired by "
+        "seed, with 95 % intervals (t). A curve that never gets there counts as the largest budget."
     )
     return Section(title, heading, lines, [remark])
 
@@ -132,12 +133,12 @@ def reaching(found: Results) -> Section:
     """Return the labels each method needs for what the references reach with all of theirs."""
     title = "Labels needed to reach a target"
     targets = {}  # what each reference reaches at its largest budget
-    for name in st.REFERENCES:
+    for name in st.references(found):
         reached = {budget: values for budget in found.budgets if (values := found.accuracies(name, budget))}
         if reached:
             targets[f"{name} with {max(reached):,}"] = float(np.mean(list(reached[max(reached)].values())))
     if len(found.budgets) < 2 or found.by_total or not targets:
-        return Section(title, [], [], ["It takes at least two budgets, and random or MixMatch among the methods."])
+        return Section(title, [], [], ["It takes at least two budgets and two methods."])
     heading = ["method", *(f"{target:.2f} % ({name})" for name, target in targets.items())]
     columns = [
         {
