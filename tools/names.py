@@ -151,6 +151,12 @@ def page(asked: argparse.Namespace) -> None:
     truth = {f"{key[:24]}{path.suffix.lower()}": photos.classes[key] for key, path in photos.paths.items()}
     with page_of(images) as (tab, project):
         person = Person(tab, truth, photos.names, 0.0)
+        tab.set_default_timeout(120_000)
+        tab.wait_for_selector("#my-name, .sheet img")
+        if tab.query_selector("#my-name"):  # where the system has no name for whoever runs this
+            tab.keyboard.type("script")
+            tab.keyboard.press("Enter")
+        tab.wait_for_selector(".sheet img")
         begin = time.monotonic()
         person.name_classes()
         typed = time.monotonic()

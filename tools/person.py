@@ -110,6 +110,7 @@ def label_until_done(wanted: argparse.Namespace, photos: LabeledPhotos, page: An
     truth = {f"{key[:24]}{path.suffix.lower()}": photos.classes[key] for key, path in photos.paths.items()}
     person = Person(page, truth, photos.names, wanted.pause)
     person.name_classes()
+    page.evaluate("() => { location.hash = 'label'; }")
     while person.labels < wanted.labels or len(ready(project, "live")) < wanted.models:
         person.label()
         wait_for(lambda: len(ready(project, "live")) >= person.labels // EVERY - 2, "a model")  # on a busy machine

@@ -12,7 +12,17 @@ from mma.errors import UserError
 from mma.features import names as module
 from mma.features import parse_backbone
 from mma.features.hf import HuggingFace
-from mma.features.names import ask_text_tower, check_spoken, class_vectors, conse, first_guesses, spoken_names
+from mma.features.names import (
+    ask_text_tower,
+    check_spoken,
+    class_vectors,
+    conse,
+    first_guesses,
+    imagenet_texts,
+    imagenet_vectors,
+    spoken_names,
+    text_encoder,
+)
 from mma.features.pretrained import LITE0, load_weights
 from tests.each import each
 
@@ -61,6 +71,16 @@ def test_words_of_one_meaning_lie_close():
     encoder_or_skip()
     cat, kitten, truck = class_vectors(["cat", "kitten", "truck"])
     assert cat @ kitten > cat @ truck + 0.1
+
+
+def test_the_stored_vectors_are_those_of_the_names_and_glosses():
+    encoder_or_skip()
+    texts, vectors = imagenet_texts(), imagenet_vectors()
+    assert len(texts) == len(vectors) == 1_000
+    assert texts[0].startswith("tench, Tinca tinca: freshwater")
+    rows = [0, 281, 999]
+    same = (text_encoder()([texts[row] for row in rows]) * vectors[rows]).sum(1)
+    assert same.min() > 0.99  # but for rounding, and for what int8 makes of other texts in the batch
 
 
 def test_photos_that_the_network_takes_for_cars_are_guessed_as_automobiles():

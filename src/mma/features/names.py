@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 import re
 from collections.abc import Callable, Sequence
@@ -20,10 +19,9 @@ import numpy as np
 import torch
 import torch.nn.functional as functional
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 from scipy.special import softmax
 
-from mma.data.cache import data_root
 from mma.data.folder import list_files
 from mma.data.photos import SMALLEST, read_unscaled_photo
 from mma.errors import UserError
@@ -33,7 +31,6 @@ from mma.features.hf import TRANSFORMERS, HuggingFace, find_model
 from mma.features.inputs import PhotoFiles
 from mma.features.pretrained import LITE0, Lite0, WeightsFile, load_weights
 from mma.features.table import unit
-from mma.files import explain_write_errors, write_atomically
 from mma.rng import rng
 from mma.soft_targets import MOST, Floats, fit_soft
 from mma.text import first_line, install_hint, printable
@@ -95,17 +92,16 @@ def text_encoder() -> Any:
 
 @cache
 def imagenet_vectors() -> GuessRow:
-    """Return the vectors of the names and glosses of ImageNet's 1,000 classes; encoded once on a machine."""  # (1000, 384)
-    table = (resources.files("mma.features") / "imagenet.tsv").read_text("utf-8")
-    texts = [line.replace("\t", ": ") for line in table.splitlines() if not line.startswith("#")]
-    name = hashlib.sha256((ENCODER.sha256 + table).encode()).hexdigest()[:32]
-    path = data_root() / "weights" / f"names-{name}.safetensors"
-    if not path.is_file():
-        with explain_write_errors(path.parent, "the same command"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save({"vectors": text_encoder()(texts)}))
-    vectors: GuessRow = load(path.read_bytes())["vectors"]
+    """Return what the encoder made of the names and glosses of ImageNet's 1,000 classes, in imagenet.tsv."""  # (1000, 384)
+    stored = (resources.files("mma.features") / "imagenet.safetensors").read_bytes()
+    vectors: GuessRow = load(stored)["vectors"].astype(np.float32)
     return vectors
+
+
+def imagenet_texts() -> list[str]:
+    """Return the names and glosses of ImageNet's classes, which are WordNet's."""
+    table = (resources.files("mma.features") / "imagenet.tsv").read_text("utf-8")
+    return [line.replace("\t", ": ") for line in table.splitlines() if not line.startswith("#")]
 
 
 def spoken_names(name: str) -> list[str]:

@@ -83,10 +83,10 @@ class LiveWorker:
             if self.attempt(f"labels up to event {self.seq}", self.round):
                 return True
             self.done_seq = self.seq  # not with these labels; more of them may do
+        if self.names_are_due() and self.attempt(f"guesses by names {self.names_key()}", self.guess_by_names):
+            return True
         place = f"features after {len(self.gathering.ready):,} images"
         if self.gathering.is_missing() and self.attempt(place, self.gather):
-            return True
-        if self.names_are_due() and self.attempt(f"guesses by names {self.names_key()}", self.guess_by_names):
             return True
         if self.start_is_due() and self.attempt(f"first picks at event {self.seq}", self.ask_for_coverage):
             return True
@@ -184,20 +184,20 @@ class LiveWorker:
 
     def names_are_due(self) -> bool:
         """Tell whether the classes or the pool have changed since names were compared with photos."""
-        return self.pool is not None and self.named != self.names_key()
+        return self.named is None or (self.pool is not None and self.named != self.names_key())
 
     def guess_by_names(self) -> None:
         """Compare the names of the classes with the photos, and store the guesses; or note why there are none."""
         pool, self.named = self.pool, self.names_key()
-        assert pool is not None
         used = [each for each in self.project.classes() if each.merged_into is None]
         try:
-            backbones = [parse_backbone(name) for name in pool.views.names]
+            assert isinstance(self.config.views, FeatureViews)
+            backbones = parse_backbone(self.config.views.backbone).parts
             part = next((place for place, each in enumerate(backbones) if can_guess(each)), None)
             if part is None:
                 raise UserError("names can be compared with photos on the backbone lite0, or on hf: CLIP or SigLIP.")
-            if len(used) < 2:
-                prepare_names(backbones[part])
+            if pool is None or len(used) < 2:
+                prepare_names(backbones[part])  # while photos are prepared and names are typed
                 self.project.guesses.note("soon")
                 return
             begin, audit = time.monotonic(), np.array([image.audit for image in pool.images])

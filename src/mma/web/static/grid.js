@@ -39,7 +39,9 @@ export class GridView {
 
   refresh(names) {
     if (names.has("classes")) this.render();
-    if (names.has("names") && !this.items.length && !this.asking) this.fetch();
+    if (!names.has("names") || this.items.length || this.asking) return;
+    if (state.names.state === "none" && !state.model) location.hash = "label"; // no group can come yet
+    else this.fetch();
     if (names.has("choice:by")) this.fetch();
     if (names.has("reachable") && state.reachable && this.problem) this.fetch();
   }
@@ -90,7 +92,7 @@ export class GridView {
   emptyWords() {
     if (this.asking) return "Looking for a group.";
     if (this.problem) return this.problem;
-    if (this.of !== null && !state.model && state.names.state === "soon") return "Comparing the names with your photos. The first group comes in a moment.";
+    if (this.of !== null && !state.model && state.names.state !== "none") return "Comparing the names with your photos. The first group comes in a moment. Meanwhile the view Label asks about single photos.";
     if (this.of !== null && !state.model) return "Groups by class come with the first model. Label a few images first, or choose “any look-alikes”.";
     return "There is no such group now. Choose another one, or label some more images.";
   }
