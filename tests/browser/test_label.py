@@ -116,6 +116,21 @@ def test_a_click_on_the_strip_corrects_an_answer(make_project, serve_project, op
     assert page.locator(".past").count() == 2
 
 
+def test_undoing_a_correction_brings_the_answer_before_it_back(make_project, serve_project, open_page):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    name = press_and_move_on(page, "1")
+    page.click(".strip .past")
+    wait_for_picture(page, name)
+    press_and_move_on(page, "2")
+    page.wait_for_selector(".strip .said >> text=dog")
+    page.keyboard.press("u")
+    wait_for_picture(page, name)
+    page.wait_for_selector(".strip .said >> text=cat")
+    wait_until_saved(page)
+    assert stored(project) == {name: 0}
+
+
 def test_an_answer_that_waits_keeps_its_name_when_older_ones_are_fetched(make_project, serve_project, open_page):
     project = make_project(40)
     for image in project.images()[:20]:

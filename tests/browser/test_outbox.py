@@ -350,6 +350,33 @@ def test_r2_an_answer_that_fails_again_and_again_lets_the_others_pass_and_is_kep
     assert (count_events(project), count_events(project, "undo")) == (6, 1)
 
 
+def test_r2_answers_about_one_image_keep_their_order_though_the_first_one_fails(
+    make_project, serve_project, open_page, monkeypatch
+):
+    project = make_project()
+    page = open_page(serve_project(project).door)
+    name, store, tries = picture_name(page), project.answer, []
+
+    def fail(answer):
+        if answer.class_id == 0:
+            tries.append(answer)
+            raise ValueError("a mistake of ours")
+        return store(answer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(project, "answer", fail)
+        press_and_move_on(page, "1")
+        page.keyboard.press("u")
+        wait_for_picture(page, name)
+        press_and_move_on(page, "2")
+        while len(tries) < 6:
+            page.wait_for_timeout(100)
+        wait_for_words(page, "3 labels waiting")
+    wait_until_saved(page)
+    assert stored(project) == {name: 1}
+    assert [event.kind for event in project.events()[-3:]] == ["label", "undo", "label"]
+
+
 TWO_AT_ONCE = """async () => {
   const { Outbox } = await import("/static/outbox.js");
   const box = new Outbox("another", { changed() {}, saved() {} });
