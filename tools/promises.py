@@ -20,6 +20,7 @@ from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 
 from mma.data.releases import PACKAGE_FOLDERS, read_fashion
+from mma.data.tables import render_csv
 from mma.project.quality.accuracy import fold_numbers
 from mma.project.quality.promises import (
     BATCH,
@@ -30,6 +31,7 @@ from mma.project.quality.promises import (
     draws_at_random,
     strange_above,
 )
+from mma.shares import exact_interval
 
 KINDS = {"digits": "hog", "fashion-mnist": "hog", "signs": "hog", "svhn": "hog", "objects": "lite0", "cifar10": "lite0"}
 WIDTH = 128  # directions that vectors are projected on
@@ -37,6 +39,7 @@ ASKED, ROUND = 100, 20  # labels asked for, most doubtful first; labels between 
 AUDITS = (50, 150, 300)
 ERRORS = (0.01, 0.02, 0.05, 0.1)
 PENALTY, SHARPNESS = 0.3, 8.0  # of heads
+LARGE = "fashion-pixels"
 START = 60  # random labels before a search begins
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -44,7 +47,7 @@ Ints = NDArray[np.int64]
 
 def read_pool(folder: Path, name: str, *, tests: bool = False) -> tuple[Floats, Ints]:
     """Return the vectors of a pool, centred, of length one and projected, with their labels."""
-    if name == "fashion-pixels":
+    if name == LARGE:
         images = read_fashion(PACKAGE_FOLDERS[0], accept=False)[0]
         x, y = images.pixels.reshape(len(images.pixels), -1).astype(np.float32), images.labels
     else:
@@ -119,8 +122,8 @@ def simulate_alone(x: Floats, truth: Ints, seed: int, slips: float) -> Iterator[
             }
 
 
-def simulate_find(x: Floats, truth: Ints, seed: int, ratio: int) -> Iterator[dict[str, Any]]:
-    """Search a class that one in `ratio` photos has, in four orders; stop when the promise is made."""
+def simulate_find(x: Floats, truth: Ints, seed: int, ratio: int, brief: bool = False) -> Iterator[dict[str, Any]]:
+    """Search a class that one in `ratio` photos has, in three orders; stop when the promise is made."""
     rng = np.random.default_rng(seed)
     klass = int(rng.integers(truth.max() + 1))
     others, mine = rng.permutation(np.flatnonzero(truth != klass)), rng.permutation(np.flatnonzero(truth == klass))
@@ -128,7 +131,7 @@ def simulate_find(x: Floats, truth: Ints, seed: int, ratio: int) -> Iterator[dic
     rows = rng.permutation(np.concatenate([others, mine[:few]]))
     x, is_one = x[rows], truth[rows] == klass
     first = np.append(rng.choice(np.flatnonzero(~is_one), START, replace=False), rng.choice(np.flatnonzero(is_one), 1))
-    for order in ("search", "random", "margin"):
+    for order in ("search",) if brief else ("search", "random", "margin"):
         yield {"ratio": ratio, "photos": len(x), "of class": few, "order": order} | search(
             x, truth[rows], is_one, first, order, np.random.default_rng(seed)
         )
@@ -203,12 +206,12 @@ def simulate_none(folder: Path, seed: int) -> Iterator[dict[str, Any]]:
         yield {"labels": labels, "audit": audit, "auroc": float(area), **refused, "none refused at 5 %": sharp}
 
 
-def simulate(kind: str, pools: Path, out: Path, projects: int) -> None:
+def simulate(kind: str, pools: Path, out: Path, projects: int, only: str | None) -> None:
     """Simulate what is not in OUT yet."""
     done = {(row["pool"], row["seed"]) for row in read(out)} if out.exists() else set()
-    names = {"alone": list(KINDS), "find": [*KINDS, "fashion-pixels"], "none": ["objects"]}[kind]
-    for name in names:
-        if not (name == "fashion-pixels" or (pools / f"{name}.npz").exists()):
+    names = {"alone": list(KINDS), "find": [*KINDS, LARGE], "none": ["objects"]}[kind]
+    for name in names if only is None else [only]:
+        if not (name == LARGE or (pools / f"{name}.npz").exists()):
             print(f"{name}: not there", flush=True)
             continue
         x, y = read_pool(pools, name, tests=kind == "find")
@@ -218,7 +221,8 @@ def simulate(kind: str, pools: Path, out: Path, projects: int) -> None:
             if kind == "alone":
                 rows = [row for slips in (0.0, 0.03) for row in simulate_alone(x, y, seed, slips)]
             elif kind == "find":
-                rows = [row for ratio in (50, 500) for row in simulate_find(x, y, seed, ratio)]
+                ratios = (500,) if name == LARGE else (50, 500)
+                rows = [row for ratio in ratios for row in simulate_find(x, y, seed, ratio, name == LARGE)]
             else:
                 rows = list(simulate_none(pools, seed))
             with out.open("a") as file:
@@ -231,15 +235,75 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def groups(rows: list[dict[str, Any]], *names: str) -> Iterator[tuple[list[Any], list[dict[str, Any]]]]:
+    """Yield the rows that are equal in some columns, with what they are equal in."""
+    for key in sorted({tuple(row[name] for name in names) for row in rows}):
+        yield list(key), [row for row in rows if tuple(row[name] for name in names) == key]
+
+
+def broken_words(part: list[dict[str, Any]]) -> str:
+    """Write how often a promise is broken, with its interval."""
+    broken = sum(row["broken"] for row in part)
+    low, high = exact_interval(broken, len(part))
+    return f"{broken / len(part):.1%} ({low:.1%} to {high:.1%})"
+
+
+def table(kind: str, rows: list[dict[str, Any]]) -> str:
+    """Return the table of one promise."""
+    lines: list[list[str]] = []
+    if kind == "alone":
+        lines += [
+            ["audit labels", "slips", "at most wrong", "promised in", "answered alone", "wrong of these", "broken"]
+        ]
+        for (audit, slips, wish), part in groups(rows, "audit", "slips", "wish"):
+            if made := [row for row in part if row["promised"]]:
+                shares = [f"{np.mean([row[name] for row in made]):.1%}" for name in ("alone", "wrong")]
+                held = [f"{len(made)} of {len(part)} projects", *shares, broken_words(part)]
+                lines += [[f"{audit}", f"{slips:.0%}", f"{wish:.0%}", *held]]
+    elif kind == "find":
+        names = ("to find", "to promise")
+        lines += [["pool", "one in", "photos", "of the class", "order", "projects", *names, "broken"]]
+        for (pool, ratio, order), part in groups(rows, "pool", "ratio", "order"):
+            sizes = [f"{np.mean([row[name] for row in part]):,.0f}" for name in ("photos", "of class")]
+            costs = [[row[name] / row["photos"] for row in part if row[name] is not None] for name in names]
+            shown = [f"{np.mean(cost):.0%}" if cost else "" for cost in costs]
+            held = broken_words(part) if order != "margin" else ""
+            lines += [[pool, str(ratio), *sizes, order, str(len(part)), *shown, held]]
+        for (ratio,), part in groups([row for row in rows if row["order"] == "search"], "ratio"):
+            lines += [["all", str(ratio), "", "", "search", str(len(part)), "", "", broken_words(part)]]
+    else:
+        names = ("auroc", "none refused at 5 %", "ordinary refused", "none refused")
+        lines += [["labels", "audit labels", *names]]
+        for (labels, audit), part in groups(rows, "labels", "audit"):
+            lines += [[str(labels), str(audit), *(f"{np.mean([row[name] for row in part]):.3f}" for name in names)]]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_tables(folder: Path, files: list[Path]) -> None:
+    """Write the rows of all projects as CSV and print their tables."""
+    rows = [row for path in files for row in read(path)]
+    for kind in ("alone", "find", "none"):
+        if part := [row for row in rows if row["kind"] == kind]:
+            names = [name for name in part[0] if name != "kind"]
+            cells = [[round(v, 5) if isinstance(v := row[name], float) else v for name in names] for row in part]
+            (folder / f"{kind}.csv").write_bytes(render_csv([names, *cells]))
+            print(f"{kind}\n\n{table(kind, part)}\n")
+
+
 def main() -> None:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("alone", "find", "none"))
-    parser.add_argument("pools", type=Path)
-    parser.add_argument("out", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("alone", "find", "none", "table"))
+    parser.add_argument("pools", type=Path, help="With table: the folder to write to.")
+    parser.add_argument("out", type=Path, nargs="+")
+    parser.add_argument("--only", metavar="POOL")
     parser.add_argument("--projects", type=int, default=200)
     given = parser.parse_args()
-    simulate(given.kind, given.pools, given.out, given.projects)
+    if given.kind == "table":
+        write_tables(given.pools, given.out)
+    else:
+        simulate(given.kind, given.pools, given.out[0], given.projects, given.only)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import { by, classById, secondsSince, state } from "./state.js";
 
 const ERRORS = [["0.01", "1 %"], ["0.02", "2 %"], ["0.05", "5 %"], ["0.1", "10 %"]];
 const GOAL = 0.95;
+const NO_MODEL = "There is no model yet. Label some photos of two classes first.";
 const LOW = 0.1; // a share that says nothing
 const SURE = 0.5; // likely photos that are proposed
 
@@ -22,12 +23,18 @@ export class RestView extends BrowseView {
     super(shared);
     this.node.setAttribute("aria-label", "The rest labels itself");
     this.node.querySelector(".grid-title").textContent = "The rest labels itself";
-    for (const name of ["kind", "person"]) this.field(name).parentElement.hidden = true;
+    for (const each of [this.ways, ...["kind", "person"].map((name) => this.field(name).parentElement)]) each.hidden = true;
     this.error = h("select", { id: "rest-error", onchange: () => this.fetch() }, ERRORS.map(([value, words]) => h("option", { value, selected: value === "0.02" }, words)));
     this.filters.prepend(h("label", { class: "field" }, h("span", {}, "At most wrong"), this.error));
     this.said = h("p", { class: "promise", role: "status" });
     this.heaps = h("div", { class: "kinds", role: "group", "aria-label": "Which heap" });
     this.filters.before(this.said, this.heaps);
+  }
+
+  async fetch() {
+    if (state.models.length) return super.fetch();
+    this.problem = NO_MODEL;
+    this.render();
   }
 
   wanted(offset) {
@@ -63,7 +70,7 @@ export class FindView extends GridView {
     this.render();
     let found;
     try {
-      found = this.of === null ? { problem: "There is no class yet. Make one first." } : await post("/api/find", { by: by(), class_id: this.of, ...answer });
+      found = this.of === null || !state.models.length ? { problem: NO_MODEL } : await post("/api/find", { by: by(), class_id: this.of, ...answer });
     } catch (error) {
       found = { problem: error instanceof Refused ? printable(error.message) : "The server does not answer. The search goes on when it is back.", search: null };
     }
@@ -95,7 +102,7 @@ export class FindView extends GridView {
     const { size } = this.inside, others = this.items.length - size;
     const words = !size ? [`None of these ${number(others)}`] : [`${number(size)} ${size === 1 ? "is" : "are"} `, nameOf(name), others ? `, ${number(others)} ${others === 1 ? "is" : "are"} not` : ""];
     show(this.actions, ...(!this.items.length ? [] : [
-      h("button", { type: "button", class: "main", onclick: () => this.confirm() }, h("span", {}, words), h("kbd", {}, "Enter")),
+      h("button", { type: "button", class: "main", onclick: () => this.confirm() }, h("span", { class: "name" }, words), h("kbd", {}, "Enter")),
       h("button", { type: "button", class: "quiet", onclick: () => this.enlarge() }, "Enlarge", h("kbd", {}, "E")),
       h("p", { class: "soft" }, "A click or space marks a photo of the class.")]));
   }
