@@ -100,7 +100,7 @@ def test_the_reason_for_likely_picks_is_said():
     pool = FakePool()
     probs = np.full((30, 2), 0.5, np.float32)
     found = choose_picks(question(pool, probs=probs, goal=1), many=6)
-    assert found.why.endswith("Every second photo is a likely one of b, which is the goal.")
+    assert found.why.endswith(". Every second photo is a likely one of b, which is the goal.")
     assert len({pick.image for pick in found.picks}) == len(found.picks)
 
 

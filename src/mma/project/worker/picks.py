@@ -75,7 +75,8 @@ def choose_picks(question: Question, many: int = MANY) -> ChosenPicks:
         picks.append(make_pick(question, int(row), float(score), explain(question, own, unlike=unlike), provenance))
     picks, why = mix_likely(question, rows, picks), found.why or f"chosen by {query}."
     if question.goal is not None:
-        why += f" Every second photo is a likely one of {question.training.names[question.goal]}, which is the goal."
+        name = question.training.names[question.goal]
+        why = f"{why.rstrip('.')}. Every second photo is a likely one of {name}, which is the goal."
     return ChosenPicks(mix_random(question, rows, picks), why)
 
 
