@@ -1,6 +1,6 @@
 """Queries of ours against those of scikit-activeml, on the same vectors, with the same head, starts, seeds and budgets.
 
-    python tools/duel.py run POOLS [--seeds 12] [--pools NAME,...]    # resumable: finished runs are not done again
+    python tools/duel.py run POOLS [--seeds 16] [--pools NAME,...]    # resumable: finished runs are not done again
     python tools/duel.py time                                         # seconds of one query of 10,000 and 100,000 images
     python tools/duel.py report                                       # table, figure, README
 
@@ -360,30 +360,29 @@ def report(out: Path) -> None:
 
 FINDINGS = """## What it shows
 
-- **Nobody is shown to be better than `auto` on any pool, and `auto` is shown to be better than each of the others on at
-  least one.** Over nine pools its mean area is 72.4; MaxHerding has 72.1, our `herding` 72.0, DropQuery and TypiClust 70.8,
-  Falcun 69.3, margins (`diff2-direct`) 68.6, ProbCover 67.8, CoreSet 67.1, random 60.3. Most of its lead over `herding` and
-  MaxHerding comes from one pool, `objects` (unbalanced, 2.9 and 3.6 points). **Without it the three are level.**
-- On the two pools held out it is level with `herding`, DropQuery and MaxHerding, and above most others (one or two points,
-  not confirmed against TypiClust).
-- **Half of the gain over random is the start.** The same start and then random labels has 66.9. Asking adds 5.5 points to
-  the 6.6 of the start.
-- `auto` is below random in no cell. `herding`, Falcun, MaxHerding and ProbCover lose 0.3 to 1.2 points somewhere, margins
-  1.5, CoreSet 11.
+- **One of ten is shown to be better than `auto` on one pool: MaxHerding on digits, by 0.6 points. `auto` is shown to be
+  better than each of the others on at least one pool** (than MaxHerding and `herding` on `objects`, than margins, CoreSet
+  and ProbCover on eight). Over nine pools its mean area is 72.4; MaxHerding has 72.2, our `herding` 72.0, DropQuery 70.9,
+  TypiClust 70.7, Falcun 69.4, margins (`diff2-direct`) 68.7, ProbCover 67.8, CoreSet 67.2, random 60.0.
+- **Its lead over MaxHerding and `herding` comes from one pool**, `objects` (unbalanced, 2.6 and 3.8 points). Without it the
+  three are level, MaxHerding a little ahead. It needs all distances between images, which 100,000 images do not allow.
+- On the two pools held out `auto`, `herding`, MaxHerding and DropQuery are level; the others are below by a point or more.
+- **More than half of the gain over random is the start.** The same start and then random labels has 66.9: asking adds 5.5
+  points to the 6.9 of the start.
+- `auto` is below random in no cell. `herding`, DropQuery, MaxHerding, margins and ProbCover lose 0.3 to 1.8 points
+  somewhere, CoreSet 11.
 
 **Where others are better, and what to learn from it**
 
-- Two labels per class: MaxHerding on digits (88.8, ours 86.4) and signs (76.8, 75.1), DropQuery on signs (77.1), TypiClust
-  on Fashion-MNIST (61.6, 59.9). MaxHerding is our `herding` with a far wider kernel (their default is 16, ours 1): for the
-  first few labels a wider one is worth trying. On digits it is 0.6 points above `auto` over the whole curve (0.3 to 1.0;
-  not confirmed).
-- Ten and twenty labels per class where classes overlap: on SVHN `auto` has 68.9 at twenty, random 68.5, `herding`,
-  TypiClust and Falcun 70.2 to 70.3; on CIFAR-10 `herding` is ahead by 1.1 to 1.3 at five and ten. There the model's doubts
-  are trusted too soon.
+- Two labels per class: MaxHerding on digits (88.5, ours 86.2) and signs (76.9, 74.6), DropQuery on signs (77.3), TypiClust
+  on Fashion-MNIST (61.4, 60.1). MaxHerding is our `herding` with a far wider kernel (their default is 16, ours 1): for the
+  first few labels a wider one is worth trying.
+- Ten and twenty labels per class where classes overlap: on SVHN `auto` has 69.1 at twenty, random 68.6, `herding`,
+  MaxHerding and TypiClust 70.1 to 70.2; on CIFAR-10 `herding` is ahead by 0.8 and 1.2 at five and ten. There the model's
+  doubts are trusted too soon.
 
-Neither was changed here: these are test images, and a choice made on them would be none of the above. Twelve seeds cannot
-give a p below 0.0005, which is 0.05 when it is corrected for all lines: an interval far from zero with p = 0.053 is no weak
-result.
+Neither was changed here: these are test images, and a choice made on them would be worth nothing. Twelve seeds were planned.
+Four more were added after a look at those, because twelve cannot give a p below 0.05 when it is corrected for all lines.
 
 BADGE is missing on `cifar100`: its gradients there have 20,480 numbers for each image.
 """
@@ -398,7 +397,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "time", "report"])
     parser.add_argument("pools", type=Path, nargs="?", default=Path())
-    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--pools", dest="names", default=",".join(POOLS))
     parser.add_argument("--out", type=Path, default=RESULTS / "duel")
     asked = parser.parse_args()
