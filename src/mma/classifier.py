@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -24,7 +24,9 @@ from mma.errors import UserError
 from mma.extensions import load_plugin
 from mma.growth import Growth, Passive
 from mma.nets import NETS, Head, Net, Network, Shape, without_embeddings
+from mma.nets.head import HEAD_START, TESTED
 from mma.query import Labeled, Query
+from mma.query.space import predicted_by_others
 from mma.rng import rng
 from mma.settings import explain
 from mma.text import did_you_mean
@@ -46,7 +48,7 @@ class Frame:
     high: np.ndarray
     bytes: bool  # images of type uint8: not scaled at all
     mean: np.ndarray  # of each column of plain rows; of all numbers of images
-    std: np.ndarray
+    divisor: np.ndarray  # what each column of plain rows is divided by
 
     @property
     def plain_rows(self) -> bool:
@@ -69,10 +71,24 @@ class Frame:
         return np.require(scaled.reshape(len(X), *self.shape), requirements=["C", "W"])
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
-        """Return plain rows (N, features) with columns of mean 0 and equal spread, about of length one."""
-        spread = np.where(self.std > 0, self.std, 1.0) * np.sqrt(len(self.std))
-        rows: np.ndarray = np.ascontiguousarray((X - self.mean) / spread, np.float32)
+        """Return plain rows (N, features) with columns of mean 0, of about length one."""
+        rows: np.ndarray = np.ascontiguousarray((X - self.mean) / self.divisor, np.float32)
         return rows
+
+    def scaled_for(self, X: np.ndarray, codes: np.ndarray) -> Frame:
+        """Return the same frame with one scale for all columns, or with each column's own spread.
+
+        One scale keeps what embeddings, also projected ones, say by the spread of their columns. It is used unless the columns
+        differ as if they had other units, or labels are predicted better with their own spreads.
+        """
+        spread = np.where(self.divisor > 0, self.divisor, np.inf)
+        spread = np.where(np.isfinite(spread), spread, spread.min() if np.isfinite(spread).any() else 1.0)
+        one, own = np.full(len(spread), np.sqrt((spread**2).sum())), spread * np.sqrt(len(spread))
+        frames = [replace(self, divisor=each) for each in (one, own)]
+        labeled = np.flatnonzero(codes != UNKNOWN)[:TESTED]
+        right = [int(predicted_by_others(each.vectors(X[labeled]), codes[labeled]).sum()) for each in frames]
+        right[int(spread.max() > UNITS * np.median(spread))] += HEAD_START
+        return frames[int(right[1] > right[0])]
 
 
 def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
@@ -83,7 +99,7 @@ def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
     axis = 0 if plain_rows else None
     low, high = (np.asarray(f(X, axis=axis), np.float64) for f in (np.min, np.max))
     mean, std = (np.asarray(f(X, axis=axis, dtype=np.float64)) for f in (np.mean, np.std))
-    return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows, mean=mean, std=std)
+    return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows, mean=mean, divisor=std)
 
 
 def dimensions(X: Any) -> int:
@@ -172,6 +188,8 @@ GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's
 
 ROWS = FeatureViews()  # how much of a plain row its views leave out
 NETWORK_LR, HEAD_LR = 0.002, 0.05
+NETWORK_STEPS, HEAD_STEPS = 1_000, 150
+UNITS = 100.0  # times the usual spread of a column, from which on another one seems to have other units
 
 
 class FromFunction(Net):
@@ -191,7 +209,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     X holds images, (N, H, W) or (N, H, W, C), or rows, (N, features). Rows are images when `image_shape` says so;
     otherwise their columns have no neighbours, and no view is shifted or mirrored: a weak view leaves some columns out.
     Images of type uint8 are taken as they are; all other images are scaled by the least and greatest number seen in `fit`,
-    and what lies outside later is clipped. Columns of plain rows are brought to mean 0 and equal spread.
+    and what lies outside later is clipped. Columns of plain rows are brought to mean 0 and to one scale, or each to its own
+    where columns are not alike.
 
     Parameters
     ----------
@@ -200,7 +219,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         None is "small" for images and "head" for plain rows: a linear model with calibrated probabilities that starts from a
         logistic regression on the labels
     filters : width of the network at its first scale; a network of your own knows its own
-    steps : optimizer steps; the averages and the ramp of the unlabeled weight follow from them
+    steps : optimizer steps; the averages and the ramp of the unlabeled weight follow from them. None is 1,000 for networks and
+        150 for heads
     batch : labeled images per step, and as many unlabeled ones
     lr : step size of Adam; None is 0.002 for networks and 0.05 for heads
     weight : of the unlabeled term; None is the algorithm's own (25 for MixMatch). Supervised has no such term
@@ -236,7 +256,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         algorithm: str | Algorithm = "mixmatch",
         net: str | Callable[[int, int, int], nn.Module] | None = None,
         filters: int = 32,
-        steps: int = 1_000,
+        steps: int | None = None,
         batch: int = 32,
         lr: float | None = None,
         weight: float | None = None,
@@ -268,6 +288,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = self._samples_and_labels(X, y)
         self.classes_, codes = encode_labels(y)
         self._frame = frame_of(X, self.image_shape)
+        if self._on_rows():
+            self._frame = self._frame.scaled_for(X, codes)
         self.image_shape_ = self._frame.shape
         self._check_distortions()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -387,7 +409,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, labels: int) -> Config:
         """Return the whole description of this training."""
-        steps = at_least("steps", self.steps, 1)
+        steps = self._steps()
         return Config(
             preset="array",
             seed=self._seed,
@@ -404,7 +426,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the settings of the optimizer."""
         settings = {
             "lr": self._lr(),  # a head on rows takes larger steps than a network
-            "ema_decay": decay(at_least("steps", self.steps, 1) / 10),
+            "ema_decay": decay(self._steps() / 10),
             "batch": at_least("batch", self.batch, 2),  # batch normalisation needs two
             "precision": self.precision,
         }
@@ -412,6 +434,11 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return Optim.model_validate(settings)
         except ValidationError as error:
             raise UserError(f"{explain(error)}.") from None
+
+    def _steps(self) -> int:
+        """Return how many steps to train."""
+        default = HEAD_STEPS if self._on_rows() else NETWORK_STEPS
+        return default if self.steps is None else at_least("steps", self.steps, 1)
 
     def _lr(self) -> float:
         """Return the step size."""
@@ -455,7 +482,9 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gentle = GENTLE if self.algorithm == "mixmatch" else None
         weight = gentle if self.weight is None else positive("weight", self.weight, zero=True)
         # The unlabeled weight rises over 0.4 of the steps, as it does in the released code of all others but MixMatch.
-        settings = {"weight": weight, "ramp": int(steps * 0.4)}
+        settings: dict[str, Any] = {"weight": weight, "ramp": int(steps * 0.4)}
+        if self._on_rows() and self.algorithm == "mixmatch":
+            settings |= {"align": "shares", "temperature": 0.7}  # as the preset `photos` does
         return kind.model_validate(
             {name: value for name, value in settings.items() if name in kind.model_fields and value is not None}
         )

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from mma.nets import Head, Network
 from mma.nets.head import (
     ENOUGH,
-    FEWEST,
     FOLDS,
+    HEAD_START,
     PENALTIES,
     TESTED,
     CrossValidation,
@@ -19,6 +19,7 @@ from mma.nets.head import (
     choose_penalty,
     choose_scale,
     cross_validate,
+    estimate_shares,
     find_temperature,
     fit_logistic,
     stratified_folds,
@@ -91,30 +92,51 @@ def test_one_class_alone_gives_no_direction():
 def test_the_parts_that_tell_the_labels_apart_are_chosen(useful, chosen):
     parts = (6, 60) if useful == (True, False) else (60, 6) if useful == (False, True) else (6, 6)
     x, y = blobs(12, parts=parts, useful=useful)
-    found = choose_parts(CrossValidation(x, y), parts, 0.001)
+    found = choose_parts(CrossValidation(x, y), parts)
     assert found.parts == chosen
     assert len(range(sum(parts))[found.where]) == sum(parts[part] for part in chosen)
     assert set(found.accuracies) == {"0", "1", "all"}
 
 
-def test_few_labels_use_all_parts_and_say_so():
-    x, y = blobs(6)
-    assert len(y) < FEWEST
-    found = choose_parts(CrossValidation(x, y), (6, 4), 0.01)
-    assert (found.parts, found.where) == ([0, 1], slice(None))
-    assert "fewer than" in found.why
+@pytest.mark.parametrize(("closest", "chosen"), [(None, [0, 1]), (0, [0]), (1, [1])])
+def test_without_labels_to_compare_by_the_part_where_images_lie_closest_is_used(closest, chosen):
+    """One label of each class: nothing can be left out."""
+    x, y = blobs(1)
+    found = choose_parts(CrossValidation(x, y), (6, 4), closest)
+    assert (found.parts, found.accuracies) == (chosen, {})
+    assert "too few labels" in found.why
+
+
+def test_labels_overrule_the_part_that_was_preferred():
+    x, y = blobs(12, parts=(6, 60), useful=(True, False))
+    assert choose_parts(CrossValidation(x, y), (6, 60), 1).parts == [0]
+    few = slice(None, None, 9)  # two of each class, and one more for two: less than the head start
+    assert len(y[few]) <= HEAD_START
+    assert choose_parts(CrossValidation(x[few], y[few]), (6, 60), 1).parts == [1]
+
+
+def test_what_is_known_of_the_pool_s_shares_is_combined():
+    """The model's prediction, random labels, and a person's words; a class without a label has none."""
+    y, predicted = np.array([0] * 6 + [1] * 6), np.array([0.7, 0.2, 0.1])
+    alone = estimate_shares(predicted, y)
+    assert alone.sum() == pytest.approx(1)
+    assert alone[2] == 0
+    assert alone[1] == pytest.approx(2 / 9)
+    sampled, said = estimate_shares(predicted, y, [0] * 900 + [1] * 100), estimate_shares(predicted, y, (), {1: 0.1})
+    assert sampled[1] == pytest.approx(0.1, abs=0.03)
+    assert said[1] < alone[1]
 
 
 def test_a_class_with_one_label_does_not_keep_the_others_from_being_compared():
     x, y = blobs(12, parts=(6, 60), useful=(True, False))
     kept = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:1]])
-    found = choose_parts(CrossValidation(x[kept], y[kept]), (6, 60), 0.001)
+    found = choose_parts(CrossValidation(x[kept], y[kept]), (6, 60))
     assert found.parts == [0]
 
 
 def test_one_part_leaves_nothing_to_choose():
     x, y = blobs(12, parts=(6,), useful=(True,))
-    found = choose_parts(CrossValidation(x, y), (6,), 0.01)
+    found = choose_parts(CrossValidation(x, y), (6,))
     assert (found.parts, found.where, list(found.accuracies)) == ([0], slice(None), ["0"])
 
 
@@ -214,8 +236,8 @@ def test_nothing_is_fitted_twice(monkeypatch):
     monkeypatch.setattr("mma.nets.head.fit_logistic", lambda *args: fits.append(args) or fit_logistic(*args))
     x, y = (torch.from_numpy(each) for each in blobs(60))
     Head().start_from(build(Head()), x, y)
-    # All parts with each penalty, then each of two parts; and the head itself.
-    assert len(fits) == FOLDS * (len(PENALTIES) + 2) + 1
+    # All parts with each penalty, then the part that was chosen for its scale, unless it is all; and the head itself.
+    assert len(fits) in (FOLDS * len(PENALTIES) + 1, FOLDS * (len(PENALTIES) + 1) + 1)
 
 
 def test_of_many_labels_some_folds_are_predicted(monkeypatch):

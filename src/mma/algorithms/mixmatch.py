@@ -36,7 +36,7 @@ class MixMatch(Algorithm):
     weight: float = Field(75.0, ge=0)  # Paper: lambda_U is 75 on CIFAR-10 (appendix table).
     # Original: the unlabeled weight rises over 128 kimg, which is 2,048 steps at batch 64.
     ramp: int = Field(2_048, ge=0)
-    align: Alignment = "off"  # bring the mean of the guesses to that of the labels, or to all classes alike
+    align: Alignment = "off"  # bring the mean of the guesses to this: see `align_distribution`
     align_decay: float = Field(0.99, ge=0, lt=1)  # of the running means behind it, per step
 
     def memory(self, classes: int) -> dict[str, Tensor]:

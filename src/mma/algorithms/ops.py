@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mma.nets import GroupedNetwork
 
 T = TypeVar("T")
-Alignment = Literal["off", "uniform", "labels"]  # what the mean of the guesses is brought to
+Alignment = Literal["off", "uniform", "labels", "shares"]  # what the mean of the guesses is brought to
 JOINED = 32_768  # positions (pixels, or rows) of a batch up to which several are forwarded as one; more would not fit the cache
 
 
@@ -82,14 +82,22 @@ def rescale(p: Tensor, average: Tensor, target: Tensor) -> Tensor:
 
 
 def alignment_memory(how: Alignment, classes: int) -> dict[str, Tensor]:
-    """Return the running means of guesses and labels before the first step; nothing when alignment is off."""
-    return {} if how == "off" else {"guesses": uniform(classes), "labels": uniform(classes)}
+    """Return the running means of guesses and labels before the first step; nothing when alignment is off.
+
+    The pool's shares are what whoever starts the training writes here. Zeros are nobody's estimate: nothing is aligned.
+    """
+    if how == "off":
+        return {}
+    target = {"shares": torch.zeros(classes)} if how == "shares" else {"labels": uniform(classes)}
+    return {"guesses": uniform(classes), **target}
 
 
 def align_distribution(
     p: Tensor, y: Tensor, memory: Mapping[str, Tensor], how: Alignment, decay: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Bring the mean guess to the uniform distribution or to that of the labels (distribution alignment, arXiv:1911.09785).
+    """Bring the mean guess to the uniform distribution, to that of the labels, or to the estimated shares of the pool.
+
+    Distribution alignment, arXiv:1911.09785.
 
     `y` are labels (B,), or rows (B, classes) that stand for the pool better than labels that were asked for.
     Returns the aligned guesses and the updated running means.
@@ -97,6 +105,10 @@ def align_distribution(
     if how == "off":
         return p, {}
     guesses = ema(memory["guesses"], p.mean(0), decay)
+    if how == "shares":
+        shares = memory["shares"]
+        target = torch.where(shares.sum() > 0, shares, guesses)
+        return rescale(p, guesses, target), {"guesses": guesses, "shares": shares}
     labels = ema(memory["labels"], (one_hot(y, p) if y.ndim == 1 else y).mean(0), decay)
     target = labels if how == "labels" else torch.full_like(labels, 1.0 / len(labels))
     return rescale(p, guesses, target), {"guesses": guesses, "labels": labels}

@@ -267,7 +267,7 @@ PASSIVE = "growth.policy=passive"
 # What the preset `photos` does, with one view of each image: computing it takes ten seconds.
 ON_FEATURES = (
     *("views=features", "views.crops=0", "net=head", "query=auto", "growth.start_set=coverage"),
-    *("algorithm.weight=30", "algorithm.ramp=50", "algorithm.align=labels"),
+    *("algorithm.weight=30", "algorithm.ramp=50", "algorithm.align=shares", "algorithm.temperature=0.7"),
     *("optim.lr=0.05", "optim.weight_decay=0.0", "growth.refresh_every=1", "growth.refresh_final=true"),
 )
 METHODS = {

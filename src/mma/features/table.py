@@ -104,3 +104,8 @@ def _parse_part(text: str) -> Backbone:
         return kind.model_validate({"name": name, **settings})
     except ValidationError as error:
         raise UserError(f"backbone {text}: {explain(error)}") from None
+
+
+def is_pretrained(backbone: str) -> bool:
+    """Return whether a backbone is a network that was trained on photos."""
+    return backbone.partition("@")[0].partition("/")[0] != "hog"

@@ -6,7 +6,7 @@ It starts from a logistic regression on the labels. Which features it uses and h
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
@@ -19,11 +19,12 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from mma.nets.network import Dense, GroupedNetwork, Net, Shape
+from mma.query.space import predicted_by_others
 
 FOLDS = 5  # of the cross-validation, at most
-FEWEST = 20  # labels of classes with two or more, below which nothing is compared
-ENOUGH = 120  # and below which penalty, scale and temperature are not looked for: it would be noise (results/heads)
-TESTED = 1_000  # labels that are predicted in a comparison: of more labels some folds say enough
+HEAD_START = 4  # labels that the part whose images lie closest is ahead by, before the labels themselves are counted
+ENOUGH = 120  # labels below which penalty, scale and temperature are not looked for: it would be noise (results/heads)
+TESTED = 1_000  # labels that are predicted in a comparison, at most
 PENALTIES = (1e-5, 1e-4, 1e-3)  # L2 weights, per label; the first one while there are few labels
 WIDEST = 1.5  # log of the largest temperature; its negative is that of the smallest
 PRIOR = 20.0  # holds a temperature at 1: that many times log(temperature)^2 / 2, against the sum over the labels
@@ -39,7 +40,8 @@ class Head(Net):
     start: Literal["logistic", "zero"] = "logistic"  # a hidden layer always starts at random
     penalty: float | None = Field(default=None, gt=0.0)  # its L2 weight, per label; None = the labels choose
     scale: float | None = Field(default=None, gt=0.0)  # of its weights; None = as sure as left-out labels allow
-    choose: bool = True  # which parts of joined features to use, by cross-validation on the labels
+    choose: bool = True  # which parts of joined features to use: those that predict left-out labels best
+    shares: tuple[float, ...] | None = None  # of each class in the pool; None = estimated (see `estimate_shares`)
     folds: int = Field(default=3, ge=0)  # heads trained without a part of the labels, to find the temperature; 0 = none
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
@@ -55,15 +57,18 @@ class Head(Net):
         if not self.hidden:
             nn.init.zeros_(module.head.weight)
 
-    def start_from(self, module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any] | None:
-        """Choose what tells left-out labels apart best, and start from a logistic regression with that."""
+    def start_from(self, module: nn.Module, x: Tensor, y: Tensor, closest: int | None = None) -> dict[str, Any]:
+        """Choose what tells left-out labels apart best, and start from a logistic regression with that.
+
+        `closest` is the part to prefer before labels can compare them (see `VectorViews.closest`); None is no part.
+        """
         assert isinstance(module, HeadNet)
         labels = CrossValidation(x.cpu().numpy(), y.cpu().numpy())
         use = ChosenParts(list(range(len(module.parts))), {}, "nothing was compared: net.choose=false")
         with thread_pools().limit(limits=1):  # one thread: the same numbers on every machine
             penalty, penalties = (self.penalty, {}) if self.penalty else choose_penalty(labels)
             if self.choose:
-                use = choose_parts(labels, module.parts, penalty)
+                use = choose_parts(labels, module.parts, closest)
             scale = self.scale or choose_scale(labels, use.where, penalty)
         chosen, gate = {"penalty": penalty, "scale": scale}, torch.zeros_like(module.gate)
         gate[use.where] = 1.0
@@ -129,7 +134,7 @@ class ChosenParts:
     """Which parts of the features to use, and what that rests on."""
 
     parts: list[int]
-    accuracies: dict[str, float]  # cross-validated, in percent: of each part by its number, and of all
+    accuracies: dict[str, float]  # of left-out labels, in percent: by each part's number, and by all parts
     why: str
     where: slice = field(default_factory=lambda: slice(None))  # the numbers to use
 
@@ -217,24 +222,34 @@ def choose_penalty(labels: CrossValidation) -> tuple[float, dict[str, float]]:
     return best, {f"{penalty:g}": loss for penalty, loss in losses.items()}
 
 
-def choose_parts(labels: CrossValidation, parts: Sequence[int], penalty: float) -> ChosenParts:
-    """Compare each part of the features, and all together.
+def choose_parts(labels: CrossValidation, parts: Sequence[int], closest: int | None = None) -> ChosenParts:
+    """Compare each part of the features, and all together, by how many labels the others predict right.
 
-    All parts are used while there are fewer than FEWEST labels, and unless one part alone is better.
+    The part that is preferred without labels (all of them, if None) begins with HEAD_START right answers. So it is used while
+    there are few labels, and the labels decide as they come.
     """
     every = list(range(len(parts)))
-    if len(labels) < FEWEST:
-        return ChosenParts(every, {}, f"fewer than {FEWEST} labels to compare by")
     ends = np.cumsum(parts).tolist() if len(parts) > 1 else []
     slices = {str(number): slice(end - parts[number], end) for number, end in enumerate(ends)}
     slices["all" if slices else "0"] = slice(None)
-    percent = {name: labels.left_out(part, penalty).accuracy for name, part in slices.items()}
-    best = max(slices, key=lambda name: (percent[name], name == "all"))
+    some = np.unique(np.linspace(0, max(len(labels) - 1, 0), TESTED).astype(np.int64))[: len(labels)]
+    x, y, right, percent = labels.x[some], labels.y[some], dict.fromkeys(slices, 0), {}
+    if len(some):
+        right = {name: int(predicted_by_others(x[:, part], y).sum()) for name, part in slices.items()}
+        percent = {name: round(100 * count / len(some), 2) for name, count in right.items()}
     if len(parts) == 1:
         return ChosenParts(every, percent, "the only one")
-    if best == "all":
-        return ChosenParts(every, percent, "none of them alone is better on the labels, cross-validated")
-    return ChosenParts([int(best)], percent, "alone it is better on the labels, cross-validated", slices[best])
+    first = "all" if closest is None else str(closest)
+    best = max(slices, key=lambda name: (right[name] + HEAD_START * (name == first), name == first, name == "all"))
+    most = right[best] == max(right.values()) and len(some)
+    why = (
+        "it predicts left-out labels best"
+        if most
+        else "too few labels to compare by"
+        if closest is None
+        else "too few labels to compare by, and images of one kind lie closest there"
+    )
+    return ChosenParts(every if best == "all" else [int(best)], percent, why, slices[best])
 
 
 def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
@@ -245,6 +260,28 @@ def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
     if len(labels) < ENOUGH:
         return 1.0
     return round(1.0 / labels.left_out(part, penalty).temperature, 4)
+
+
+TRUSTED, SAID = 8.0, 100.0  # how many images drawn at random say as much: each label, and a person who knows shares
+
+
+def estimate_shares(
+    predicted: np.ndarray, labels: int, sample: Sequence[int] = (), said: Mapping[int, float] | None = None
+) -> np.ndarray:
+    """Estimate how often each class is in the pool: the mean of a posterior of shares (Dirichlet). (classes,)
+
+    `predicted` is the mean prediction on the pool of a model that was fitted on so many labels. `sample` are labels of images
+    that were drawn at random, `said` what a person says of some classes.
+    """
+    counts = TRUSTED * labels * predicted + np.bincount(np.asarray(sample, np.int64), minlength=len(predicted))
+    if said:
+        words = predicted.copy()
+        rest = np.setdiff1d(np.arange(len(words)), list(said))
+        words[list(said)] = list(said.values())
+        words[rest] *= max(1.0 - sum(said.values()), 0.0) / max(words[rest].sum(), 1e-12)
+        counts += SAID * words
+    shares: np.ndarray = counts / counts.sum()
+    return shares
 
 
 def with_two_labels(y: np.ndarray) -> np.ndarray:

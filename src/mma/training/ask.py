@@ -20,6 +20,7 @@ from mma.rng import rng
 from mma.run import HELD_OUT, Run
 from mma.training.job import Job, load_read_only
 from mma.training.predict import batches, candidates, embeddings, probabilities
+from mma.views import VectorViews
 
 COVERED = 40_000  # images that a start set on features is chosen from; they fit into memory, however long the vectors
 QUESTIONS = "questions.csv"  # in a run folder: what people are asked
@@ -115,7 +116,8 @@ def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
             query = Query.parse(job.config.query if how == "query" else "herding")
             draw, most = rng(job.config.seed, "coverage"), max(COVERED, 2 * count)
             shown = np.sort(draw.choice(free, most, replace=False)) if len(free) > most else free
-            features = np.concatenate([job.views.plain(part).cpu().numpy() for part in batches(job.views, shown)])
+            assert isinstance(job.views, VectorViews)
+            features = np.concatenate([job.views.where(part).cpu().numpy() for part in batches(job.views, shown)])
             return query.selection(Candidates(shown, features=features), count, draw)
 
         write_query(job, round, f"start-{how}", pick)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from mma.config import Config
 from mma.errors import UserError
 from mma.growth import Growth, Passive
 from mma.nets import Head, HeadNet
-from mma.nets.head import ENOUGH, find_temperature, stratified_folds, thread_pools, with_two_labels
+from mma.nets.head import ENOUGH, estimate_shares, find_temperature, stratified_folds, thread_pools, with_two_labels
 from mma.presets import preset
 from mma.soft_targets import Guesses
 from mma.training.host import training_threads
@@ -38,6 +38,8 @@ def train_in_memory(
     pool: np.ndarray,
     after: Callable[[State], None] = lambda state: None,
     guesses: Guesses | None = None,
+    shares: Mapping[int, float] | None = None,
+    sample: Sequence[int] = (),
 ) -> tuple[State, dict[str, Any] | None]:
     """Train `config.growth.first` steps on the labels in `answers`; `after` is called after each step.
 
@@ -47,13 +49,20 @@ def train_in_memory(
     index, labels = np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
     round = config.growth.rounds()[0]
     with training_threads(state.teacher, views.plain(pool[:1]), config.optim):
-        found = start_from_labels(state, config, views.plain(index), labels)
         if isinstance(state.student, HeadNet):
-            assert found is not None
-            fixed = fix_start(config, found)
-            found["trust"] = guess_start(guesses, views, answers, pool, None, state.student) if guesses else 0.0
-            state.average.vector.copy_(state.weights.vector)
-            found["temperature"] = calibrate(state.student, fixed, views, answers, pool, config.growth.first)
+            found: dict[str, Any] | None = start_head(
+                state,
+                config,
+                views,
+                answers,
+                pool,
+                config.growth.first,
+                guesses=guesses,
+                shares=shares,
+                sample=sample,
+            )
+        else:
+            found = start_from_labels(state, config, views.plain(index), labels)
         stream = Stream(config, views, pool, answers, round)
         for _ in steps(state, config, stream, round, config.growth.first):
             after(state)
@@ -66,11 +75,12 @@ class FittedHead:
 
     net: HeadNet
     used: list[str]  # the backbones whose features it looks at
-    accuracies: dict[str, float]  # of each backbone and of all, in percent: logistic regression, cross-validated
+    accuracies: dict[str, float]  # of each backbone and of all, in percent, on labels that were left out
     why: str  # why these backbones
     penalty: float  # of the logistic regression it started from
     scale: float  # of that regression's weights
     temperature: float
+    shares: tuple[float, ...]  # of each class in the pool, as estimated
     trust: float = 0.0  # the weight of the guesses that it started from
 
     def probabilities(self, views: VectorViews, index: np.ndarray) -> np.ndarray:
@@ -86,6 +96,8 @@ def fit_head(
     pool: np.ndarray | None = None,
     config: Config | None = None,
     guesses: Guesses | None = None,
+    shares: Mapping[int, float] | None = None,
+    sample: Sequence[int] = (),
 ) -> FittedHead:
     """Train a head on stored features, in memory, in about a second: a function of its arguments and the machine.
 
@@ -95,20 +107,25 @@ def fit_head(
     `photos`, and its growth is replaced by one round. New images are scored by
     `head.probabilities(views.of_source(source), np.arange(len(source)))`. `guesses` are what sources say about the
     rows; the head starts from them as far as labels show that this helps.
+
+    Answers about images without a label are aligned to the shares of the classes in the pool. `shares` are what somebody says
+    of them ({3: 0.1}: about one in ten is of class 3). `sample` are labels of other images of the same kind, drawn at random,
+    such as audit labels: only how many there are of each class is used.
     """
     if not answers:
         raise UserError("a head needs a label at least, and there is none.")
     config, many = config or preset("photos"), len(answers)
     once = one_round(config, many, config.growth.final)
     rows = np.arange(len(views)) if pool is None else pool
-    state, found = train_in_memory(once, views, answers, classes, pool=rows, guesses=guesses)
+    known: dict[str, Any] = {"guesses": guesses, "shares": shares, "sample": sample}
+    state, found = train_in_memory(once, views, answers, classes, pool=rows, **known)
     net = state.teacher.eval()
     assert isinstance(net, HeadNet)
     assert found is not None
     names = [*views.names, "all"]
     accuracies = {names[int(part) if part.isdigit() else -1]: value for part, value in found["accuracies"].items()}
     used = [names[part] for part in found["parts"]]
-    chosen = {name: found[name] for name in ("why", "penalty", "scale", "temperature", "trust")}
+    chosen = {name: found[name] for name in ("why", "penalty", "scale", "temperature", "trust", "shares")}
     return FittedHead(net, used, accuracies, **chosen)
 
 
@@ -152,7 +169,7 @@ def answers_without(
     It keeps what `fitted` has chosen; `pool`, `config` and `guesses` are those that it was fitted with. (N, classes)
     """
     kept = {row: label for row, label in answers.items() if row not in set(left_out.tolist())}
-    fixed = fix_start(config, {"penalty": fitted.penalty, "scale": fitted.scale})
+    fixed = fix_start(config, vars(fitted))
     with training_threads(fitted.net, views.plain(left_out[:1]), config.optim):
         guide = partial(guess_start, guesses, views, kept, pool, fitted.trust) if guesses else None
         net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final, guide)
@@ -204,6 +221,7 @@ def train_again(
     if guide is not None:
         guide(state.student)
     state.average.vector.copy_(state.weights.vector)
+    align_to_shares(state, config, predict_shares(state, views, pool), labels if guide is None else None)
     round = once.growth.rounds()[0]
     for _ in steps(state, once, Stream(once, views, pool, answers, round), round, length):
         pass
@@ -212,9 +230,65 @@ def train_again(
     return found
 
 
+POOL_SEEN = 2_048  # images of the pool that a start looks at
+
+
+def start_head(
+    state: State,
+    config: Config,
+    views: Views,
+    answers: dict[int, int],
+    pool: np.ndarray,
+    length: int,
+    *,
+    guesses: Guesses | None = None,
+    shares: Mapping[int, float] | None = None,
+    sample: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Start a head from labels: what it uses, its weights, what its guesses are aligned to, its temperature.
+
+    Returns what to write down about that. It will be trained for `length` steps.
+    """
+    assert isinstance(config.net, Head)
+    assert isinstance(state.student, HeadNet)
+    index, y = np.array(list(answers), np.int64), np.array(list(answers.values()), np.int64)
+    closest = getattr(views, "closest", None)
+    found = config.net.start_from(state.student, views.plain(index), torch.from_numpy(y), closest)
+    trust = guess_start(guesses, views, answers, pool, None, state.student) if guesses else 0.0
+    state.average.vector.copy_(state.weights.vector)
+    predicted = predict_shares(state, views, pool)
+    estimate = config.net.shares or estimate_shares(predicted, len(y), sample, shares)
+    found |= {"trust": trust, "shares": tuple(round(float(share), 5) for share in estimate)}
+    fixed = fix_start(config, found)
+    align_to_shares(state, fixed, predicted, None if trust else torch.from_numpy(y))
+    found["temperature"] = calibrate(state.student, fixed, views, answers, pool, length)
+    return found
+
+
+def predict_shares(state: State, views: Views, pool: np.ndarray) -> np.ndarray:
+    """Return the mean prediction of the student on a sample of the pool. (classes,)"""
+    some = pool[np.unique(np.linspace(0, len(pool) - 1, POOL_SEEN).astype(np.int64))]
+    mean: np.ndarray = probabilities(state.student, views, some).mean(0, dtype=np.float64)
+    return mean
+
+
+def align_to_shares(state: State, config: Config, predicted: np.ndarray, y: torch.Tensor | None) -> None:
+    """Align guesses to the shares in the settings; they begin with the student's prediction.
+
+    A student that knows labels `y` alone cannot guess a class without one. None: it knows of every class.
+    """
+    assert isinstance(config.net, Head)
+    if "shares" in state.memory and config.net.shares:
+        shares = torch.tensor(config.net.shares)
+        if y is not None:
+            shares = shares * (torch.bincount(y, minlength=len(shares)) > 0)
+        for name, values in (("guesses", torch.from_numpy(predicted)), ("shares", shares / shares.sum().clamp_min(1e-12))):
+            state.memory[name].copy_(values)
+
+
 def fix_start(config: Config, found: dict[str, Any]) -> Config:
     """Return the same config with what the labels have chosen for the head (see `Head.start_from`)."""
-    chosen = {"penalty": found["penalty"], "scale": found["scale"]}
+    chosen = {name: found[name] for name in ("penalty", "scale", "shares")}
     return config.model_copy(update={"net": config.net.model_copy(update=chosen)})
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from mma.config import Config, config_of, from_json
 from mma.data import DataSet, Images, OwnData, as_data_set, load_data, nested_order
 from mma.errors import UserError
+from mma.features.table import is_pretrained
 from mma.files import Row
 from mma.growth import Round
 from mma.rng import rng
@@ -431,11 +432,6 @@ def choose_deep_preset(source: Run) -> tuple[str, str]:
     if accuracies[other] > accuracies[best]:
         return "photos-scratch", f"{compared}: the network is trained from scratch"
     return "photos-deep", f"{compared}: the network is fine-tuned"
-
-
-def is_pretrained(backbone: str) -> bool:
-    """Return whether a backbone is a network that was trained on photos."""
-    return backbone.partition("@")[0].partition("/")[0] != "hog"
 
 
 def logs_from_run(source: Run, images: Images) -> dict[str, list[Row]]:

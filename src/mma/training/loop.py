@@ -18,7 +18,7 @@ from mma.run import Run, Watch
 from mma.text import printable
 from mma.training.ask import QUESTIONS, DatasetLabels, Oracle, QuestionFile, grow, labels_to_train
 from mma.training.checkpoint import diverged
-from mma.training.head import calibrate, fix_start
+from mma.training.head import start_head
 from mma.training.host import Host
 from mma.training.job import Job, RunSetup, resume
 from mma.training.predict import accuracy
@@ -90,14 +90,14 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
         refresh(job.state, job.config, round.index)
     if round.refresh or round.index == 0:
         index, labels = np.array(list(answers)), torch.tensor(list(answers.values()))
-        about = start_from_labels(job.state, job.config, job.views.plain(index), labels)
+        if isinstance(job.state.student, HeadNet):
+            pool, length = job.pool_at(round.index), round.end - round.begin
+            about: dict[str, Any] | None = start_head(job.state, job.config, job.views, answers, pool, length)
+        else:
+            about = start_from_labels(job.state, job.config, job.views.plain(index), labels)
         if about is not None:
             used = [job.views.names[part] for part in about.get("parts", ())]  # a network of one's own has other news
             row = {"round": round.index, "step": job.state.step, **({"used": used} if used else {}), **about}
-            if isinstance(job.state.student, HeadNet):
-                pool, length = job.pool_at(round.index), round.end - round.begin
-                config = fix_start(job.config, about)
-                row["temperature"] = calibrate(job.state.student, config, job.views, answers, pool, length)
             job.run.append("starts", [row])
             if used and len(job.views.names) > 1:
                 job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {about['why']}")

@@ -24,6 +24,7 @@ from mma.children import cores
 from mma.data import DataSet, Images
 from mma.features import FeatureProgress, Features, ImageSource, StoredViews, features, image_source, parse_backbone
 from mma.features.inputs import make_again
+from mma.features.table import is_pretrained
 from mma.rng import rng
 from mma.views.views import DerivedViews, Say, ViewSettings, keep_quiet
 
@@ -33,6 +34,8 @@ FAINTEST = 1e-6  # share of the largest variance below which a direction is roun
 READY = 2_000_000_000  # bytes of vectors that are kept in memory
 SCORED = 8_192  # vectors per forward when nothing is trained
 PATIENCE = 4.0  # seconds between two reports
+NEIGHBOUR = 10  # the nearest image but so many, by whose likeness backbones are compared
+AHEAD = 1.12  # times as alike it must be; and what `hog` gets on top, where nothing brings images of one kind together
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +186,35 @@ class VectorViews(DerivedViews):
         """The backbones that are joined."""
         return self.settings.backbone.split("+")
 
+    @cached_property
+    def closest(self) -> int | None:
+        """The part to prefer before there are labels: where images of one kind lie closest together. None: all alike.
+
+        Similarity to the tenth neighbour is compared. A pretrained network brings photos of one kind together, and is far ahead
+        of `hog` there. On glyphs and signs it is not (results/first-labels).
+        """
+        rows = np.sort(rng(0, "closest").permutation(len(self))[:SAMPLE])
+        if len(self.shape) < 2 or len(rows) <= NEIGHBOUR:
+            return None
+        with one_thread():
+            pieces = torch.split(self.plain(rows).cpu(), list(self.shape), 1)
+            near = []
+            for name, x in zip(self.names, pieces, strict=True):
+                x = F.normalize(x, dim=1)
+                tenth = float((x @ x.T).topk(NEIGHBOUR + 1, 1).values[:, -1].mean())  # the first is the image itself
+                near.append(tenth if is_pretrained(name) else AHEAD * tenth)
+        *_, second, first = np.argsort(near)
+        return int(first) if near[first] > AHEAD * near[second] else None
+
     @property
     def chunk(self) -> int:
         """As many vectors as fit the processor's cache well."""
         return SCORED
+
+    def where(self, index: np.ndarray) -> Tensor:
+        """Return where images lie, for queries: in the part of the features to prefer before there are labels."""  # (B, D)
+        ends, part = np.cumsum((0, *self.shape)), self.closest
+        return self.plain(index)[:, slice(None) if part is None else slice(ends[part], ends[part + 1])]
 
     def plain(self, index: np.ndarray) -> Tensor:
         """Return the features of the images themselves."""  # (B, D)

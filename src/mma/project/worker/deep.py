@@ -23,6 +23,7 @@ from mma.data import UNKNOWN, DataSet, Images
 from mma.data.images import no_images
 from mma.data.photos import decode_all
 from mma.errors import UserError
+from mma.features.table import is_pretrained
 from mma.files import Row, open_atomically, read_json, write_atomically
 from mma.growth import Growth, Passive, Round
 from mma.model.description import ModelFile
@@ -43,7 +44,7 @@ from mma.rng import rng
 from mma.run import Run, Watch
 from mma.text import duration, printable, quote_path
 from mma.training.host import Host
-from mma.training.job import Job, as_guess, is_pretrained, load_read_only, new_run
+from mma.training.job import Job, as_guess, load_read_only, new_run
 from mma.training.loop import train
 from mma.training.predict import probabilities
 from mma.views import FeatureViews

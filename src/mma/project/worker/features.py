@@ -59,8 +59,8 @@ class Pool:
         return self.everything[image].group
 
     def vectors(self, rows: Ints) -> Tensor:
-        """Return what a head sees of some rows."""  # (N, D)
-        return self.views.plain(rows)
+        """Return where some rows lie."""  # (N, D)
+        return self.views.where(rows)
 
     def parts(self, rows: Ints) -> Parts:
         """Return the stored vectors of some rows, for heads of any pool."""

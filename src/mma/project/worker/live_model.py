@@ -64,8 +64,9 @@ def fit_answers(
     pool: Pool, training: TrainingSet, answers: dict[int, int], config: Config, guesses: Guesses | None = None
 ) -> FittedHead:
     """Train a head on some labels; all images but audit ones and excluded ones are its unlabeled images."""
-    rows = unlabeled_rows(pool, training)
-    return fit_head(pool.views, answers, len(training.classes), pool=rows, config=config, guesses=guesses)
+    sample = list(training.audit.values())  # nobody chose the audit images
+    rows, classes = unlabeled_rows(pool, training), len(training.classes)
+    return fit_head(pool.views, answers, classes, pool=rows, config=config, guesses=guesses, sample=sample)
 
 
 def unlabeled_rows(pool: Pool, training: TrainingSet) -> NDArray[np.int64]:
