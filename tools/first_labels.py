@@ -1,9 +1,9 @@
-"""Is the head ever below the simplest thing? `python tools/first_labels.py run POOLS --out runs.jsonl` asks for the first labels.
+"""Is the head ever below the simplest thing? `python tools/first_labels.py run POOLS --out ROWS` asks for the first labels.
 
-POOLS is what `tools/pools.py` writes. A seed draws a part of a pool. Labels are drawn at random, or asked for by `auto` with the
-model's own answers, up to 25 per class. At each size the head of the preset `photos` and logistic regressions on either backbone
-learn from the same labels. The regression on the better backbone also asks for labels of its own (`auto:lite0` or `auto:hog`). A
-(pool, seed) that is in the file is not run again. `table runs.jsonl` writes results/first-labels/.
+POOLS is what `tools/pools.py` writes. A seed draws a part of a pool. Labels are drawn at random, or asked for by `auto` with
+the model's own answers, up to 25 per class. At each size the head of the preset `photos` and logistic regressions on either
+backbone learn from the same labels. The regression on the better backbone also asks for labels of its own (`auto:lite0` or
+`auto:hog`). A (pool, seed) that is in ROWS is not run again. `table ROWS...` writes results/first-labels/.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from mma.config import change
+from mma.data.tables import render_csv
+from mma.experiments.report.statistics import Difference, holm, interval, pair_by_seed, signed_ranks, wilcoxon
 from mma.features import Features
+from mma.files import write_atomically
 from mma.nets.head import PENALTIES, fit_logistic, thread_pools
 from mma.presets import preset
 from mma.query import Candidates, Labeled, Query
@@ -34,6 +37,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 PER_CLASS = (1, 2, 3, 5, 10, 25)
 MOST = 0.6  # share of a pool that is labeled at most
 TEST = 2_000
+WORST = -0.5  # points that the mean of a cell may be below
+MARK = "<!-- what follows is written by tools/first_labels.py -->"
 BACKBONES = ("lite0", "hog")
 HEAD = change(preset("photos"), ["views.crops=0", "net.folds=0"])  # no temperature: it changes no answer
 Ints = NDArray[np.int64]
@@ -60,7 +65,7 @@ POOLS = {
     "objects": Recipe("objects", 1_300),
     "fashion-mnist": Recipe("fashion-mnist", 1_300),
     "fashion-mnist 20:1": Recipe("fashion-mnist", 1_300, shares=TAIL),
-    "svhn": Recipe("svhn", 1_300),
+    "svhn": Recipe("svhn", 1_300, chosen_on=True),
     "things 20:1": Recipe("cifar100", 1_000, 10, TAIL),
     "twenty things": Recipe("cifar100", 1_300, 20),
 }
@@ -209,11 +214,122 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-if __name__ == "__main__":
+def cells(rows: list[dict[str, Any]]) -> list[tuple[str, str, int, str, list[float], Difference]]:
+    """Compare the head with the better regression on its labels, with one that asked for its own, and `auto` with random.
+
+    One cell for each comparison, pool and size: what is compared, the means, and the difference over the seeds. Holm's
+    correction counts the cells of one comparison in one pool.
+    """
+    found = []
+    for pool in dict.fromkeys(row["pool"] for row in rows):
+        mine = [row for row in rows if row["pool"] == pool]
+
+        def of(asked: str, name: str, per_class: int, mine: list[dict[str, Any]] = mine) -> dict[int, float]:
+            wanted = (row for row in mine if row["asked"].startswith(asked) and row["per_class"] == per_class)
+            return {
+                row["seed"]: row[name]
+                for row in wanted
+                if name in row and (asked.endswith(":") == (":" in row["asked"]))
+            }
+
+        for what in ("random", "auto", "auto, own questions", "auto - random"):
+            group = []
+            for per_class in sorted({row["per_class"] for row in mine}):
+                asked = "random" if what == "random" else "auto"
+                ours = of(asked, "head", per_class)
+                other = "auto:" if what == "auto, own questions" else asked
+                theirs = [of(other, each, per_class) for each in BACKBONES]
+                theirs = [each for each in theirs if len(each) == len(ours)] or [{}]
+                best = max(theirs, key=lambda each: np.mean(list(each.values()) or [0.0]))
+                best = of("random", "head", per_class) if what == "auto - random" else best
+                values = pair_by_seed(ours, best)
+                if len(values):
+                    means = [
+                        float(np.mean([side[seed] for seed in sorted(ours.keys() & best.keys())]))
+                        for side in (ours, best)
+                    ]
+                    place = (what, "", per_class, 0, len(values), float(values.mean()))
+                    ranks = float(signed_ranks(values).sum())
+                    group.append((means, Difference(*place, *interval(values), ranks, wilcoxon(values))))
+            corrected = holm([each.p for _, each in group])
+            found += [
+                (
+                    pool,
+                    what,
+                    each.budget,
+                    "chosen on" if POOLS[pool].chosen_on else "accepts",
+                    means,
+                    replace(each, holm=p),
+                )
+                for (means, each), p in zip(group, corrected, strict=True)
+            ]
+    return found
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the tables, and name every cell that fails."""
+    found, text = cells(rows), []
+    titles = {
+        "random": "Labels drawn at random: head and logistic regression on the better backbone",
+        "auto": "Labels asked by `auto`: head and logistic regression on the better backbone, the same labels",
+        "auto, own questions": "Head, and logistic regression on the better backbone that asks by `auto` for labels of its own",
+        "auto - random": "The head: asked by `auto`, and drawn at random",
+    }
+    for what, title in titles.items():
+        mine = [each for each in found if each[1] == what]
+        better = sum(each[-1].verdict == "better" for each in mine)
+        bad = [f"{pool}, {size} ({row.mean:+.2f})" for pool, _, size, _, _, row in mine if row.mean < WORST]
+        text += [
+            f"## {title}",
+            "",
+            f"{len(mine)} cells; above by the corrected test in {better}, on average in "
+            f"{sum(each[-1].mean > 0 for each in mine)}. Below by more than 0.5 points on average: {'; '.join(bad) or 'none'}.",
+            "",
+        ]
+        text += ["| pool | | n | " + " | ".join(map(str, PER_CLASS)) + " |", "|---" * (3 + len(PER_CLASS)) + "|"]
+        for pool in dict.fromkeys(each[0] for each in mine):
+            by_size = {each[2]: each for each in mine if each[0] == pool}
+            some = next(iter(by_size.values()))
+            line = []
+            for size in PER_CLASS:
+                if size in by_size:
+                    means, row = by_size[size][4], by_size[size][5]
+                    mark = "**" if row.verdict == "better" else ""
+                    line.append(f"{mark}{means[0]:.1f}{mark} {means[1]:.1f}")
+                else:
+                    line.append("")
+            text.append(f"| {pool} | {some[3]} | {some[5].n} | " + " | ".join(line) + " |")
+        text.append("")
+    return "\n".join(text)
+
+
+def write(paths: list[Path]) -> None:
+    """Write the rows as one table, and the tables of the README between its marks."""
+    rows = [row for path in paths for row in read(path)]
+    out, names = RESULTS / "first-labels", list(dict.fromkeys(key for row in rows for key in row))
+    lines: list[list[Any]] = [names, *([row.get(name) for name in names] for row in rows)]
+    write_atomically(out / "runs.csv", render_csv(lines))
+    page = out / "README.md"
+    head, _, _ = page.read_text(encoding="utf-8").partition(MARK)
+    write_atomically(page, head + MARK + "\n\n" + as_markdown(rows))
+
+
+def main() -> None:
+    """Run, or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pools", type=Path)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=12)
-    asked = parser.parse_args()
-    run(asked.pools, asked.out, asked.seeds, asked.names)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    running.add_argument("pools", type=Path)
+    running.add_argument("names", nargs="*")
+    running.add_argument("--out", type=Path, required=True)
+    running.add_argument("--seeds", type=int, default=12)
+    commands.add_parser("table").add_argument("rows", type=Path, nargs="+")
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.pools, given.out, given.seeds, given.names)
+    else:
+        write(given.rows)
+
+
+if __name__ == "__main__":
+    main()
