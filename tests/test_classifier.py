@@ -210,10 +210,21 @@ def test_floats_are_scaled_as_in_fit_and_clipped_but_not_rounded() -> None:
     assert np.abs(scaled.predict_proba(finer)[0] - probs[0]).max() > 0
 
 
-def test_columns_of_plain_rows_are_scaled_one_by_one() -> None:
+def test_columns_with_other_units_are_scaled_one_by_one() -> None:
     X, y = np.random.default_rng(0).random((12, 5)), some_labels()
-    wide = X * [1, 1e6, 1e-6, 10, 1] + [0, -1e6, 5, 0, 0]
-    np.testing.assert_allclose(quick().fit(wide, y).predict_proba(wide), quick().fit(X, y).predict_proba(X), atol=1e-4)
+    wide, other = (X * units + [0, -1e6, 5, 0, 0] for units in ([1, 1e6, 1e-6, 10, 1], [1e4, 1, 10, 1, 1]))
+    probs = quick().fit(wide, y).predict_proba(wide)
+    np.testing.assert_allclose(probs, quick().fit(other, y).predict_proba(other), atol=1e-4)
+
+
+def test_columns_of_a_projection_keep_their_spreads_and_labels_may_say_otherwise() -> None:
+    """The classes lie along the first column; the others are noise that must not be blown up. Then along the faintest."""
+    draw, truth = np.random.default_rng(0), np.arange(300) % 2
+    for loud in (0, 19):
+        X = draw.normal(size=(300, 20)) * np.geomspace(1, 0.05, 20)
+        X[:, loud] = (2 * truth - 1 + draw.normal(size=300) / 3) * np.geomspace(1, 0.05, 20)[loud]
+        y = np.where(np.arange(300) < 40, truth, -1)
+        assert MixMatchClassifier(steps=20, random_state=0).fit(X, y).score(X[40:], truth[40:]) > 0.9
 
 
 def test_plain_rows_start_from_a_logistic_regression_on_the_labels() -> None:
@@ -222,7 +233,7 @@ def test_plain_rows_start_from_a_logistic_regression_on_the_labels() -> None:
     y = np.full(len(truth), -1)
     y[:150] = truth[:150]
     rows = MixMatchClassifier(steps=1, lr=1e-9, random_state=0).fit(X, y)
-    scaled = (X - X.mean(0)) / X.std(0) / np.sqrt(X.shape[1])
+    scaled = (X - X.mean(0)) / np.sqrt(X.var(0).sum())
     penalty, _ = choose_penalty(CrossValidation(scaled[:150], truth[:150]))
     expected = LogisticRegression(C=1 / (150 * penalty), max_iter=200).fit(scaled[:150], truth[:150])
     assert (rows.predict(X) == expected.predict(scaled)).mean() > 0.98

@@ -176,6 +176,17 @@ def test_alignment_survives_a_class_that_is_never_guessed():
     assert torch.equal(sharpen(q, 0.5), p)
 
 
+def test_guesses_are_aligned_to_the_shares_that_were_written_and_to_nothing_without_any():
+    p, mean = torch.tensor([[0.6, 0.4], [0.2, 0.8]]), torch.tensor([0.4, 0.6])
+    q, memory = align_distribution(
+        p, torch.tensor([0]), {"guesses": mean, "shares": torch.tensor([0.2, 0.8])}, "shares", 0.5
+    )
+    torch.testing.assert_close(q, rescale(p, mean, torch.tensor([0.2, 0.8])))
+    assert memory["shares"].tolist() == pytest.approx([0.2, 0.8])
+    unknown = MixMatch(align="shares").memory(2)
+    torch.testing.assert_close(align_distribution(p, torch.tensor([0]), unknown, "shares", 0.5)[0], p)
+
+
 def test_mixmatch_aligned_sharpens_the_aligned_guesses():
     before = {"guesses": np.array([0.5, 0.3, 0.2]), "labels": np.array([1 / 3] * 3)}
     losses = run(MixMatch(align="uniform", align_decay=0.9), before)

@@ -96,6 +96,26 @@ def test_the_heads_of_the_folds_start_as_the_head_itself(digits, monkeypatch):
     assert head.scale != 1.0
 
 
+def test_what_is_said_and_what_was_drawn_at_random_move_the_answers(digits):
+    """Two classes, labels half and half: the pool has more threes where somebody says so, or where a random sample does."""
+    views, labels, _ = digits
+    pool = np.flatnonzero((labels == 3) | (labels == 8))
+    answers = {int(row): int(labels[row] == 3) for row in pool[:8]}
+    told = [{}, {"shares": {1: 0.95}}, {"sample": [1] * 95 + [0] * 5}]
+    heads = [fit_head(views, answers, 2, pool=pool, config=CONFIG, **each) for each in told]
+    alone, *others = (head.probabilities(views, pool)[:, 1].mean() for head in heads)
+    assert all(other > alone + 0.05 for other in others)
+    assert all(head.shares[1] > heads[0].shares[1] for head in heads[1:])
+
+
+def test_before_labels_the_part_where_images_lie_closest_is_used(digits, monkeypatch):
+    views, labels, _ = digits
+    for part, names in ((None, ["hog@32", "hog@24"]), (1, ["hog@24"])):
+        monkeypatch.setitem(vars(views), "closest", part)
+        assert fit_head(views, {0: int(labels[0]), 1: int(labels[1])}, 10, config=CONFIG).used == names
+        assert views.where(np.arange(3)).shape[1] == (sum(views.shape) if part is None else views.shape[1])
+
+
 def test_no_label_is_said(digits, refusal):
     with refusal():
         fit_head(digits[0], {}, 10)
