@@ -116,15 +116,15 @@ def test_labels_overrule_the_part_that_was_preferred():
 
 
 def test_what_is_known_of_the_pool_s_shares_is_combined():
-    """The model's prediction, random labels, and a person's words; a class without a label has none."""
-    y, predicted = np.array([0] * 6 + [1] * 6), np.array([0.7, 0.2, 0.1])
-    alone = estimate_shares(predicted, y)
-    assert alone.sum() == pytest.approx(1)
-    assert alone[2] == 0
-    assert alone[1] == pytest.approx(2 / 9)
-    sampled, said = estimate_shares(predicted, y, [0] * 900 + [1] * 100), estimate_shares(predicted, y, (), {1: 0.1})
+    """The model's prediction, random labels, and a person's words."""
+    predicted = np.array([0.7, 0.2, 0.1])
+    assert estimate_shares(predicted, 12) == pytest.approx(predicted)
+    sampled = estimate_shares(predicted, 12, [0] * 900 + [1] * 100)
     assert sampled[1] == pytest.approx(0.1, abs=0.03)
-    assert said[1] < alone[1]
+    said = estimate_shares(predicted, 12, (), {1: 0.1})
+    assert 0.1 < said[1] < predicted[1]
+    assert said[0] / said[2] == pytest.approx(7)
+    assert said.sum() == pytest.approx(1)
 
 
 def test_a_class_with_one_label_does_not_keep_the_others_from_being_compared():

@@ -282,7 +282,10 @@ def align_to_shares(state: State, config: Config, predicted: np.ndarray, y: torc
         shares = torch.tensor(config.net.shares)
         if y is not None:
             shares = shares * (torch.bincount(y, minlength=len(shares)) > 0)
-        for name, values in (("guesses", torch.from_numpy(predicted)), ("shares", shares / shares.sum().clamp_min(1e-12))):
+        for name, values in (
+            ("guesses", torch.from_numpy(predicted)),
+            ("shares", shares / shares.sum().clamp_min(1e-12)),
+        ):
             state.memory[name].copy_(values)
 
 
