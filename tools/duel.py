@@ -366,7 +366,8 @@ FINDINGS = """## What it shows
   TypiClust 70.7, Falcun 69.4, margins (`diff2-direct`) 68.7, ProbCover 67.8, CoreSet 67.2, random 60.0.
 - **Its lead over MaxHerding and `herding` comes from one pool**, `objects` (unbalanced, 2.6 and 3.8 points). Without it the
   three are level, MaxHerding a little ahead. It needs all distances between images, which 100,000 images do not allow.
-- On the two pools held out `auto`, `herding`, MaxHerding and DropQuery are level; the others are below by a point or more.
+- On the two pools held out `auto`, `herding`, MaxHerding and DropQuery are level; the others are below by a point or more
+  on average (on the signs alone CoreSet is level too).
 - **More than half of the gain over random is the start.** The same start and then random labels has 66.9: asking adds 5.5
   points to the 6.9 of the start.
 - `auto` is below random in no cell. `herding`, DropQuery, MaxHerding, margins and ProbCover lose 0.3 to 1.8 points
