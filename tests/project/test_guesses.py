@@ -11,6 +11,7 @@ import pytest
 from mma.project import Answer, create_project
 from mma.project.exchange.import_labels import import_guesses, take_labels_from
 from mma.project.guesses import NAMES, measure
+from mma.project.models import ANSWERS, answers_file
 from tests.each import each
 
 
@@ -43,6 +44,16 @@ def test_the_first_group_of_a_class_is_chosen_by_its_name(made):
     assert group.guessed == NAMES
     audit = {image.id for image in project.images() if image.audit}
     assert {image.id for image in group.images} == set(ids[::2]) - audit
+
+
+def test_a_class_that_no_model_has_seen_is_still_chosen_by_its_name(made):
+    project, ids = made
+    answers = answers_file(ANSWERS, ids, np.tile([1.0, 0.0], (20, 1)), [0, 1])
+    project.models.create(1, answers)
+    audit = {image.id for image in project.images() if image.audit}
+    assert {image.id for image in project.grid("ann", 1).images} == set(ids[1::2]) - audit
+    label(project, ids[:1], 1)
+    assert project.grid("ann", 1).guessed == ""
 
 
 def test_what_is_taken_out_of_a_group_is_no_label_and_does_not_come_again_there(made):

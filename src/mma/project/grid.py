@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, delete, exists, insert, or_, select
 
 from mma.project.guesses import NAMES, read_doubts
 from mma.project.labels import database as db
-from mma.project.labels.events import LEASE, merge_roots, read_classes
+from mma.project.labels.events import LEASE, merge_roots, read_classes, read_counters
 from mma.project.models import ANSWERS, PREDICTIONS, StoredAnswers
 from mma.project.questions import is_live
 from mma.project.records import ProjectImage
@@ -56,6 +56,10 @@ def lease_group(
         roots = merge_roots(read_classes(connection))
         doubted = [image for image, klass in read_doubts(connection) if roots.get(klass) == class_id]
         free = _free(by, [*holding, *doubted], moment)
+        if not guessed and not any(
+            read_counters(connection, *(f"class:{k}" for k, root in roots.items() if root == class_id))
+        ):
+            opinion, guessed = guess_opinion(project) or (opinion, "")  # no model has seen it
         rows, alike = _surest(connection, free, opinion, {k for k, root in roots.items() if root == class_id}), True
     values = {"by": holder, "taken": moment, "until": moment + LEASE, "provenance": "grid", "why": "looks like others"}
     if rows := rows[:n]:
@@ -68,10 +72,8 @@ def latest_opinion(connection: Connection, project: Project) -> tuple[StoredAnsw
     """Return what the newest model says about all images; before there is one, what a source guesses, with its name."""
     if (stored := project.models.answers(ANSWERS, PREDICTIONS)) is not None:
         return stored, ""
-    if sources := sorted(project.guesses.sources(), key=lambda source: source.name == NAMES):
-        chosen = sources[0]  # what somebody brought comes before the names
-        unlike = np.zeros(len(chosen.row), bool)
-        return StoredAnswers(0, chosen.classes, chosen.probs, chosen.row, unlike), chosen.name
+    if (guess := guess_opinion(project)) is not None:
+        return guess
     query = select(db.picks.c.image, db.picks.c.suggestion).where(db.picks.c.suggestion.is_not(None))
     guesses = {row.image: dict(json.loads(row.suggestion)) for row in connection.execute(query)}
     classes = sorted({class_id for guess in guesses.values() for class_id in guess})
@@ -79,6 +81,13 @@ def latest_opinion(connection: Connection, project: Project) -> tuple[StoredAnsw
     row = {image: place for place, image in enumerate(guesses)}
     found = probs.reshape(len(guesses), len(classes))
     return StoredAnswers(0, tuple(classes), found, row, np.zeros(len(row), bool)), ""
+
+
+def guess_opinion(project: Project) -> tuple[StoredAnswers, str] | None:
+    """Return what a source guesses, with its name; what somebody brought comes before the names."""
+    for source in sorted(project.guesses.sources(), key=lambda source: source.name == NAMES):
+        return StoredAnswers(0, source.classes, source.probs, source.row, np.zeros(len(source.row), bool)), source.name
+    return None
 
 
 def _free(by: str, holding: Collection[str], moment: float) -> Select[Any]:
