@@ -71,8 +71,10 @@ def test_r3_the_database_is_made_again_from_the_second_copy(labeled, store, refu
 def test_models_outlive_a_rebuild(labeled):
     rows = labeled.models.rows()
     doctor(labeled.folder, rebuild=True)
+    again = open_project(labeled.folder)
     assert rows
-    assert labeled.models.rows() == rows
+    assert again.models.rows() == rows
+    again.close()
 
 
 def test_r3_a_damaged_database_file_is_reported_and_made_again(photos, label):
