@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -120,7 +119,7 @@ class Person:
 
     def answer(self, row: int, time: int = 0) -> int:
         """Return what they say about a row for the first or second time."""
-        draw = rng(self.seed, "answer", row, time)
+        draw = rng(self.seed, "answer", len(self.folder.others), row, time)
         right = int(self.folder.y[row])
         if draw.uniform() >= SLIPS:
             return right
@@ -226,11 +225,12 @@ class Model:
 
 
 def choose(folder: Folder, slice_: np.ndarray, model: Model, seed: int, total: int) -> list[int]:
-    """Ask the project's query for the next picks; the first ones cover the folder."""
+    """Ask the project's query for the next picks, as a project does: without the labels of the audit."""
     rows = np.array([row for row in np.flatnonzero(~slice_) if row not in model.known], np.int64)
-    candidates = Candidates(rows, model.probs(folder.x[rows]), folder.x[rows])
-    labeled = Labeled(folder.x[model.rows], model.labels)
-    found = Query.parse("auto").selection(candidates, PICKS, rng(seed, "select", total), labeled)
+    asked = ~slice_[model.rows]
+    x, labels = folder.x[model.rows[asked]], model.labels[asked]
+    candidates = Candidates(rows, model.probs(folder.x[rows], fit_ridge(x, labels, folder.classes)), folder.x[rows])
+    found = Query.parse("auto").selection(candidates, PICKS, rng(seed, "select", total), Labeled(x, labels))
     return [int(row) for row in found.index]
 
 
@@ -333,21 +333,15 @@ def falls(rows: list[dict[str, Any]]) -> str:
 
 
 def tables(args: argparse.Namespace) -> None:
-    """Write projects.csv, about.json and README.md."""
+    """Write projects.csv and README.md."""
     rows = flat(read_lines(args.rows), "ridge") + (flat(read_lines(args.heads), "head") if args.heads else [])
     args.out.mkdir(parents=True, exist_ok=True)
     with (args.out / "projects.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    about = {
-        "command": "python tools/trust.py (its head says how)",
-        "versions": {name: version(name) for name in ("numpy", "scipy", "torch", "mma-learn")},
-        "python": platform.python_version(),
-        "slips": SLIPS,
-    }
-    (args.out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
-    parts = [INTRO]
+    used = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "torch"))
+    parts = [INTRO, f"Python {platform.python_version()}, {used}."]
     for title, arm, model in (
         ("What projects show", NEW, "ridge"),
         ("The number before", OLD, "ridge"),
@@ -393,7 +387,7 @@ Simulated projects on vectors of frozen backbones: digits, Fashion-MNIST, signs,
 SVHN, four of them also with classes 20 to 1; asked by `auto` and in random order; 3 % of the answers are wrong. The true
 accuracy is that on the photos of the pool that the project never saw, weighed so that classes are as common as in the
 project. The schedule of the audit, the crossing, the second questions and the interval are the code of the project. The head
-of `tools/trust.py` says how to make it all again. Rows: [projects.csv](projects.csv), versions: [about.json](about.json).
+of `tools/trust.py` says how to make it all again. Rows: [projects.csv](projects.csv).
 
 Two numbers were chosen with such projects, on other seeds too: answers of crossed heads count as `labels / (labels + 20)` of
 an independent one, and two questions in five are about the audit until there are 60. Projects of one data set and seed share

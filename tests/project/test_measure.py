@@ -46,10 +46,10 @@ def test_audit_labels_are_learned_and_each_is_judged_by_a_head_without_it(made, 
     from mma.project.worker import verdict
 
     project, kinds = made
-    calls = []
+    calls, blind = [], []
 
     def note(fitted, views, answers, left_out, **rest):
-        calls.append((set(answers), left_out.tolist()))
+        (blind if rest.get("about") is not None else calls).append((set(answers), left_out.tolist()))
         return real(fitted, views, answers, left_out, **rest)
 
     real = verdict.answers_without
@@ -63,6 +63,9 @@ def test_audit_labels_are_learned_and_each_is_judged_by_a_head_without_it(made, 
     rows = [row for _, left_out in calls for row in left_out]
     assert sorted(rows) == sorted(worker.pool.row[image] for image in training.audit)
     assert all(answers == {worker.pool.row[image] for image in training.learned} for answers, _ in calls)
+    assert [sorted(left_out) for _, left_out in blind] == [
+        sorted(rows)
+    ]  # what chooses picks knows none of these labels
 
 
 def test_an_old_model_is_judged_on_new_audit_photos_and_on_those_it_learned_as_it_was_judged_then(made):

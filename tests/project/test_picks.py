@@ -43,7 +43,7 @@ class FakePool:
 
 def question(pool, answered=(), query="herding", **options) -> Question:
     labels = Labels(1, tuple(answered), (0,) * len(answered), ("query",) * len(answered), (), (), (), (), ())
-    training = SimpleNamespace(labels=labels, learned={}, names=("a", "b"), classes=KLASSES)
+    training = SimpleNamespace(labels=labels, train={}, names=("a", "b"), classes=KLASSES)
     assert TrainingSet(labels, lambda image: False).labels is labels
     return Question(pool, training, query, 0, 1, **options)
 
@@ -107,7 +107,7 @@ def test_the_reason_for_likely_picks_is_said():
 def test_what_people_could_not_tell_is_known_to_the_query_as_such():
     asked = question(FakePool())
     asked.training.labels = dataclasses.replace(asked.training.labels, cannot_tell=("07",))
-    asked.training.learned = {"03": 1}
+    asked.training.train = {"03": 1}
     known = labeled_set(asked)
     assert dict(zip(known.labels.tolist(), known.features.tolist(), strict=True)) == {
         -1: asked.pool.points[7].tolist(),

@@ -163,10 +163,12 @@ def answers_without(
     pool: np.ndarray,
     config: Config,
     guesses: Guesses | None = None,
+    about: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return what this head would say about some rows if it had not seen their labels: one is trained without them.
+    """Return what this head would say if it had not seen the labels of some rows: one is trained without them.
 
-    It keeps what `fitted` has chosen; `pool`, `config` and `guesses` are those that it was fitted with. (N, classes)
+    It keeps what `fitted` has chosen; `pool`, `config` and `guesses` are those that it was fitted with. It answers `about`
+    other rows, or these. (N, classes)
     """
     kept = {row: label for row, label in answers.items() if row not in set(left_out.tolist())}
     fixed = fix_start(config, vars(fitted))
@@ -174,7 +176,7 @@ def answers_without(
         guide = partial(guess_start, guesses, views, kept, pool, fitted.trust) if guesses else None
         net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final, guide)
     net.head.temperature.fill_(fitted.temperature)
-    return probabilities(net, views, left_out)
+    return probabilities(net, views, left_out if about is None else about)
 
 
 @contextmanager

@@ -97,9 +97,12 @@ def candidate_rows(question: Question) -> Ints:
 
 
 def labeled_set(question: Question) -> Labeled:
-    """Return the images that have an answer, as the query sees them; -1 for those that people could not tell."""
+    """Return the images that have an answer, as the query sees them; -1 for those that people could not tell.
+
+    Without the audit: a query that knew where it is would ask elsewhere, and each audit photo would look harder than others.
+    """
     pool, training = question.pool, question.training
-    answers = {**dict.fromkeys(training.labels.cannot_tell, -1), **training.learned}
+    answers = {**dict.fromkeys(training.labels.cannot_tell, -1), **training.train}
     known = [(pool.row[image], label) for image, label in answers.items() if image in pool.row]
     if not known:
         return Labeled()

@@ -33,6 +33,7 @@ from mma.project.worker.verdict import (
     measured_answers,
     record_audit,
     thin,
+    unaudited_probs,
 )
 from mma.rng import rng
 from mma.training.head import fit_head
@@ -91,12 +92,15 @@ def live_round(
     note_forecast(memory, curve)
 
     # verdict -> picks: coverage, where the project's query is shown to be worse than chance
+    blind = unaudited_probs(fitted, pool, training, config, guesses) if asks else None
     if serving.use == "deep" and deep is not None:  # photos that the deep model never saw keep the live answers
         known = [row for row, image in enumerate(pool.images) if image.id in deep.row]
         found = deep.of([pool.images[row].id for row in known], training.class_ids)
         assert found is not None
         probs = probs.copy()
         probs[known] = found
+        if blind is not None:
+            blind[known] = found
     strangers = find_strangers(here.head, pool, training)
     unlike = strangers.unlike & (serving.use == "live")  # a network on pixels cannot tell
     record = record_audit(measured, probs, unlike, pool, training)
@@ -106,7 +110,9 @@ def live_round(
         query = COVERAGE if fallen else settings.query
         of_class, share = goals_of(project).of_class, settings.random_share
         goal = training.names.index(of_class) if of_class in training.names else None
-        picks = choose_picks(Question(pool, training, query, settings.seed, number, probs, share, goal))
+        picks = choose_picks(
+            Question(pool, training, query, settings.seed, number, probs if blind is None else blind, share, goal)
+        )
 
         if settings.again_share:
             draw = rng(settings.seed, "asked again", number)

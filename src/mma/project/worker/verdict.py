@@ -105,6 +105,25 @@ def record_audit(
     return record_of(judged, np.where(unlike, 0.0, probs.max(1))[rest])
 
 
+def unaudited_probs(
+    fitted: FittedHead, pool: Pool, training: TrainingSet, config: Config, guesses: Guesses | None = None
+) -> NDArray[np.float32] | None:
+    """Return what a head says about the pool that learned no audit label: picks must not know where the audit is.
+
+    Otherwise they avoid what lies near it, and an audit photo that is left out looks harder than it is. (pool, classes) None:
+    there is no such label, or too few others.
+    """
+    if not training.audit or len(set(training.train.values())) < 2:
+        return None
+    rows = np.array([pool.row[image] for image in training.audit], np.int64)
+    answers = {pool.row[image]: label for image, label in training.learned.items() if image in pool.row}
+    unlabeled, everything = unlabeled_rows(pool, training), np.arange(len(pool))
+    found: NDArray[np.float32] | None = answers_without(
+        fitted, pool.views, answers, rows, pool=unlabeled, config=config, guesses=guesses, about=everything
+    )
+    return found
+
+
 def audited(probs: Floats, pool: Pool, training: TrainingSet) -> tuple[Quality | None, tuple[JudgedImage, ...]]:
     """Judge what is said about the audit images, and return these images; nothing while they are too few."""
     labels = training.audit_labels
