@@ -11,7 +11,7 @@ import pytest
 from mma.project import open_project
 from mma.project.models import ModelReport
 from mma.project.quality.accuracy import judge
-from mma.project.quality.goal import Goals, Standing, check_goal, how_common, judge_goal
+from mma.project.quality.goal import Goals, GoalSituation, check_goal, how_common, judge_goal
 from mma.project.quality.status import goals_of, set_goal, status
 from tests.project import shapes
 
@@ -35,7 +35,7 @@ def verdict(right: dict[str, tuple[int, int]] | None, **goals):
     per_class = dict.fromkeys(NAMES, 30)
     audit = found.audit if found else 0
     return judge_goal(
-        Goals(**goals), Standing(90, per_class, dict(zip(NAMES, range(3), strict=True)), found, audit, 500)
+        Goals(**goals), GoalSituation(90, per_class, dict(zip(NAMES, range(3), strict=True)), found, audit, 500)
     )
 
 
@@ -78,7 +78,7 @@ def test_a_class_that_no_audit_photo_shows_is_not_judged():
 
 
 def test_before_anything_is_measured_the_next_thing_is_to_measure():
-    found = judge_goal(Goals(), Standing(40, {}, {}, replace(report({"cat": (4, 4)}), quality=None), 4, 100))
+    found = judge_goal(Goals(), GoalSituation(40, {}, {}, replace(report({"cat": (4, 4)}), quality=None), 4, 100))
     assert found.answer == "too early"
     assert (found.next.words, found.next.button) == (
         "Answer 6 photos drawn at random, to measure the model.",
@@ -87,7 +87,7 @@ def test_before_anything_is_measured_the_next_thing_is_to_measure():
 
 
 def test_one_class_alone_is_said():
-    found = judge_goal(Goals(), Standing(12, {"cat": 12, "dog": 0}, {}, None, 0, 100))
+    found = judge_goal(Goals(), GoalSituation(12, {"cat": 12, "dog": 0}, {}, None, 0, 100))
     assert found.why == "All 12 labels are cat: a model needs a second class."
 
 

@@ -31,7 +31,7 @@ SAME_BITS = 52  # of the 64 bits of two perceptual hashes; those of unlike image
 LEAST = 6  # images that make a group
 
 
-class Group(NamedTuple):
+class PhotoGroup(NamedTuple):
     """Images to label together. `alike` is False when nothing shows that they have something in common."""
 
     images: list[ProjectImage]
@@ -41,7 +41,7 @@ class Group(NamedTuple):
 
 def lease_group(
     connection: Connection, project: Project, by: str, class_id: int | None, n: int, holding: Collection[str]
-) -> Group:
+) -> PhotoGroup:
     """Lease up to `n` images that look like a class, the surest first, or without a class that look like each other.
 
     `holding` are images that the person has answered, which the server may not know yet. They are left out.
@@ -65,7 +65,7 @@ def lease_group(
     if rows := rows[:n]:
         connection.execute(insert(db.leases), [{**values, "image": row.id} for row in rows])
     images = [ProjectImage(row.id, row.name, row.width, row.height, row.near, bool(row.audit)) for row in rows]
-    return Group(images, alike, "" if class_id is None else guessed)
+    return PhotoGroup(images, alike, "" if class_id is None else guessed)
 
 
 def latest_opinion(connection: Connection, project: Project) -> tuple[StoredAnswers, str]:

@@ -23,7 +23,7 @@ from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn, locked, read_json, write_atomically
 from mma.project.exchange.formats import LabelRow, read_current, read_rows, write_rows
 from mma.project.exchange.import_labels import ImportProblems, TakeIn, take_in
-from mma.project.grid import Group, lease_group
+from mma.project.grid import PhotoGroup, lease_group
 from mma.project.guesses import GuessStore
 from mma.project.labels import database as db
 from mma.project.labels import events as class_rules
@@ -271,7 +271,7 @@ class Project:
             )
         return items
 
-    def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> Group:
+    def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> PhotoGroup:
         """Lease images of one class to a person, as a model sees them, or without a class images that look alike."""
         with self.store.writing() as connection:
             return lease_group(connection, self, by, class_id, n, holding)

@@ -72,7 +72,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Standing:
+class GoalSituation:
     """What a verdict looks at, besides the goals."""
 
     labels: int
@@ -102,7 +102,7 @@ def recall_of(quality: Quality | None, name: str) -> Share | None:
     return next((each.recall for each in quality.classes if each.name == name), None) if quality else None
 
 
-def judge_goal(goals: Goals, now: Standing) -> Verdict:
+def judge_goal(goals: Goals, now: GoalSituation) -> Verdict:
     """Compare what was measured with the goal. *Yes* takes the whole 95 % interval, *probably* its middle."""
     quality = now.report.quality if now.report else None
     reached = quality.accuracy if quality and goals.of_class is None else recall_of(quality, goals.of_class or "")
@@ -122,7 +122,7 @@ def judge_goal(goals: Goals, now: Standing) -> Verdict:
     return Verdict(answer, HEADLINES[answer], why, goals.words, goals.target is None, goals.percent, reached, step)
 
 
-def _too_early(goals: Goals, now: Standing, quality: Quality | None) -> str:
+def _too_early(goals: Goals, now: GoalSituation, quality: Quality | None) -> str:
     if now.report is None:
         return first_model_words(now.labels, now.per_class)
     if quality is None:
@@ -140,7 +140,7 @@ def first_model_words(labels: int, per_class: dict[str, int]) -> str:
     return "The first model comes after ten labels of two classes."
 
 
-def next_step(goals: Goals, now: Standing, answer: Answer, quality: Quality | None) -> NextStep:
+def next_step(goals: Goals, now: GoalSituation, answer: Answer, quality: Quality | None) -> NextStep:
     """Return the one thing that helps most."""
     if now.report is None:
         return NextStep("Label some photos of each class.", "label")
@@ -165,7 +165,7 @@ def next_step(goals: Goals, now: Standing, answer: Answer, quality: Quality | No
     return NextStep("Label the photos that the model asks about.", "label")
 
 
-def _more_of(name: str, recall: Share | None, now: Standing) -> NextStep:
+def _more_of(name: str, recall: Share | None, now: GoalSituation) -> NextStep:
     share = "Nobody knows how many" if recall is None else f"{100 * recall.value:.0f} %"
     found = f"{share} of the photos of {name} are found"
     return NextStep(f"{found}: {HELPS} more labels of it would help most.", "likely", now.class_ids.get(name))

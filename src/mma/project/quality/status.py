@@ -31,7 +31,7 @@ from mma.project.quality.forecast import (
     fails,
     forecast_words,
 )
-from mma.project.quality.goal import Goals, Standing, Verdict, check_goal, how_common, judge_goal
+from mma.project.quality.goal import Goals, GoalSituation, Verdict, check_goal, how_common, judge_goal
 from mma.run import Run
 from mma.shares import Share
 
@@ -137,7 +137,7 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
     stable = report is not None and has_settled(report.agreement)
     flat = stable or (gain is not None and gain.high < WORTH)
     audit = report.audit if report else 0
-    verdict = judge_goal(goals, Standing(counts.labeled, per_class, ids, report, audit, counts.left, flat))
+    verdict = judge_goal(goals, GoalSituation(counts.labeled, per_class, ids, report, audit, counts.left, flat))
     if verdict.reached is not None:
         low = 100 * verdict.reached.low
     if verdict.answer != "yes":  # more labels bring little, and that is no reason to be content: the next step says so
