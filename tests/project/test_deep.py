@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_it_begins_with_what_a_quick_model_without_the_audit_labels_says_about_t
     folder = project.models.folder(report.number)
     rows = Run.open(folder / "run").read("guesses")
     ids = (folder / "images.txt").read_text().split()
-    assert [row["key"] for row in rows] == ids[: len(ids) - report.audit]
+    assert [row["key"] for row in rows] == ids[: len(ids) - json.loads((folder / "deep.json").read_text())["audit"]]
     assert [row["index"] for row in rows] == list(range(len(rows)))
     assert all(set(row["probs"]) <= set(shapes.KINDS) for row in rows)
     assert learned == {False}
