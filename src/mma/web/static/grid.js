@@ -39,11 +39,11 @@ export class GridView {
 
   refresh(names) {
     if (names.has("classes")) this.render();
+    if (names.has("choice:by")) this.fetch();
+    if (names.has("reachable") && state.reachable && this.problem) this.fetch();
     if (!names.has("names") || this.items.length || this.asking) return;
     if (state.names.state === "none" && !state.model) location.hash = "label"; // no group can come yet
     else this.fetch();
-    if (names.has("choice:by")) this.fetch();
-    if (names.has("reachable") && state.reachable && this.problem) this.fetch();
   }
 
   /** Take the group off the screen, so that nobody answers it twice, and show another one. Only the last question counts. */
