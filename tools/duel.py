@@ -61,7 +61,7 @@ PER_CLASS = {"objects": (1, 2, 5, 10), "cifar100": (1, 2, 5), "cifar100-held": (
 SIZES = (1, 2, 5, 10, 20)  # labels per class
 DRAWN = {"cifar100": 1_500, "signs-held": 600}  # images of a pool that a seed draws
 IMAGES = 1_000  # drawn elsewhere
-MADE = "dc89e3f"  # the commit that made runs.csv
+MADE = "dc89e3f"  # the commit that made accuracies.csv
 TOO_SLOW = {("cifar100", "skactiveml:Badge")}  # a gradient of 20,480 numbers for each image: a minute for each run
 Arrays = dict[str, NDArray[Any]]
 COLUMNS = ("pool", "query", "seed", "accuracies", "seconds")
@@ -128,7 +128,7 @@ def run(arrays: Arrays, name: str, query: str, seed: int) -> dict[str, Any]:
 
 def run_all(pools: Path, out: Path, seeds: int, names: tuple[str, ...]) -> None:
     """Do the runs that are missing, all pools with the first seed, then with the next; the held-out pools last."""
-    path = out / "runs.csv"
+    path = out / "accuracies.csv"
     done = {(one["pool"], one["query"], one["seed"]) for one in read(path)}
     if not done:
         path.write_text(",".join(COLUMNS) + "\n", "utf-8")
@@ -144,7 +144,7 @@ def run_all(pools: Path, out: Path, seeds: int, names: tuple[str, ...]) -> None:
 
 
 def as_cells(one: dict[str, Any]) -> list[str]:
-    """Return a run as a line of runs.csv: the accuracies in one cell."""
+    """Return a run as a line of accuracies.csv: the accuracies in one cell."""
     return [str(one[name]) if name != "accuracies" else " ".join(map(str, one[name])) for name in COLUMNS]
 
 
@@ -343,7 +343,7 @@ def draw(rows: list[Row]) -> Any:
 
 def report(out: Path) -> None:
     """Write README.md, about.json and the picture."""
-    rows = rows_of(read(out / "runs.csv"), "auto")
+    rows = rows_of(read(out / "accuracies.csv"), "auto")
     timed = out / "seconds.csv"
     with timed.open(encoding="utf-8") as file:
         seconds = list(csv.DictReader(file))

@@ -174,7 +174,8 @@ def test_the_live_worker_compares_the_deep_model_and_says_which_serves(made):
     worker = LiveWorker(project, deep=False)
     shapes.settle(worker)
     report = project.models.latest_report("live")
-    assert "to compare it with the deep one" in report.serving.why
+    assert report.serving.why.startswith("the quick model. Of ")
+    assert "the deep one is not shown to be better" in report.serving.why
     assert report.serving.use == "live"
     assert mma.load(project.folder).about.source == project.folder.name
 

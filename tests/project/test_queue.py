@@ -134,7 +134,7 @@ def test_audit_and_settled_and_unknown_images_are_left_out_of_picks(project, lab
     assert project.put_picks([Pick(audit), Pick(pool[0]), Pick("0" * 64), Pick(pool[1]), Pick(pool[1])], 1) == 1
 
 
-def test_a_tenth_of_what_is_asked_is_audit_and_blind(tmp_path, picture, label):
+def test_two_questions_in_five_are_audit_at_first_and_blind(tmp_path, picture, label):
     for number in range(120):
         picture(tmp_path / "photos" / f"{number}.png", number)
     project = create_project(tmp_path / "photos", classes=["cat"])
@@ -146,7 +146,7 @@ def test_a_tenth_of_what_is_asked_is_audit_and_blind(tmp_path, picture, label):
             asked.append(item)
             assert label(project, item.image).provenance == item.provenance
     audits = [item for item in asked if item.provenance == "audit"]
-    assert len(audits) == 5
+    assert len(audits) == 20
     assert all(item.suggestion is None for item in audits)
     assert all(project.is_audit(item.image) == (item.provenance == "audit") for item in asked)
     project.close()

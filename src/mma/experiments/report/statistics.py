@@ -123,8 +123,8 @@ def references(found: Results) -> list[str]:
 
 
 def reference_of(found: Results) -> str | None:
-    """Return the one method that tables and plots compare with; None where there is nothing to compare."""
-    return next(iter(references(found)), None)
+    """Return the one method that tables and plots compare with: as asked for, else random, else MixMatch, else none."""
+    return found.reference or next((name for name in REFERENCES if name in found.methods), None)
 
 
 def what_wilcoxon_can_show(rows: Sequence[Difference]) -> str:
