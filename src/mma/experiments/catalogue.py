@@ -224,7 +224,7 @@ EXPERIMENTS: dict[str, Scales] = {
     "low-budget-fashion-mnist": {"lab": low_budget("fashion-mnist", "hog", 10, 10_000)},
     "low-budget-cifar10": {"lab": low_budget("cifar10", "lite0", 10, 10_000)},
     **{
-        f"duel-{name.removeprefix('folder:')}": {"lab": duel(name, backbone, classes, 1_000)}
+        f"duel-{name.removeprefix('folder:')}": {"lab": duel(name, backbone, classes, max(1_000, 50 * classes))}
         for backbone, pools in DUELS.items()
         for name, classes in pools.items()
     },
