@@ -324,8 +324,7 @@ def test_news_from_elsewhere_arrive_without_a_reload(make_project, serve_project
     )
     project.answer(Answer(id=uuid4(), images=[project.images()[-1].id], kind="label", class_id=1, by="ben"))
     page.wait_for_selector("text=86 %")
-    page.wait_for_selector("text=79–91")
-    page.wait_for_selector("text=from 61 audit labels")
+    page.wait_for_selector("text=between 79 and 91, from 61 audit labels")
     page.wait_for_selector("text=1 of 10 labels")
 
 

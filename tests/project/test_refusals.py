@@ -217,8 +217,7 @@ def test_an_audit_image_that_is_lost_while_people_label_stops_no_round(tmp_path,
     shapes.settle(worker)
     assert [row.state for row in project.models.rows()] == ["ready"]
     assert labeled
-    assert not labeled & set(worker.training_set().audit)
-    assert worker.training_set().audit
+    assert labeled <= set(worker.training_set().audit)  # their vectors are stored, so they go on measuring
     project.close()
 
 
