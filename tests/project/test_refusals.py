@@ -243,7 +243,7 @@ def test_a_file_that_the_system_refuses_is_a_sentence(made, photos, monkeypatch)
 def test_options_for_projects_are_refused_for_runs(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     for options in (["--html"], ["--target", "90"], ["--label-price", "1"]):
-        assert "is a run. --html, --target and prices are for projects" in refused("status", tmp_path, *options)
+        assert "is a run. --html, goals and prices are for projects" in refused("status", tmp_path, *options)
 
 
 def test_a_project_is_found_from_inside_its_images(made, photos, monkeypatch):

@@ -163,16 +163,16 @@ def test_more_images_than_can_wait_are_refused_for_now(model, monkeypatch) -> No
 
 def test_a_mistake_of_ours_is_a_500_and_the_next_request_is_answered(client, monkeypatch) -> None:
     sized = client.app.app.state.batcher.sizes[1]
-    real = sized.probabilities
+    real = sized.classify
 
     def fail(images):
         raise RuntimeError("broken")
 
-    vars(sized)["probabilities"] = fail
+    vars(sized)["classify"] = fail
     quiet = TestClient(client.app, base_url=f"http://{HOST}", raise_server_exceptions=False)
     quiet.portal = client.portal
     assert quiet.post("/predict", content=png(), headers=HEADERS).status_code == 500
-    vars(sized)["probabilities"] = real
+    vars(sized)["classify"] = real
     assert client.post("/predict", content=png(), headers=HEADERS).status_code == 200
 
 

@@ -69,7 +69,7 @@ class Page {
       review: new ReviewView({ correct: (entry) => this.correct(entry), outbox, history: this.history }),
       results: new ResultsView(() => this.measure()),
       try: new TryView(),
-      classes: new SetupView({ begin: () => { location.hash = state.names.state === "none" || state.model ? "label" : "grid"; } }),
+      classes: new SetupView({ begin: () => { location.hash = ["soon", "ready"].includes(state.names.state) && !state.model ? "grid" : "label"; } }),
     };
     this.views.people = new PeopleView();
     if (state.project.role === "annotator") {

@@ -81,18 +81,26 @@ export class GridView {
       h("button", { type: "button", class: "kind", "aria-pressed": String(this.of === id), onclick: () => this.turnTo(id) }, words)));
     show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.emptyWords()));
     this.tiles.classList.toggle("proposed", this.of !== null);
-    this.tiles.toggleAttribute("data-empty", !this.items.length);
-    this.tiles.setAttribute("role", some ? "listbox" : "group");
+    this.nameTiles();
     this.choices.node.hidden = this.of !== null;
     this.choices.refresh();
     this.renderActions(name);
     this.mark();
   }
 
+  /** An empty list is no list box. */
+  nameTiles() {
+    const some = this.items.length > 0;
+    this.tiles.toggleAttribute("data-empty", !some);
+    this.tiles.setAttribute("role", some ? "listbox" : "group");
+    if (some) this.tiles.setAttribute("aria-multiselectable", "true");
+    else this.tiles.removeAttribute("aria-multiselectable");
+  }
+
   emptyWords() {
     if (this.asking) return "Looking for a group.";
     if (this.problem) return this.problem;
-    if (this.of !== null && !state.model && state.names.state !== "none") return "Comparing the names with your photos. The first group comes in a moment. Meanwhile the view Label asks about single photos.";
+    if (this.of !== null && !state.model && ["soon", "ready"].includes(state.names.state)) return "Comparing the names with your photos. The first group comes in a moment. Meanwhile the view Label asks about single photos.";
     if (this.of !== null && !state.model) return "Groups by class come with the first model. Label a few images first, or choose “any look-alikes”.";
     return "There is no such group now. Choose another one, or label some more images.";
   }

@@ -92,8 +92,7 @@ export class FindView extends GridView {
         h("meter", { min: 0, max: 1, low: GOAL, high: GOAL, optimum: 1, value: search.promise, "aria-label": `At least ${percent(search.promise)} found` }))] : []));
     show(this.why, search ? `${search.why}${search.kept ? ` ${plural(search.kept, "photo")} kept for measuring ${search.kept === 1 ? "is" : "are"} not searched.` : ""}` : "");
     show(this.tiles, this.items.length ? this.items.map((item, place) => this.tile(item, place)) : h("p", { class: "message" }, this.problem || (this.asking ? "Looking." : "Every photo was looked at.")));
-    this.tiles.toggleAttribute("data-empty", !this.items.length);
-    this.tiles.setAttribute("role", this.items.length ? "listbox" : "group");
+    this.nameTiles();
     this.choices.node.hidden = true;
     this.renderActions(name);
     this.mark();
