@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 from mma.algorithms import ALGORITHMS, FreeMatch, MixMatch
-from mma.classifier import MixMatchClassifier
+from mma.classifier import MixMatchClassifier, labeled_accuracy
 from mma.nets import HeadNet
 from mma.nets.head import CrossValidation, choose_penalty
 from mma.query.query import names
@@ -448,3 +448,15 @@ def test_in_bfloat16_it_rounds_more_and_answers_alike() -> None:
     assert np.abs(probs - exact.predict_proba(images)).max() > 0
     np.testing.assert_allclose(probs.sum(1), 1.0)
     assert (half.predict(images) == exact.predict(images)).mean() > 0.8
+
+
+def test_labeled_accuracy_looks_at_labeled_samples_alone():
+    class Always:
+        def predict(self, X):
+            assert len(X) == 3
+            return np.array(["cat"] * 3, dtype=object)
+
+    rows = [[0.0], [1.0], [2.0], [3.0]]
+    y = np.array(["cat", -1, "dog", "cat"], dtype=object)
+    assert labeled_accuracy(Always(), rows, y) == pytest.approx(2 / 3)
+    assert np.isnan(labeled_accuracy(Always(), rows, np.full(4, -1)))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mma.algorithms import Batch as Batch
     from mma.algorithms import Losses as Losses
     from mma.classifier import MixMatchClassifier as MixMatchClassifier
+    from mma.classifier import labeled_accuracy as labeled_accuracy
     from mma.config import Config as Config
     from mma.config import change as change
     from mma.data import DataSet as DataSet
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "algorithms": "Algorithm Batch Losses",
-    "classifier": "MixMatchClassifier",
+    "classifier": "MixMatchClassifier labeled_accuracy",
     "config": "Config change",
     "data": "DataSet Images load_data",
     "experiments": "grid",

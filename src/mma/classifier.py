@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 from torch import nn
@@ -201,6 +201,35 @@ class FromFunction(Net):
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Call the function with channels, classes and the longer side."""
         return self.make(shape[2], classes, max(shape[:2]))
+
+
+def labeled_accuracy(estimator: Any, X: Any, y: Any) -> float:
+    """Score a classifier on the samples that have a label: `scoring=mma.labeled_accuracy` where y holds -1.
+
+    Parameters
+    ----------
+    estimator : object with predict
+        Fitted.
+    X : array or table of N samples
+        What it predicts.
+    y : array of shape (N,)
+        Labels, -1 where nobody knows.
+
+    Returns
+    -------
+    float
+        The share of right answers; nan where no sample has a label.
+
+    Examples
+    --------
+    >>> from sklearn.dummy import DummyClassifier
+    >>> rows, y = np.zeros((4, 2)), np.array([1, 1, 0, -1])
+    >>> round(mma.labeled_accuracy(DummyClassifier().fit(rows[:3], y[:3]), rows, y), 2)
+    0.67
+    """
+    y = np.asarray(y)
+    known = np.flatnonzero(y != UNKNOWN)
+    return float(np.mean(estimator.predict(_safe_indexing(X, known)) == y[known])) if len(known) else float("nan")
 
 
 class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
