@@ -409,16 +409,16 @@ def test_s7_a_file_that_changes_between_a_look_and_the_read_hangs_nothing_and_sh
 
 def test_a_folder_that_changes_while_it_is_indexed_ends_as_it_is(photos, picture, tmp_path):
     """Files come, go, are cut, moved and swapped for pipes and links, again and again; then they are left alone."""
-    draw, calm = random.Random(3), threading.Event()
+    draw, calm, turn = random.Random(3), threading.Event(), threading.Lock()
     whole = (photos / "3.png").read_bytes()
 
     def churn():
         while not calm.is_set():
             path = photos / draw.choice(["churn", "a", "a/b"]) / f"{draw.randrange(30)}.png"
             act = draw.randrange(7)
-            with suppress(OSError):
+            with turn, suppress(OSError):  # in turn: whoever writes to a pipe that the other one made waits for ever
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.unlink(missing_ok=True)  # whoever writes to a pipe waits for a reader
+                path.unlink(missing_ok=True)
                 if act < 2:
                     path.write_bytes(whole[: draw.randrange(len(whole))] if act else whole)
                 elif act == 2:
@@ -431,7 +431,7 @@ def test_a_folder_that_changes_while_it_is_indexed_ends_as_it_is(photos, picture
                     path.parent.rename(photos / draw.choice(["churn", "a", "b"]))
 
     project = create_project(photos, tmp_path / "changing.mma", classes=["cat"])
-    threads = [threading.Thread(target=churn) for _ in range(2)]
+    threads = [threading.Thread(target=churn, daemon=True) for _ in range(2)]
     for each in threads:
         each.start()
     try:
