@@ -153,7 +153,9 @@ EXPERIMENTS: dict[str, Scales] = {
             (*BUDGETS, 16_000),
             only={16_000: ("MixMatch",)},
         ),
-        "lab": Experiment("CIFAR-10 with a narrow network", "cifar10-lab", LAB_ROWS, (500,), seeds=3),
+        "lab": Experiment(
+            "CIFAR-10 with a narrow network", "cifar10-lab", {**LAB_ROWS, **covering("auto")}, (500,), seeds=3
+        ),
     },
     "cifar100": {
         "paper": Experiment("the paper's full CIFAR-100 table", "cifar100", DIFF2, BUDGETS_100),
