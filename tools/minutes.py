@@ -1,0 +1,366 @@
+"""What do minutes buy, of a person and of a machine? Ways to a classifier of photos: `python tools/minutes.py COMMAND`.
+
+    photos RAW OUT             a folder of CIFAR-10 photos, pool/ and test/, from the release in RAW (`mma data get cifar10`)
+    run PHOTOS OUT [--names]   every way on PHOTOS: pool/ and test/, a sub-folder for each class, whose names mean something
+    report OUT...              table and figure in results/minutes
+
+The ways: scikit-learn's logistic regression on features of a frozen network, labels drawn at random; the same network
+fine-tuned on labels drawn at random, a fifth of them held out, as tools for everybody do; `mma train photos`, which asks for
+labels; `mma train photos-deep` on the labels that it asked for; and photos confirmed in grids by the names of the classes. A
+(way, seed) that is in OUT/rows.jsonl is not run again. Processor time is counted, so other load does not matter much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+
+from mma.config import change
+from mma.data.releases import CIFAR10, read_release
+from mma.data.tables import render_csv
+from mma.features import Features
+from mma.features.backbone import Backbone
+from mma.features.extract import compute_block
+from mma.features.inputs import PhotoFiles
+from mma.features.names import first_guesses
+from mma.features.table import parse_backbone, unit
+from mma.files import write_atomically
+from mma.presets import preset
+from mma.project.scan import look
+from mma.rng import rng
+from mma.run import Run
+from mma.training.head import fit_head
+from mma.views import FeatureViews, VectorViews
+from mma.views.features import find_projection
+
+RESULTS = Path(__file__).parents[1] / "results" / "minutes"
+PER_CLASS, DEEP = (1, 2, 5, 10, 25), (10, 25)  # labels per class; those that are enough for training on pixels
+HELD_OUT = 0.2  # of a person's labels, by those who fine-tune
+GRID = 24  # photos that are confirmed together
+# Seconds of a person, assumed: to type the name of a class, to label one photo, to look over a grid, to take one photo out.
+NAME, ONE, LOOK, TAKE_OUT = 3.0, 2.0, 6.0, 0.7
+WAYS = {  # what the page says, colour, marker
+    "scikit-learn": ("features and scikit-learn, random labels", "#8a8f98", "v"),
+    "fine-tuning": ("fine-tuning, random labels, a fifth held out", "#c8862b", "s"),
+    "mma": ("mma: asks for labels", "#2f6fde", "o"),
+    "mma, then on pixels": ("mma, then on pixels", "#7a3fc4", "P"),
+    "mma from names": ("mma: grids by names first", "#1f9d63", "D"),
+}
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Photos of known classes, and their plain features by both backbones."""
+
+    root: Path
+    classes: list[str]
+    y: Ints
+    truth: Ints
+    features: dict[str, NDArray[np.float16]]
+    tested: dict[str, NDArray[np.float16]]
+    seconds: dict[str, float]  # of one processor, to compute the features of pool and test
+
+
+def write_photos(raw: Path, out: Path, counts: tuple[int, int] = (250, 100)) -> None:
+    """Write some images of CIFAR-10 as files."""
+    for part, images, count in zip(("pool", "test"), read_release(CIFAR10, raw, accept=True), counts, strict=False):
+        for number, name in enumerate(images.classes):
+            (out / part / name).mkdir(parents=True)
+            for row in np.flatnonzero(images.labels == number)[:count]:
+                Image.fromarray(np.asarray(images.pixels[row])).save(out / part / name / f"{row:05d}.png")
+
+
+def open_folder(root: Path, out: Path) -> Folder:
+    """Read the photos' features, or compute them once and note the time."""
+    stored, backbones = out / "features.npz", {name: parse_backbone(name) for name in ("lite0", "hog")}
+    classes = sorted(path.name for path in (root / "pool").iterdir())
+    if not stored.exists():
+        arrays: dict[str, Any] = {}
+        for part in ("pool", "test"):
+            files = [
+                (number, path) for number, name in enumerate(classes) for path in sorted((root / part / name).iterdir())
+            ]
+            names = [path.relative_to(root).as_posix() for _, path in files]
+            keys = np.array([list(bytes.fromhex(fact.image)) for fact in look(root, names)], np.uint8)
+            source, arrays[f"{part} y"] = PhotoFiles(root, names, keys), np.array([number for number, _ in files])
+            for name, backbone in backbones.items():
+                begin = time.process_time()
+                arrays[f"{part} {name}"] = compute_block(source, backbone.resolve(), np.arange(len(names)), threads=1)[
+                    :, 0
+                ]
+                arrays[f"{part} {name} seconds"] = time.process_time() - begin
+        np.savez(stored, **arrays)
+    with np.load(stored) as found:
+        arrays = {key: found[key] for key in found.files}
+    seconds = {name: float(arrays[f"pool {name} seconds"] + arrays[f"test {name} seconds"]) for name in backbones}
+    features, tested = ({name: arrays[f"{part} {name}"] for name in backbones} for part in ("pool", "test"))
+    return Folder(root, classes, arrays["pool y"], arrays["test y"], features, tested, seconds)
+
+
+def percent(right: NDArray[np.bool_]) -> float:
+    """Return the accuracy."""
+    return round(100 * float(right.mean()), 2)
+
+
+def by_scikit_learn(folder: Folder, seed: int) -> Iterator[dict[str, Any]]:
+    """Learn from labels drawn at random, on the features of the network that everybody takes."""
+    order = rng(seed, "random").permutation(len(folder.y))
+    x, tested = (unit(part["lite0"].astype(np.float32)) for part in (folder.features, folder.tested))
+    for size in (each * len(folder.classes) for each in PER_CLASS):
+        begin, rows = time.process_time(), order[:size]
+        seen = folder.y[rows]
+        model: Any = LogisticRegression(C=10.0, max_iter=1_000)
+        if (folds := min(3, int(np.bincount(seen)[np.unique(seen)].min()))) > 1:
+            model = GridSearchCV(model, {"C": [1.0, 10.0, 100.0, 1_000.0]}, cv=folds)
+        answers = model.fit(x[rows], seen).predict(tested)
+        machine = folder.seconds["lite0"] + time.process_time() - begin
+        yield {"labels": size, "person": size * ONE, "machine": machine, "accuracy": percent(answers == folder.truth)}
+
+
+def mma(out: Path, *words: str) -> float:
+    """Run a command and return its seconds of one processor."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"MMA_DATA": str(out / "cache"), "OMP_NUM_THREADS": "1"}
+    with (out / "log.txt").open("a") as log:
+        print("mma", *words, file=log, flush=True)
+        command = [sys.executable, "-m", "mma", *words, "--threads", "1"]
+        subprocess.run(command, check=True, stdout=log, stderr=log, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def photos_of(folder: Folder) -> list[str]:
+    """Return the options that name the photos."""
+    return ["--data", str(folder.root / "pool"), "--test", str(folder.root / "test")]
+
+
+def settings(**given: Any) -> list[str]:
+    """Return options that change settings; `growth__start` is growth.start."""
+    return [word for name, value in given.items() for word in ("--set", f"{name.replace('__', '.')}={value}")]
+
+
+def last_accuracy(run: Path) -> float:
+    """Return the accuracy of a run's last model."""
+    return round(float(Run.open(run).read("metrics")[-1]["accuracy"]), 2)
+
+
+def by_fine_tuning(folder: Folder, seed: int, out: Path) -> Iterator[dict[str, Any]]:
+    """Fine-tune on labels drawn at random; what is held out would choose when to stop, and the schedule runs to its end."""
+    for size in (each * len(folder.classes) for each in DEEP):
+        learned, run = round(size * (1 - HELD_OUT)), out / f"tuned-{seed}-{size}"
+        shutil.rmtree(run, ignore_errors=True)
+        given = settings(
+            seed=seed,
+            algorithm="supervised",
+            growth__start=learned,
+            growth__budget=learned,
+            growth__start_set="uniform",
+        )
+        machine = mma(
+            out, "train", "photos-deep", *photos_of(folder), *given, "--set", "log.every=1000", "--out", str(run)
+        )
+        yield {"labels": size, "person": size * ONE, "machine": machine, "accuracy": last_accuracy(run)}
+
+
+def by_asking(folder: Folder, seed: int, out: Path) -> Iterator[dict[str, Any]]:
+    """Ask on features. The names of the classes are typed once; the time of the features counts for each size."""
+    sizes, noted = [each * len(folder.classes) for each in PER_CLASS], out / "features-seconds.json"
+    for size in sizes:
+        run = out / f"photos-{seed}-{size}"
+        given = settings(seed=seed, growth__policy="sizes", growth__start=sizes[0], growth__budget=size)
+        given += ["--set", f"growth.policy.labels={[each for each in sizes if each <= size]}", "--out", str(run)]
+
+        def train(run: Path = run, given: list[str] = given) -> float:
+            shutil.rmtree(run, ignore_errors=True)
+            return mma(out, "train", "photos", *photos_of(folder), *given)
+
+        first = 0.0 if noted.exists() else train()  # with features that nobody has computed yet
+        machine = train()
+        if first:
+            noted.write_text(json.dumps(first - machine))
+        machine += json.loads(noted.read_text())
+        person = NAME * len(folder.classes) + size * ONE
+        yield {"labels": size, "person": person, "machine": machine, "accuracy": last_accuracy(run)}
+
+
+def on_pixels(folder: Folder, seed: int, out: Path, asked: dict[int, float]) -> Iterator[dict[str, Any]]:
+    """Go on with the labels that were asked for; `asked` has the machine's seconds until then."""
+    for size in (each * len(folder.classes) for each in DEEP):
+        source, run = out / f"photos-{seed}-{size}", out / f"deep-{seed}-{size}"
+        shutil.rmtree(run, ignore_errors=True)
+        given = ["--labels-from", str(source), *settings(seed=seed, log__every=1000)]
+        machine = mma(out, "train", "photos-deep", *photos_of(folder), *given, "--out", str(run))
+        person = NAME * len(folder.classes) + size * ONE
+        yield {"labels": size, "person": person, "machine": asked[size] + machine, "accuracy": last_accuracy(run)}
+
+
+def by_names(folder: Folder, seed: int) -> Iterator[dict[str, Any]]:
+    """Confirm one grid for each class, the photos that its name fits best, and learn from those that were right."""
+    backbone: Backbone = parse_backbone("lite0")
+    begin, names = time.process_time(), NAME * len(folder.classes)
+    rows = np.sort(
+        rng(seed, "names").permutation(len(folder.y))[: round(0.8 * len(folder.y))]
+    )  # a seed has a pool of its own
+    x, tested = folder.features["lite0"][rows], folder.tested["lite0"]
+    guesses, answers = first_guesses(backbone, folder.classes, x, tested)
+    machine = sum(folder.seconds.values()) + time.process_time() - begin
+    yield {"labels": 0, "person": names, "machine": machine, "accuracy": percent(answers.argmax(1) == folder.truth)}
+    labels: dict[int, int] = {}
+    person = names
+    for number in range(len(folder.classes)):
+        shown = [row for row in np.argsort(-guesses[:, number]) if int(row) not in labels][:GRID]
+        right = [int(row) for row in shown if folder.y[rows[row]] == number]
+        labels |= dict.fromkeys(right, number)
+        person += LOOK + TAKE_OUT * (len(shown) - len(right))
+    answer = head_on(folder, rows, labels, seed)
+    machine += answer["seconds"]
+    yield {"labels": len(labels), "person": person, "machine": machine, "accuracy": answer["accuracy"]}
+
+
+def head_on(folder: Folder, rows: Ints, labels: dict[int, int], seed: int) -> dict[str, float]:
+    """Fit the head of the preset `photos` and test it."""
+    config = change(preset("photos"), ["views.crops=0", f"seed={seed}"])
+    assert isinstance(config.views, FeatureViews)
+    keys = [np.zeros((len(part), 32), np.uint8) for part in (rows, folder.truth)]
+    begin = time.process_time()
+    pool, test = (
+        tuple(Features(part[name][chosen][:, None], np.arange(len(chosen)), key, name) for name in ("lite0", "hog"))
+        for part, chosen, key in zip(
+            (folder.features, folder.tested), (rows, np.arange(len(folder.truth))), keys, strict=True
+        )
+    )
+    projections = tuple(find_projection(part, config.views.width) for part in pool)
+    cpu = torch.device("cpu")
+    seen, tested = (VectorViews(part, projections, cpu, config.views) for part in (pool, test))
+    head = fit_head(seen, labels, len(folder.classes), config=config)
+    answers = head.probabilities(tested, np.arange(len(folder.truth))).argmax(1)
+    return {"accuracy": percent(answers == folder.truth), "seconds": time.process_time() - begin}
+
+
+def run(root: Path, out: Path, seeds: int, names: bool) -> None:
+    """Run what is missing, the quick ways first; a (way, seed) is appended whole."""
+    torch.set_num_threads(1)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "rows.jsonl"
+    folder = open_folder(root, out)
+    for seed in range(1, seeds + 1):
+        ways = {
+            "scikit-learn": lambda seed=seed: by_scikit_learn(folder, seed),
+            "mma": lambda seed=seed: by_asking(folder, seed, out),
+            "mma from names": lambda seed=seed: by_names(folder, seed),
+            "fine-tuning": lambda seed=seed: by_fine_tuning(folder, seed, out),
+            "mma, then on pixels": lambda seed=seed: on_pixels(folder, seed, out, times(path, seed)),
+        }
+        for way, make in ways.items():
+            known = {(row["way"], row["seed"]) for row in read(path)}
+            if (way, seed) in known or (way == "mma from names" and not names):
+                continue
+            rows = [{"photos": out.name, "way": way, "seed": seed, **row} for row in make()]
+            with path.open("a") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in rows))
+            print(f"{out.name}, {way}, seed {seed}: {[row['accuracy'] for row in rows]}", flush=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Read the rows there are."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def times(path: Path, seed: int) -> dict[int, float]:
+    """Return the machine's seconds of a seed's runs that asked, by labels."""
+    return {row["labels"]: row["machine"] for row in read(path) if (row["way"], row["seed"]) == ("mma", seed)}
+
+
+def report(folders: list[Path]) -> None:
+    """Write rows, table and figure."""
+    rows = [row for folder in folders for row in read(folder / "rows.jsonl")]
+    names = ["photos", "way", "seed", "labels", "person", "machine", "accuracy"]
+    RESULTS.mkdir(exist_ok=True)
+    lines: list[list[Any]] = [
+        names,
+        *([round(v, 2) if isinstance(v := row[n], float) else v for n in names] for row in rows),
+    ]
+    write_atomically(RESULTS / "rows.csv", render_csv(lines))
+    kinds = list(dict.fromkeys(row["photos"] for row in rows))
+    figure, places = plt.subplots(len(kinds), 2, figsize=(10, 3.6 * len(kinds)), layout="constrained", squeeze=False)
+    for line, kind in zip(places, kinds, strict=True):
+        print(
+            f"\n| {kind} | labels | minutes of a person | of a processor core | accuracy, % | seeds |\n|---|---|---|---|---|---|"
+        )
+        for way, (title, colour, marker) in WAYS.items():
+            points = means([row for row in rows if row["photos"] == kind and row["way"] == way])
+            for point in points:
+                print(
+                    f"| {title} | {point['labels']:.0f} | {point['person'] / 60:.1f} | {point['machine'] / 60:.1f} | "
+                    f"{point['accuracy']:.1f} ± {point['spread']:.1f} | {point['seeds']:.0f} |"
+                )
+            for axis, whose in zip(line, ("person", "machine"), strict=True):
+                minutes, heights = [p[whose] / 60 for p in points], [p["accuracy"] for p in points]
+                axis.plot(minutes, heights, color=colour, marker=marker, label=title, markersize=5)
+        for axis, whose in zip(line, ("of a person", "of one processor core"), strict=True):
+            axis.set(xscale="log", xlabel=f"minutes {whose}", ylabel="accuracy on other photos, %", title=kind)
+            axis.xaxis.set_major_formatter(plt.FuncFormatter(lambda x, _: f"{x:g}"))
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+    places[0, 0].legend(fontsize=8, frameon=False)
+    figure.savefig(RESULTS / "minutes.png", dpi=130)
+
+
+def means(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Return the mean over the seeds of each number of labels; what was confirmed in grids differs and is one point."""
+    places = dict.fromkeys((row["seed"] for row in rows), 0)
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:  # the first of each seed belong together, the second, ...
+        groups.setdefault(places[row["seed"]], []).append(row)
+        places[row["seed"]] += 1
+    found = []
+    for group in groups.values():
+        point = {
+            name: float(np.mean([row[name] for row in group])) for name in ("labels", "person", "machine", "accuracy")
+        }
+        spread = float(np.std([row["accuracy"] for row in group], ddof=1)) if len(group) > 1 else 0.0
+        found.append(point | {"spread": spread, "seeds": len(group)})
+    return found
+
+
+def main() -> None:
+    """Run a command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    writing, running = commands.add_parser("photos"), commands.add_parser("run")
+    for command in (writing, running):
+        command.add_argument("source", type=Path)
+        command.add_argument("out", type=Path)
+    running.add_argument("--seeds", type=int, default=3)
+    running.add_argument("--names", action="store_true", help="the names of the classes mean something to a reader")
+    commands.add_parser("report").add_argument("folders", type=Path, nargs="+")
+    given = parser.parse_args()
+    if given.command == "photos":
+        write_photos(given.source, given.out)
+    elif given.command == "run":
+        run(given.source.resolve(), given.out.resolve(), given.seeds, given.names)
+    else:
+        report(given.folders)
+
+
+if __name__ == "__main__":
+    main()
