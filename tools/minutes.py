@@ -304,7 +304,7 @@ def report(folders: list[Path]) -> None:
     figure, places = plt.subplots(len(kinds), 2, figsize=(10, 3.6 * len(kinds)), layout="constrained", squeeze=False)
     for line, kind in zip(places, kinds, strict=True):
         print(
-            f"\n| {kind} | labels | minutes of a person | of a processor core | accuracy, % | seeds |\n|---|---|---|---|---|---|"
+            f"\n| {kind} | labels | minutes of a person | of a core | accuracy, % | seeds |\n|---|---|---|---|---|---|"
         )
         for way, (title, colour, marker) in WAYS.items():
             points = means([row for row in rows if row["photos"] == kind and row["way"] == way])
