@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import socket
@@ -22,7 +23,7 @@ from mma.project.labels import database as db
 from mma.web import security
 from mma.web.app import ROUTES
 from mma.web.security import new_keys
-from mma.web.server import allowed_hosts, check_address, serve
+from mma.web.server import allowed_hosts, bind, check_address, serve
 from tests.web.page import KEYS, OURS, PATIENCE, PORT, Running
 
 FOREIGN = [
@@ -307,6 +308,26 @@ def test_without_a_port_the_next_free_one_is_taken_and_said(project: Project, mo
     assert int(said[-1]) > taken
     assert said[0] == f"port {taken} is taken, perhaps by another mma; this page has port {said[-1]}"
     assert f":{said[-1]}/" in said[1]
+
+
+def test_answers_leave_at_once():
+    """Else a client's delayed acknowledgement holds each answer back for 40 ms."""
+
+    async def accept() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def look(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            found.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(look, sock=bound):
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.close()
+            return await found
+
+    with bind("127.0.0.1", 0) as bound:
+        assert asyncio.run(accept())
 
 
 def test_a_bad_folder_is_told_before_a_taken_port(tmp_path: Path):
