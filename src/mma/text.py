@@ -1,4 +1,4 @@
-"""Text as people see it: safe names, the name they probably meant, durations, HTML pages; lines and progress on stderr.
+"""Text as people see it: safe names, the name they probably meant, durations, templates; lines and progress on stderr.
 
 One message is one line: names from data may hold escape codes and newlines, and are shown as `\\x1b` and `\\n`.
 """
@@ -55,18 +55,22 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def render_html(name: str, **values: object) -> str:
-    """Fill a template of src/mma/templates. Every value is escaped, and its control characters are made visible."""
+def render_template(name: str, **values: object) -> str:
+    """Fill a template of src/mma/templates. Control characters are made visible, and in a page every value is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
+    page = name.endswith(".html")
+
     def visible(value: object) -> object:
+        if not isinstance(value, str) or isinstance(value, Markup):
+            return value
         # Escaped as Python's own html module writes it, so pages made before Jinja2 keep their bytes.
-        return Markup(escape(printable(value))) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return Markup(escape(printable(value))) if page else printable(value)
 
     environment = Environment(
         loader=PackageLoader("mma"),
-        autoescape=True,
+        autoescape=page,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,9 +1,8 @@
 import json
-import os
-import socket
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -172,18 +171,13 @@ def test_a_build_that_dies_leaves_the_old_data_set_as_it_was(data, tmp_path):
     assert load_data("folder:mine", tmp_path).train.computed_digest() == data.train.digest()
 
 
-def test_a_build_that_is_still_running_is_left_alone(data, tmp_path):
-    (tmp_path / "folder").mkdir()
-    here = tmp_path / "folder" / f".mine.building-{socket.gethostname()}-{os.getppid()}-0123abcd"
-    elsewhere = tmp_path / "folder" / ".mine.building-another-host-1-0123abcd"
-    here.mkdir()
-    elsewhere.mkdir()
-    save(data, tmp_path)
-    assert here.exists()
-    assert elsewhere.exists()
-    os.utime(elsewhere, (0, 0))
-    save(data, tmp_path)
-    assert not elsewhere.exists()
+def test_writers_go_in_turn_and_the_last_one_stays_whole(data, tmp_path):
+    light = Images(255 - data.train.pixels, data.train.labels, data.train.classes)
+    both = [data, DataSet("folder:mine", light, data.test)] * 4
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda each: save(each, tmp_path), both))
+    saved = verify("folder:mine", tmp_path).train.computed_digest()
+    assert saved in {each.train.computed_digest() for each in both}
 
 
 def test_a_root_that_cannot_be_written_is_an_error_with_the_way_out(data, tmp_path, refusal):

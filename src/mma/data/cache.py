@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import math
 import os
 import re
-import shutil
-import socket
-import time
 from pathlib import Path
 from typing import TypeVar
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +17,12 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 from mma.data.hard import base_name
 from mma.data.images import KEY_BYTES, BadFile, DataSet, Images
 from mma.errors import UserError
-from mma.files import open_synced, sync_folder
+from mma.files import create_atomically, in_turn, open_synced, sync_folder
 from mma.settings import Settings
 from mma.text import printable
 
 FORMAT = 2
 LONGEST = 100  # characters of a name
-DAY = 86_400  # seconds
 MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
 EMPTY = 4_096  # bytes of a file that holds an array of nothing, at most
 Number = TypeVar("Number", np.uint8, np.int64)
@@ -222,76 +216,49 @@ def _damage(folder: Path, again: str, what: str) -> UserError:
 
 
 def save(data: DataSet, root: Path | None = None) -> Path:
-    """Write a data set beside its place and move it there when it is whole; clear away what crashes left behind."""
+    """Write a data set whole or not at all, one writer at a time. A program that has the old arrays open keeps them."""
     target = place(data.name, root)
+
+    def fill(folder: Path) -> None:
+        folder.mkdir()
+        about = {}
+        for split, images in (("train", data.train), ("test", data.test)):
+            for kind, array in (("", images.pixels), ("-labels", images.labels), ("-keys", images.keys)):
+                with open_synced(folder / f"{split}{kind}.npy") as file:
+                    np.save(file, np.asarray(array), allow_pickle=False)
+            about[split] = SplitMeta(
+                shape=(len(images), *images.shape),
+                digest=images.computed_digest(),
+                keys_digest=keys_digest(images),
+                root="" if images.root is None else str(images.root),
+            )
+        if data.train.names is not None:
+            with open_synced(folder / "names.json") as file:
+                file.write(json.dumps({"train": data.train.names, "test": data.test.names or ()}).encode())
+        meta = DataSetMeta(
+            format=FORMAT,
+            name=data.name,
+            classes=data.train.classes,
+            mirror=data.mirror,
+            source=data.source,
+            verified=data.verified,
+            named=data.train.names is not None,
+            notes=data.notes,
+            quarantine=data.quarantine,
+            options=data.options,
+            **about,
+        )
+        with open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
+            file.write(meta.model_dump_json(indent=1).encode())
+        sync_folder(folder)
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(f".{glob.escape(target.name)}.building-*"):
-            if _is_abandoned(left):
-                shutil.rmtree(left, ignore_errors=True)
-        # The name of the folder that is built says who builds in it.
-        folder = target.parent / f".{target.name}.building-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-        old = folder.with_name(folder.name + "-old")
-        folder.mkdir()
-        try:
-            _write(data, folder)
-            if target.exists():  # a program that has the old arrays open keeps them
-                target.rename(old)
-            folder.rename(target)
-            sync_folder(target.parent)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        with in_turn((root or data_root()) / ".lock"):
+            create_atomically(target, fill)
     except OSError as error:
         raise UserError(
             f"{printable(str(target))} could not be written: {error.strerror or error}. Make room or make the folder "
             "writable, or set MMA_DATA to another folder; then run the same command again."
         ) from error
     return target
-
-
-def _write(data: DataSet, folder: Path) -> None:
-    about = {}
-    for split, images in (("train", data.train), ("test", data.test)):
-        for kind, array in (("", images.pixels), ("-labels", images.labels), ("-keys", images.keys)):
-            with open_synced(folder / f"{split}{kind}.npy") as file:
-                np.save(file, np.asarray(array), allow_pickle=False)
-        about[split] = SplitMeta(
-            shape=(len(images), *images.shape),
-            digest=images.computed_digest(),
-            keys_digest=keys_digest(images),
-            root="" if images.root is None else str(images.root),
-        )
-    if data.train.names is not None:
-        with open_synced(folder / "names.json") as file:
-            file.write(json.dumps({"train": data.train.names, "test": data.test.names or ()}).encode())
-    meta = DataSetMeta(
-        format=FORMAT,
-        name=data.name,
-        classes=data.train.classes,
-        mirror=data.mirror,
-        source=data.source,
-        verified=data.verified,
-        named=data.train.names is not None,
-        notes=data.notes,
-        quarantine=data.quarantine,
-        options=data.options,
-        **about,
-    )
-    with open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
-        file.write(meta.model_dump_json(indent=1).encode())
-    sync_folder(folder)
-
-
-def _is_abandoned(folder: Path) -> bool:
-    """Tell whether the process that built here is gone; of another machine's we only know after a day of silence."""
-    host, process, *_ = folder.name.rpartition(".building-")[2].removesuffix("-old").rsplit("-", 2)
-    if os.name != "posix" or host != socket.gethostname() or not process.isdigit():
-        return time.time() - folder.stat().st_mtime > DAY
-    try:
-        os.kill(int(process), 0)  # signal 0 only asks
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return int(process) == os.getpid()  # we build one thing at a time, so this is from an earlier life of our number

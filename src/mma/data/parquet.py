@@ -72,8 +72,18 @@ def unpack(place: Path, store: Path) -> tuple[Path, Path | None]:
 
         def fill(beside: Path) -> None:
             for split, paths in parts.items():
-                if paths:
-                    _write_files(beside / split, paths)
+                if not paths:
+                    continue
+                (beside / split).mkdir(parents=True)
+                rows = [("file_name", "label")]
+                with Progress() as progress:
+                    for number, path in enumerate(paths, 1):
+                        for image in read_packed([path]):
+                            name = f"{len(rows) - 1:08d}{ENDINGS.get(image.data[:2], '.img')}"
+                            (beside / split / name).write_bytes(image.data)
+                            rows.append((name, image.label))
+                        progress.update(number, len(paths), f"unpacking: {number:,} of {len(paths):,} files".__str__)
+                (beside / split / DEFAULT).write_bytes(render_csv(rows))
 
         with explain_write_errors(folder, "the same command"):
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -93,19 +103,6 @@ def split_of(path: Path, place: Path) -> str:
             if part.lower().startswith(split):
                 return split
     return SPLITS[0]
-
-
-def _write_files(folder: Path, paths: Sequence[Path]) -> None:
-    folder.mkdir(parents=True)
-    rows: list[tuple[str, str]] = []
-    with Progress() as progress:
-        for number, path in enumerate(paths, 1):
-            for image in read_packed([path]):
-                name = f"{len(rows):08d}{ENDINGS.get(image.data[:2], '.img')}"
-                (folder / name).write_bytes(image.data)
-                rows.append((name, image.label))
-            progress.update(number, len(paths), f"unpacking: {number:,} of {len(paths):,} files".__str__)
-    (folder / DEFAULT).write_bytes(render_csv([("file_name", "label"), *rows]))
 
 
 def read_packed(paths: Sequence[Path]) -> Iterator[PackedImage]:

@@ -55,8 +55,8 @@ class Release:
         return self.label_bytes + PIXELS
 
 
-def _archive(name: str, size: int, md5: str) -> Original:
-    return Original(name, size, f"md5:{md5}", f"{SITE}{name}")
+def _download(site: str, name: str, size: int, md5: str) -> Original:
+    return Original(name, size, f"md5:{md5}", f"{site}{name}")
 
 
 def _files(size: int, **sha1: str) -> tuple[Original, ...]:
@@ -65,7 +65,7 @@ def _files(size: int, **sha1: str) -> tuple[Original, ...]:
 
 CIFAR10 = Release(
     "CIFAR-10",
-    _archive("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
+    _download(SITE, "cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     "cifar-10-batches-bin",
     _files(
         30_730_000,
@@ -85,7 +85,7 @@ CIFAR10 = Release(
 )
 CIFAR100 = Release(
     "CIFAR-100",
-    _archive("cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
+    _download(SITE, "cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
     "cifar-100-binary",
     _files(153_700_000, train="e207cd2e05b73b1393c74c7f5e7bea451d63e08e"),
     _files(30_740_000, test="8fb6623e830365ff53cf14adec797474f5478006"),
@@ -110,9 +110,9 @@ def read_release(release: Release, directory: Path, *, accept: bool) -> tuple[Im
         contents = read_members(archive, {part.name: part.size for part in parts})
         if missing := [part.name for part in parts if part.name not in contents]:
             raise refusal(archive.name, f"is not the binary release of {release.name}: it has no {missing[0]}")
-    records = {part.name: _records(release, part.name, contents[part.name]) for part in parts}
+    splits = (release.train, release.test)
+    train, test = (_read_records(release, {part.name: contents[part.name] for part in split}) for split in splits)
     official = [is_official(part.name, find_difference(contents[part.name], part), accept=accept) for part in parts]
-    train, test = (_images(release, [records[part.name] for part in split]) for split in (release.train, release.test))
     return train, test, all(official)
 
 
@@ -134,29 +134,28 @@ def _loose(release: Release, part: Original, directory: Path) -> bytes:
     return path.read_bytes()
 
 
-def _images(release: Release, parts: list[NDArray[np.uint8]]) -> Images:
+def _read_records(release: Release, contents: dict[str, bytes]) -> Images:
+    """Return the images of some files, and refuse one that is not made of whole, possible records."""
+    parts = []
+    for name, content in contents.items():
+        whole, rest = divmod(len(content), release.record)
+        if not content or rest:
+            raise refusal(
+                name,
+                f"is cut short, or is not {release.name}: {len(content):,} bytes are {whole:,} whole records of "
+                f"{release.record:,} bytes and {rest:,} bytes more",
+            )
+        records = np.frombuffer(content, np.uint8).reshape(-1, release.record)
+        labels, last = records[:, release.label_bytes - 1], len(release.classes) - 1
+        if labels.max() > last:
+            bad = int(np.argmax(labels > last))
+            raise refusal(
+                name, f"is not {release.name}: record {bad:,} has label {labels[bad]}, and labels end at {last}"
+            )
+        parts.append(records)
     records = np.concatenate(parts)
-    labels = records[:, release.label_bytes - 1]
-    planes = records[:, release.label_bytes :].reshape(-1, 3, 32, 32)
+    labels, planes = records[:, release.label_bytes - 1], records[:, release.label_bytes :].reshape(-1, 3, 32, 32)
     return Images(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels.astype(np.int64), release.classes)
-
-
-def _records(release: Release, name: str, content: bytes) -> NDArray[np.uint8]:
-    """Cut a file into records, (N, record) uint8, and refuse one that is not made of whole, possible records."""
-    whole, rest = divmod(len(content), release.record)
-    if not content or rest:
-        raise refusal(
-            name,
-            f"is cut short, or is not {release.name}: {len(content):,} bytes are {whole:,} whole records of "
-            f"{release.record:,} bytes and {rest:,} bytes more",
-        )
-    records = np.frombuffer(content, np.uint8).reshape(-1, release.record)
-    labels = records[:, release.label_bytes - 1]
-    if labels.max() >= len(release.classes):
-        bad = int(np.argmax(labels >= len(release.classes)))
-        last = len(release.classes) - 1
-        raise refusal(name, f"is not {release.name}: record {bad:,} has label {labels[bad]}, and labels end at {last}")
-    return records
 
 
 # Fashion-MNIST: 28 x 28 grey images of ten kinds of clothing.
@@ -181,7 +180,7 @@ CONTENT = {
     )
 }
 DOWNLOADS = tuple(
-    Original(f"{name}.gz", size, f"md5:{md5}", f"{FASHION_SITE}{name}.gz")
+    _download(FASHION_SITE, f"{name}.gz", size, md5)
     for name, size, md5 in (
         ("train-images-idx3-ubyte", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
         ("train-labels-idx1-ubyte", 29_515, "25c81989df183df01b3e8a0aad5dffbe"),
@@ -239,14 +238,9 @@ MAX_IMAGES = 600_000  # in one file; the largest has 531,131
 MAX_ARRAYS = 100
 
 
-def _matlab(split: str, size: int, md5: str) -> Original:
-    name = f"{split}_32x32.mat"
-    return Original(name, size, f"md5:{md5}", f"{SVHN_SITE}{name}")
-
-
-TRAIN = _matlab("train", 182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373")
-TEST = _matlab("test", 64_275_384, "eb5a983be6a315427106f1b164d9cef3")
-EXTRA = _matlab("extra", 1_329_278_602, "a93ce644f1a588dc4d68dda5feec44a7")
+TRAIN = _download(SVHN_SITE, "train_32x32.mat", 182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373")
+TEST = _download(SVHN_SITE, "test_32x32.mat", 64_275_384, "eb5a983be6a315427106f1b164d9cef3")
+EXTRA = _download(SVHN_SITE, "extra_32x32.mat", 1_329_278_602, "a93ce644f1a588dc4d68dda5feec44a7")
 
 
 def read_svhn(pool: tuple[Original, ...], directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
@@ -299,27 +293,20 @@ MATRIX, COMPRESSED, UINT8 = 14, 15, 9
 DESCRIBED = 4_096  # bytes of an array's flags, shape and name, at most
 
 
-@dataclass(frozen=True)
 class MatlabArray:
-    """One array of a MATLAB file: what it is, and where it lies in the file."""
-
-    start: int
-    compressed: bool
-    kind: int
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """How many numbers it has."""
-        return math.prod(self.shape)
-
-
-class Unpacker:
-    """Bytes of a file from some position on, decompressed piece by piece."""
+    """One array of a MATLAB file: what it is, and its bytes from there on, decompressed piece by piece."""
 
     def __init__(self, path: Path, file: IO[bytes], start: int, *, compressed: bool) -> None:
         file.seek(start)
-        self.path, self.file, self.stream = path, file, zlib.decompressobj() if compressed else None
+        self.path, self.file, self.start, self.compressed = path, file, start, compressed
+        self.stream = zlib.decompressobj() if compressed else None
+        if self.tag()[0] != MATRIX:
+            raise refusal(path.name, "cannot be read as a MATLAB file: it holds something else than arrays")
+        (_, flags), (_, shape), (_, name) = (self.part(DESCRIBED) for _ in range(3))
+        sides = np.frombuffer(shape[: len(shape) // 4 * 4], "<i4").tolist()
+        if len(flags) < 4 or not sides or min(sides) < 0:
+            raise refusal(path.name, "cannot be read as a MATLAB file: it describes an array that cannot be")
+        self.name, self.kind, self.shape, self.size = name.decode("latin-1"), flags[0], tuple(sides), math.prod(sides)
 
     def read(self, count: int) -> bytes:
         """Return exactly so many bytes."""
@@ -377,26 +364,14 @@ def _find_arrays(path: Path) -> dict[str, MatlabArray]:
             tag = file.read(8)
             if len(tag) < 8 or (end := position + 8 + struct.unpack("<4xI", tag)[0]) > size:
                 raise refusal(path.name, f"is cut short: it has {size:,} bytes, and its last part is not whole")
-            kind = struct.unpack("<I4x", tag)[0]
-            if kind in (MATRIX, COMPRESSED):
-                name, array = _describe(path, file, position, compressed=kind == COMPRESSED)
-                arrays[name] = array
+            if (kind := struct.unpack("<I4x", tag)[0]) in (MATRIX, COMPRESSED):
+                start = position + 8 if kind == COMPRESSED else position
+                array = MatlabArray(path, file, start, compressed=kind == COMPRESSED)
+                arrays[array.name] = array
             position = end
     if size <= HEADER:
         raise refusal(path.name, f"is cut short: it has {size:,} bytes, and no array")
     return arrays
-
-
-def _describe(path: Path, file: IO[bytes], position: int, *, compressed: bool) -> tuple[str, MatlabArray]:
-    start = position + 8 if compressed else position
-    unpacked = Unpacker(path, file, start, compressed=compressed)
-    if unpacked.tag()[0] != MATRIX:
-        raise refusal(path.name, "cannot be read as a MATLAB file: it holds something else than arrays")
-    (_, flags), (_, shape), (_, name) = (unpacked.part(DESCRIBED) for _ in range(3))
-    sides = np.frombuffer(shape[: len(shape) // 4 * 4], "<i4").tolist()
-    if len(flags) < 4 or not sides or min(sides) < 0:
-        raise refusal(path.name, "cannot be read as a MATLAB file: it describes an array that cannot be")
-    return name.decode("latin-1"), MatlabArray(start, compressed, flags[0], tuple(sides))
 
 
 def _arrays(path: Path) -> tuple[MatlabArray, MatlabArray]:
@@ -418,13 +393,10 @@ def _arrays(path: Path) -> tuple[MatlabArray, MatlabArray]:
 
 
 @contextmanager
-def _numbers(path: Path, array: MatlabArray) -> Iterator[tuple[Unpacker, np.dtype[Any]]]:
+def _numbers(path: Path, array: MatlabArray) -> Iterator[tuple[MatlabArray, np.dtype[Any]]]:
     """Open an array at its numbers, and tell of which type they are stored."""
     with path.open("rb") as file, _explain_damage(path):
-        unpacked = Unpacker(path, file, array.start, compressed=array.compressed)
-        unpacked.tag()
-        for _ in range(3):
-            unpacked.part(DESCRIBED)
+        unpacked = MatlabArray(path, file, array.start, compressed=array.compressed)
         kind, length, content = unpacked.tag()
         if kind not in NUMBERS or length != array.size * np.dtype(NUMBERS[kind]).itemsize:
             raise refusal(

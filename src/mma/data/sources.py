@@ -141,22 +141,19 @@ def get_folder(directory: Path, options: FolderOptions, root: Path | None = None
     """Make a data set out of a directory of images, or of Parquet or Arrow files, and return it as `load_data` does."""
     name = folder_name(directory, options)
     check_writable(place(name, root))
-    save(_read_packed_folder(name, directory, options, root) or read_folder(directory, options), root)
+    if packed_files(directory):  # a data set of Hugging Face, whose images are unpacked to files first
+        store = (root or data_root()) / "unpacked"
+        pool, test = unpack(directory, store)
+        if options.test is not None:
+            test = unpack(options.test, store)[0] if packed_files(options.test) else options.test
+        if options.holdout is not None:
+            test = None
+        data = read_folder(pool, replace(options, name=name.partition(":")[2], test=test))
+        data = replace(data, source=str(directory.resolve()), options=write_options(directory, options))
+    else:
+        data = read_folder(directory, options)
+    save(data, root)
     return open_saved(name, root)
-
-
-def _read_packed_folder(name: str, directory: Path, options: FolderOptions, root: Path | None) -> DataSet | None:
-    """Read a data set of Hugging Face, whose images are unpacked to files first; None for any other folder."""
-    if not packed_files(directory):
-        return None
-    store = (root or data_root()) / "unpacked"
-    pool, test = unpack(directory, store)
-    if options.test is not None:
-        test = unpack(options.test, store)[0] if packed_files(options.test) else options.test
-    if options.holdout is not None:
-        test = None
-    data = read_folder(pool, replace(options, name=name.partition(":")[2], test=test))
-    return replace(data, source=str(directory.resolve()), options=write_options(directory, options))
 
 
 def photo_options(directory: Path, test: Path | None = None, side: int | None = None) -> FolderOptions:

@@ -95,6 +95,8 @@ def spread(
     `rows` must be shuffled: the groups are found on its beginning. Where images repeat so often that there are fewer
     groups than n, the first rows that are left fill up.
     """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.metrics import pairwise_distances_argmin_min
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -102,7 +104,18 @@ def spread(
         return np.empty(0, np.int64)
     with threadpool_limits(1):  # sums of several threads differ in the last digit, and with them the choice
         features = _features(pixels, rows)
-        centres = _centres(features[:CLUSTERED], n, int(random.integers(2**31)))
+        sample, seed = features[:CLUSTERED], int(random.integers(2**31))
+        centres = sample
+        if n < len(sample):
+            model = KMeans(n, n_init=1, max_iter=100, random_state=seed)
+            if len(sample) * n > EXACT:
+                model = MiniBatchKMeans(n, n_init=1, max_iter=20, batch_size=4_096, init_size=3 * n, random_state=seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", ConvergenceWarning
+                )  # fewer different images than groups: filled up below
+                model.fit(sample)
+            centres = np.asarray(model.cluster_centers_, dtype=np.float32)
         groups, distances = pairwise_distances_argmin_min(features, centres)
     order = np.lexsort((distances, groups))  # by group, then nearest first; equal ones in the order of the rows
     _, first = np.unique(groups[order], return_index=True)
@@ -141,21 +154,3 @@ def _patches(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     contrast = flat.std(axis=1, keepdims=True) + FAINT
     even: NDArray[np.float32] = (flat - flat.mean(axis=1, keepdims=True)) / contrast
     return even
-
-
-def _centres(features: NDArray[np.float32], n: int, seed: int) -> NDArray[np.float32]:
-    from sklearn.cluster import KMeans, MiniBatchKMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    if n >= len(features):
-        return features
-    small = len(features) * n <= EXACT
-    model = (
-        KMeans(n, n_init=1, max_iter=100, random_state=seed)
-        if small
-        else MiniBatchKMeans(n, n_init=1, max_iter=20, batch_size=4_096, init_size=3 * n, random_state=seed)
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than groups: `spread` fills up
-        model.fit(features)
-    return np.asarray(model.cluster_centers_, dtype=np.float32)

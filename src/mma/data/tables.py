@@ -11,7 +11,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mma.errors import UserError
 from mma.text import printable
@@ -36,15 +36,11 @@ def restore(text: str) -> str:
 
 def render_csv(rows: Iterable[Sequence[Any]]) -> bytes:
     """Return rows as CSV, the column names first. None is an empty cell; texts are escaped, numbers are not."""
-    return b"".join(map(_line, rows))
+    return b"".join(map(csv_line, rows))
 
 
-def write_csv(file: IO[bytes], rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows as CSV, one at a time, as `render_csv` does."""
-    file.writelines(map(_line, rows))
-
-
-def _line(row: Sequence[Any]) -> bytes:
+def csv_line(row: Sequence[Any]) -> bytes:
+    """Return one row as `render_csv` does, for files that do not fit into memory."""
     # Not csv.writer: whether it quotes a lone carriage return depends on the version of Python.
     cells = ("" if cell is None else escape(cell) if isinstance(cell, str) else str(cell) for cell in row)
     quoted = ('"' + cell.replace('"', '""') + '"' if QUOTED.search(cell) else cell for cell in cells)

@@ -11,12 +11,12 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from mma.files import append_bytes, explain_write_errors, locked, read_json, wri
 from mma.text import did_you_mean, first_line
 
 BATCH = 32  # images a network sees at a time
-AHEAD = 2  # batches that may wait to be written, beside those in work
+AHEAD = 2  # batches that may wait to be used, beside those in work
 BLOCK = 1_024  # rows written at a time, and what a task on a cluster computes
 BLOCKS_AHEAD = 2  # blocks under way for each core of a cluster: enough to keep all busy, few enough to fit into memory
 RETRIES = 3  # of a block whose worker died
@@ -47,6 +47,8 @@ WIDEST = 100_000_000  # numbers of a vector: more is a damaged file
 PATIENCE = 60.0  # seconds to wait for another process that writes
 PLAIN = StoredViews()
 Engine = Literal["local", "ray"]
+T = TypeVar("T")
+R = TypeVar("R")
 Keys = NDArray[np.uint8]
 Values = NDArray[np.float16]
 
@@ -142,10 +144,11 @@ def features(
         if engine not in get_args(Engine):
             hint = did_you_mean(engine, get_args(Engine))
             raise UserError(f"there is no engine '{engine}'.{hint} Choose local or ray.")
-        batches = compute(source, backbone, missing, views, threads=threads)
         if engine == "ray":
             blocks = [missing[start : start + BLOCK] for start in range(0, len(missing), BLOCK)]
             batches = compute_on_ray(source, backbone, blocks, views)
+        else:
+            batches = compute(source, backbone, missing, views, threads=threads)
         appender, begin, done, written = Appender(store, len(stored)), time.monotonic(), 0, 0
         waiting: list[Values] = []
         with quiet_decoders():
@@ -289,14 +292,24 @@ def compute_block(
 def compute(
     source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
 ) -> Iterator[Values]:
-    """Yield the features of some images, a batch at a time, in order. `threads` defaults to the cores we may use."""
-    network, workers, before = backbone.load(), threads or cores(), torch.get_num_threads()
+    """Return the features of some images, a batch at a time, in order. `threads` defaults to the cores we may use."""
+    network = backbone.load()
+    batches = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
+    return on_every_core(lambda batch: embed(backbone, network, source, batch, views), batches, threads)
+
+
+def on_every_core(work: Callable[[T], R], items: Iterable[T], threads: int | None = None) -> Iterator[R]:
+    """Yield what `work` returns for each item, in order. Every core works on one item at a time, with one torch thread.
+
+    No more items are taken than are needed to keep all cores busy.
+    """
+    workers, before = threads or cores(), torch.get_num_threads()
     # The number of threads belongs to the thread that sets it, so the caller keeps its own.
-    pool = ThreadPoolExecutor(workers, "features", torch.set_num_threads, (1,))
-    waiting: deque[Future[Values]] = deque()
+    pool = ThreadPoolExecutor(workers, "mma", torch.set_num_threads, (1,))
+    waiting: deque[Future[R]] = deque()
     try:
-        for start in range(0, len(rows), BATCH):
-            waiting.append(pool.submit(embed, backbone, network, source, rows[start : start + BATCH], views))
+        for item in items:
+            waiting.append(pool.submit(work, item))
             if len(waiting) >= workers + AHEAD:
                 yield waiting.popleft().result()
         while waiting:

@@ -47,7 +47,28 @@ class HuggingFace(NetworkBackbone):
         described = _preprocessor(folder)
         if "image_mean" in described and "image_std" in described:
             mean, std = (tuple(255.0 * value for value in described[name]) for name in ("image_mean", "image_std"))
-        return Embedder(read_tower(folder), mean, std, self.resolve().precision or "float32")
+        transformers = import_extra(*TRANSFORMERS)
+        try:
+            model, info = transformers.AutoModel.from_pretrained(
+                folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
+            )
+        except Exception as error:  # every library involved has classes of its own for what can be broken
+            files = sorted(folder.glob("*.safetensors"))
+            hashes = ", ".join(f"{path.name} (sha256 {file_sha256(path)})" for path in files)
+            raise UserError(
+                f"hf:{folder} cannot be read as a model of transformers: {first_line(error)}. Its weights are {hashes}. "
+                "Get another copy of the folder."
+            ) from error
+        tower = getattr(model, "vision_model", model)  # of one that knows images and texts, the part for images
+        missing = [name for name in info["missing_keys"] if "pooler" not in name]
+        if missing:
+            raise UserError(
+                f"hf:{folder} lacks {len(missing)} of its weights, the first of them {sorted(missing)[0]}. Use another copy."
+            )
+        if getattr(tower, "main_input_name", "") != "pixel_values":
+            raise UserError(f"hf:{folder} is a {type(model).__name__}, which does not take images. Use a vision model.")
+        network = Tower(tower, pooled=not info["missing_keys"])  # a summary without weights would be random
+        return Embedder(network, mean, std, self.resolve().precision or "float32")
 
     def weights(self) -> tuple[str, ...]:
         """Return the sha256 of the weights and of the two files that describe them."""
@@ -79,31 +100,6 @@ class Tower(nn.Module):
         out = self.model(pixel_values=x, **({any_side: True} if takes else {}))
         vector: Tensor | None = out.pooler_output if self.pooled and "pooler_output" in out else None
         return out.last_hidden_state[:, 0] if vector is None else vector.flatten(1)
-
-
-def read_tower(folder: Path) -> nn.Module:
-    """Read a model; of one that knows images and texts, the part for images."""
-    transformers = import_extra(*TRANSFORMERS)
-    try:
-        model, info = transformers.AutoModel.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
-        )
-    except Exception as error:  # every library involved has classes of its own for what can be broken
-        files = sorted(folder.glob("*.safetensors"))
-        hashes = ", ".join(f"{path.name} (sha256 {file_sha256(path)})" for path in files)
-        raise UserError(
-            f"hf:{folder} cannot be read as a model of transformers: {first_line(error)}. Its weights are {hashes}. "
-            "Get another copy of the folder."
-        ) from error
-    tower = getattr(model, "vision_model", model)
-    missing = [name for name in info["missing_keys"] if "pooler" not in name]
-    if missing:
-        raise UserError(
-            f"hf:{folder} lacks {len(missing)} of its weights, the first of them {sorted(missing)[0]}. Use another copy."
-        )
-    if getattr(tower, "main_input_name", "") != "pixel_values":
-        raise UserError(f"hf:{folder} is a {type(model).__name__}, which does not take images. Use a vision model.")
-    return Tower(tower, pooled=not info["missing_keys"])  # a summary without weights would be random
 
 
 def find_model(place: str) -> Path:

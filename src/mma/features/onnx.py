@@ -73,7 +73,22 @@ class OnnxNetwork(nn.Module):
     def __init__(self, settings: Onnx) -> None:
         super().__init__()
         self.settings = settings
-        self.session = open_session(find_file(settings.place), settings.weights()[0])
+        path, outside = find_file(settings.place), list[str]()
+        onnx, runtime = (import_extra(name, MISSING, "onnx") for name in ("onnx", "onnxruntime"))
+        try:
+            graph = onnx.load(path, load_external_data=False).graph
+            outside = [each.name for each in graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
+            self.session: Any = None if outside else bounded_session(runtime, path)
+        except Exception as error:  # both have classes of their own for every way a file can be broken
+            raise UserError(
+                f"onnx:{path} (sha256 {settings.weights()[0]}) cannot be read as an ONNX file: {first_line(error)}. "
+                "Export the network again, with its weights inside the file."
+            ) from error
+        if outside:  # no hash of ours would name them
+            raise UserError(
+                f"onnx:{path} keeps {len(outside)} of its weights in another file, the first of them {outside[0]}. Put them "
+                "inside:  python -c \"import onnx; onnx.save(onnx.load('FILE'), 'NEW')\"  and use NEW."
+            )
         self.output = check_session(self.session, settings)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -89,26 +104,6 @@ class OnnxNetwork(nn.Module):
                 f"onnx:{s.place} cannot be run on images of {s.side} x {s.side} pixels: {first_line(error)}. Set the side it "
                 f"was made for in {s.place}.json, or use another file."
             ) from error
-
-
-def open_session(path: Path, sha256: str) -> Any:
-    """Return the file as a session of onnxruntime. Weights in other files are refused: no hash of ours would name them."""
-    onnx, runtime = (import_extra(name, MISSING, "onnx") for name in ("onnx", "onnxruntime"))
-    try:
-        graph = onnx.load(path, load_external_data=False).graph
-        outside = [each.name for each in graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
-        session = None if outside else bounded_session(runtime, path)
-    except Exception as error:  # both have classes of their own for every way a file can be broken
-        raise UserError(
-            f"onnx:{path} (sha256 {sha256}) cannot be read as an ONNX file: {first_line(error)}. "
-            "Export the network again, with its weights inside the file."
-        ) from error
-    if session is None:
-        raise UserError(
-            f"onnx:{path} keeps {len(outside)} of its weights in another file, the first of them {outside[0]}. Put them "
-            "inside:  python -c \"import onnx; onnx.save(onnx.load('FILE'), 'NEW')\"  and use NEW."
-        )
-    return session
 
 
 def bounded_session(runtime: Any, path: Path) -> Any:

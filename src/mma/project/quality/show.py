@@ -13,7 +13,7 @@ from mma.project.quality.forecast import BAND, LEAST, forecast_words
 from mma.project.quality.goal import Goals
 from mma.project.quality.status import ProjectStatus, RunStatus, status
 from mma.shares import Share, describe_accuracy
-from mma.text import render_html
+from mma.text import render_template
 
 ABOUT_RIGHT = 3.0  # points between confidence and accuracy that nobody need know of
 
@@ -116,7 +116,7 @@ def page(now: ProjectStatus) -> str:
         gap = 100 * quality.calibration.gap
         confidence = f"Confidences are about {abs(gap):.0f} points too {'high' if gap > 0 else 'low'}."
         confidence = "Confidences are about right." if abs(gap) < ABOUT_RIGHT else confidence
-    return render_html(
+    return render_template(
         "project_report.html",
         now=now,
         report=now.report,
