@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from mma.features.pretrained import LITE0, Lite0, load_weights
+from mma.features.pretrained import LITE, LITE0, Lite0, MobileNetwork, load_weights
 
 
 def copy_of(data_folder):
@@ -60,12 +60,13 @@ def test_a_data_folder_that_cannot_be_written_to_is_a_sentence(data_folder, refu
 
 def test_weights_that_are_not_installed_are_a_command(refusal):
     with refusal():
-        load_weights(replace(LITE0, module="no_such_package", install="'.[lite1]'"), "lite1")
+        load_weights(replace(LITE0, module="no_such_package"), "lite0")
 
 
 def test_weights_of_another_shape_are_named(refusal):
     class Wider(Lite0):
-        width, depth = 1.1, 1.2
+        def build(self):
+            return MobileNetwork((*LITE[:3], (16, 32, *LITE[3][2:])), same=True, eps=1e-3)
 
     with refusal():
         Wider().load()

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from mma.features import BACKBONES, Hog
-from mma.features.pretrained import LITE0, LITE1, LITE2, MOBILENETV2
+from mma.features.pretrained import LITE0, MOBILENETV2
 from tests.features.conftest import waves
 
 RECORDED = np.load(Path(__file__).with_name("backbones.npz"))
-FILES = {"lite0": LITE0, "lite1": LITE1, "lite2": LITE2, "mobilenetv2": MOBILENETV2}
+FILES = {"lite0": LITE0, "mobilenetv2": MOBILENETV2}
 
 
 def pictures(side: int) -> torch.Tensor:

@@ -125,7 +125,7 @@ def test_memory_format_does_not_change_the_answer(name: str):
 def test_logits_have_a_sensible_size_at_the_start(name: str):
     net = make(name, classes=10, side=16)
     if isinstance(net, TunedNet):
-        net.side = NETS[name]().side  # at 32 pixels of noise, pretrained statistics leave lite2 nothing to see
+        net.side = NETS[name]().side  # at 32 pixels of noise, pretrained statistics leave nothing to see
     assert 0.01 < net(images(32, 3, 16)).std() < 10
 
 

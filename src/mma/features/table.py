@@ -15,7 +15,7 @@ from mma.features.backbone import Backbone
 from mma.features.hf import HuggingFace
 from mma.features.hog import Hog
 from mma.features.onnx import Onnx
-from mma.features.pretrained import Lite0, Lite1, Lite2, MobileNetV2
+from mma.features.pretrained import Lite0, MobileNetV2
 from mma.settings import explain, no_entry
 
 
@@ -58,8 +58,6 @@ DEFAULT = "lite0"
 BACKBONES: dict[str, type[Backbone]] = {
     "hog": Hog,
     "lite0": Lite0,
-    "lite1": Lite1,
-    "lite2": Lite2,
     "mobilenetv2": MobileNetV2,
     "hf": HuggingFace,
     "onnx": Onnx,

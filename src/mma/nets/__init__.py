@@ -5,7 +5,7 @@ from __future__ import annotations
 from mma.nets.head import Head, HeadNet
 from mma.nets.network import GroupedNetwork, Net, Network, Shape, initialise, without_embeddings
 from mma.nets.small import Fast, Small, SmallNet
-from mma.nets.tuned import Tuned, TunedLite0, TunedLite1, TunedLite2, TunedMobileNetV2, TunedNet
+from mma.nets.tuned import Tuned, TunedLite0, TunedMobileNetV2, TunedNet
 from mma.nets.wrn import SameConv2d, WideResNet, Wrn
 
 __all__ = ["NETS", "Fast", "GroupedNetwork", "Head", "HeadNet", "Net", "Network", "SameConv2d", "Shape", "Small"]
@@ -17,7 +17,5 @@ NETS: dict[str, type[Net]] = {
     "fast": Fast,
     "head": Head,
     "lite0": TunedLite0,
-    "lite1": TunedLite1,
-    "lite2": TunedLite2,
     "mobilenetv2": TunedMobileNetV2,
 }

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mma.errors import UserError
-from mma.features.pretrained import ConvNorm, Inverted, Lite0, Lite1, Lite2, Mobile, MobileNetV2
+from mma.features.pretrained import ConvNorm, Inverted, Lite0, Mobile, MobileNetV2
 from mma.nets.head import fit_logistic
 from mma.nets.network import Dense, GroupedBatchNorm2d, GroupedNetwork, Net, Shape, initialise, mean_over_maps
 
@@ -156,20 +156,6 @@ class TunedLite0(Tuned):
 
     name: Literal["lite0"] = "lite0"
     backbone = Lite0()
-
-
-class TunedLite1(Tuned):
-    """EfficientNet-Lite1, fine-tuned."""
-
-    name: Literal["lite1"] = "lite1"
-    backbone = Lite1()
-
-
-class TunedLite2(Tuned):
-    """EfficientNet-Lite2, fine-tuned."""
-
-    name: Literal["lite2"] = "lite2"
-    backbone = Lite2()
 
 
 class TunedMobileNetV2(Tuned):
