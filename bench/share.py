@@ -27,7 +27,7 @@ from mma.nets.winograd import convolve
 from mma.presets import cifar10
 from mma.rng import rng
 from mma.training.checkpoint import Identity, encode
-from mma.training.job import Clock
+from mma.training.job import STORE_AFTER
 from mma.training.state import State
 from mma.training.step import Stream, decay, update
 from mma.views import PixelViews, pixel_views
@@ -146,7 +146,7 @@ def beside_the_network(seconds: float, threads: int) -> str:
     """What a step of the paper's network spends on everything that is not the network."""
     state, step_clock = state_of(CASES[CASE]), seconds / threads
     stored = checkpoint_seconds(state)
-    every = min(Log().checkpoint, Clock().seconds / step_clock)  # steps between stored states
+    every = min(Log().checkpoint, STORE_AFTER / step_clock)  # steps between stored states
     parts = {
         "batch and augmentation": processor_seconds(batches(), 15),
         "sharpen, MixUp, interleave": processor_seconds(mixing(), 15),

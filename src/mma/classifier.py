@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from mma.query.space import predicted_by_others
 from mma.rng import rng
 from mma.settings import explain
 from mma.text import did_you_mean
-from mma.training.head import on_its_own, own_randomness, train_in_memory
+from mma.training.head import train_in_memory
 from mma.training.host import Host, training_threads
 from mma.training.predict import candidates, embeddings, probabilities
 from mma.training.state import State
@@ -324,7 +325,9 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._config(labels=int((codes != UNKNOWN).sum()))
         views = self._views(X, self._shift())
-        with own_randomness(self._seed):
+        # Torch's own generators (dropout, layers being made) start from the seed, and are put back afterwards.
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(self._seed)
             self.net_ = self._train(config, views, codes)
         guesses = self._probabilities(views, len(codes)).argmax(1)
         labeled = codes != UNKNOWN
@@ -525,7 +528,10 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         looks = {end * part // REPORTS for part in range(1, REPORTS + 1)}
         after = lambda state: self._look(state, end) if state.step in looks else None  # noqa: E731
         state, _ = train_in_memory(config, views, answers, len(self.classes_), pool=rows, after=after)
-        return on_its_own(state.teacher)
+        net = copy.deepcopy(state.teacher).eval()
+        for parameter in net.parameters():  # or a pickle would hold the one vector of all weights once per parameter
+            parameter.data = parameter.data.clone()
+        return net
 
     def _look(self, state: State, steps: int) -> None:
         """Stop when the losses are not finite; say where training is when asked to."""

@@ -99,7 +99,7 @@ def test_a_hard_data_set_is_made_by_its_base(tmp_path, monkeypatch, refusal):
     monkeypatch.setitem(SOURCES, "mine", Source("squares", 60, 0, (2, 2, 1), 2, mirror=True, read=read))
     data = get("hard:long-tail:mine", tmp_path, directory=tmp_path)
     assert (data.name, data.train.class_counts()) == ("hard:long-tail:mine", {"a": 30, "b": 1})
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["mine"]
     assert verify("hard:long-tail:mine", tmp_path).name == "hard:long-tail:mine"
     with refusal():
         get("hard:long-tail:folder:x", tmp_path)

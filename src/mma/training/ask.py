@@ -47,7 +47,10 @@ def grow(job: Job, round: Round, oracle: Oracle) -> bool:
         if train + held_out == 0:
             return True
         if not len(free):
-            give_up(job, round, train + held_out)
+            labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
+            job.watch.warn(f"no more labels to be had: {labeled} instead of {labeled + train + held_out}")
+            if not any(row["round"] == round.index for row in job.run.read("queries")):  # every round has a query
+                write_query(job, round, "none", lambda: Selection(np.empty(0, np.int64), np.empty(0)))
             return True
         # Declined images leave the round short, so it asks again, for as many as are missing.
         if train:
@@ -129,14 +132,6 @@ def choose(job: Job, round: Round, free: np.ndarray, count: int) -> None:
         query, draw = Query.parse(job.config.query), rng(job.config.seed, "select", round.index, attempt)
         scored, labeled = score_candidates(job, free, query, round.index)  # all processes share this work
         write_query(job, round, str(query), lambda: query.selection(scored, count, draw, labeled))
-
-
-def give_up(job: Job, round: Round, short: int) -> None:
-    """Write down that nothing is left to ask for, so that every round has a query, and warn."""
-    labeled = sum(label >= 0 for label in job.run.answers(round.index).values())
-    job.watch.warn(f"no more labels to be had: {labeled} instead of {labeled + short}")
-    if not any(row["round"] == round.index for row in job.run.read("queries")):
-        write_query(job, round, "none", lambda: Selection(np.empty(0, np.int64), np.empty(0)))
 
 
 def write_query(job: Job, round: Round, strategy: str, pick: Callable[[], Selection]) -> None:

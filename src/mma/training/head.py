@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from mma.config import Config
 from mma.errors import UserError
@@ -177,22 +174,6 @@ def answers_without(
         net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final, guide)
     net.head.temperature.fill_(fitted.temperature)
     return probabilities(net, views, left_out if about is None else about)
-
-
-@contextmanager
-def own_randomness(seed: int) -> Iterator[None]:
-    """Let torch's own generators (dropout, layers being made) start from `seed`, and put them back afterwards."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
-
-
-def on_its_own(net: nn.Module) -> nn.Module:
-    """Return a copy that shares no memory: a pickle of views of one vector would hold that vector once per view."""
-    net = copy.deepcopy(net).eval()
-    for parameter in net.parameters():
-        parameter.data = parameter.data.clone()
-    return net
 
 
 def one_round(config: Config, labels: int, length: int) -> Config:

@@ -101,19 +101,7 @@ def split_pool(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(order[:total]), np.sort(kept_out)
 
 
-class Clock:
-    """Tells when a state should be stored although none is scheduled: a kill should cost minutes, not hours."""
-
-    def __init__(self, seconds: float = 300.0) -> None:
-        self.seconds, self.last = seconds, time.monotonic()
-
-    def due(self) -> bool:
-        """Return whether it is time."""
-        return time.monotonic() - self.last > self.seconds
-
-    def reset(self) -> None:
-        """Begin to count again."""
-        self.last = time.monotonic()
+STORE_AFTER = 300.0  # seconds after which a state is stored although none is scheduled: a kill should cost minutes
 
 
 @dataclass(kw_only=True)
@@ -124,7 +112,7 @@ class Job(RunSetup):
     identity: checkpoint.Identity
     watch: Watch
     guesses: Tensor | None = None  # (N, classes) of another model, where the run was given them
-    clock: Clock = field(default_factory=Clock)
+    stored: float = field(default_factory=time.monotonic)  # when a state was stored last
     due: bool = False  # the clock asks for a stored state
 
     @cached_property
@@ -148,7 +136,7 @@ class Job(RunSetup):
 
     def asked_to_stop(self) -> bool:
         """Return whether to stop. Processes agree on that, and on what the clock says, in one message per step."""
-        stop, self.due = group().anyone(self.watch.stop, self.clock.due())
+        stop, self.due = group().anyone(self.watch.stop, time.monotonic() - self.stored > STORE_AFTER)
         return stop
 
     def computing(self) -> AbstractContextManager[object]:
@@ -167,7 +155,7 @@ class Job(RunSetup):
                 raise UserError(checkpoint.diverged(self.run, step))
             self.run.store(step, lambda: checkpoint.encode(self.state, self.identity))
         checkpoint.prune(self.run, step, self.kept, self.config.log.checkpoint)
-        self.clock.reset()
+        self.stored = time.monotonic()
 
     def check_replicas(self) -> None:
         """Make sure that all processes hold the same state, bit for bit."""
