@@ -6,8 +6,9 @@
 
 The ways: scikit-learn's logistic regression on features of a frozen network, labels drawn at random; the same network
 fine-tuned on labels drawn at random, a fifth of them held out, as tools for everybody do; `mma train photos`, which asks for
-labels; `mma train photos-deep` on the labels that it asked for; and photos confirmed in grids by the names of the classes. A
-(way, seed) that is in OUT/rows.jsonl is not run again. Processor time is counted, so other load does not matter much.
+labels; `mma train photos-deep` on the labels that it asked for; and photos confirmed in grids by the names of the classes.
+The quick ways come first, then training on pixels, a seed after the other. What is in OUT/rows.jsonl is not run again.
+Processor time is counted, so other load does not matter much.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ from mma.views import FeatureViews, VectorViews
 from mma.views.features import find_projection
 
 RESULTS = Path(__file__).parents[1] / "results" / "minutes"
+ROWS = "rows.jsonl"
 PER_CLASS, DEEP = (1, 2, 5, 10, 25), (10, 25)  # labels per class; those that are enough for training on pixels
 HELD_OUT = 0.2  # of a person's labels, by those who fine-tune
 GRID = 24  # photos that are confirmed together
@@ -163,22 +166,14 @@ def last_accuracy(run: Path) -> float:
     return round(float(Run.open(run).read("metrics")[-1]["accuracy"]), 2)
 
 
-def by_fine_tuning(folder: Folder, seed: int, out: Path) -> Iterator[dict[str, Any]]:
+def by_fine_tuning(folder: Folder, seed: int, size: int, out: Path) -> dict[str, Any]:
     """Fine-tune on labels drawn at random; what is held out would choose when to stop, and the schedule runs to its end."""
-    for size in (each * len(folder.classes) for each in DEEP):
-        learned, run = round(size * (1 - HELD_OUT)), out / f"tuned-{seed}-{size}"
-        shutil.rmtree(run, ignore_errors=True)
-        given = settings(
-            seed=seed,
-            algorithm="supervised",
-            growth__start=learned,
-            growth__budget=learned,
-            growth__start_set="uniform",
-        )
-        machine = mma(
-            out, "train", "photos-deep", *photos_of(folder), *given, "--set", "log.every=1000", "--out", str(run)
-        )
-        yield {"labels": size, "person": size * ONE, "machine": machine, "accuracy": last_accuracy(run)}
+    learned, run = round(size * (1 - HELD_OUT)), out / f"tuned-{seed}-{size}"
+    shutil.rmtree(run, ignore_errors=True)
+    given = settings(seed=seed, algorithm="supervised", growth__start=learned, growth__budget=learned)
+    given += settings(growth__start_set="uniform", log__every=1000)
+    machine = mma(out, "train", "photos-deep", *photos_of(folder), *given, "--out", str(run))
+    return {"labels": size, "person": size * ONE, "machine": machine, "accuracy": last_accuracy(run)}
 
 
 def by_asking(folder: Folder, seed: int, out: Path) -> Iterator[dict[str, Any]]:
@@ -202,15 +197,14 @@ def by_asking(folder: Folder, seed: int, out: Path) -> Iterator[dict[str, Any]]:
         yield {"labels": size, "person": person, "machine": machine, "accuracy": last_accuracy(run)}
 
 
-def on_pixels(folder: Folder, seed: int, out: Path, asked: dict[int, float]) -> Iterator[dict[str, Any]]:
-    """Go on with the labels that were asked for; `asked` has the machine's seconds until then."""
-    for size in (each * len(folder.classes) for each in DEEP):
-        source, run = out / f"photos-{seed}-{size}", out / f"deep-{seed}-{size}"
-        shutil.rmtree(run, ignore_errors=True)
-        given = ["--labels-from", str(source), *settings(seed=seed, log__every=1000)]
-        machine = mma(out, "train", "photos-deep", *photos_of(folder), *given, "--out", str(run))
-        person = NAME * len(folder.classes) + size * ONE
-        yield {"labels": size, "person": person, "machine": asked[size] + machine, "accuracy": last_accuracy(run)}
+def on_pixels(folder: Folder, seed: int, size: int, out: Path) -> dict[str, Any]:
+    """Go on with the labels that were asked for. The machine's seconds until then count, too."""
+    asked = next(row for row in read(out / ROWS) if (row["way"], row["seed"], row["labels"]) == ("mma", seed, size))
+    source, run = out / f"photos-{seed}-{size}", out / f"deep-{seed}-{size}"
+    shutil.rmtree(run, ignore_errors=True)
+    given = ["--labels-from", str(source), *settings(seed=seed, log__every=1000)]
+    machine = mma(out, "train", "photos-deep", *photos_of(folder), *given, "--out", str(run))
+    return asked | {"machine": asked["machine"] + machine, "accuracy": last_accuracy(run)}
 
 
 def by_names(folder: Folder, seed: int) -> Iterator[dict[str, Any]]:
@@ -257,27 +251,28 @@ def head_on(folder: Folder, rows: Ints, labels: dict[int, int], seed: int) -> di
 
 
 def run(root: Path, out: Path, seeds: int, names: bool) -> None:
-    """Run what is missing, the quick ways first; a (way, seed) is appended whole."""
+    """Run what is missing; a way's rows of a seed are appended whole."""
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
-    path = out / "rows.jsonl"
     folder = open_folder(root, out)
+
+    def keep(way: str, seed: int, make: Callable[[], Iterable[dict[str, Any]]], size: int | None = None) -> None:
+        if any((row["way"], row["seed"]) == (way, seed) and size in (None, row["labels"]) for row in read(out / ROWS)):
+            return
+        rows = [row | {"photos": out.name, "way": way, "seed": seed} for row in make()]
+        with (out / ROWS).open("a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+        print(f"{out.name}, {way}, seed {seed}: {[row['accuracy'] for row in rows]}", flush=True)
+
     for seed in range(1, seeds + 1):
-        ways = {
-            "scikit-learn": lambda seed=seed: by_scikit_learn(folder, seed),
-            "mma": lambda seed=seed: by_asking(folder, seed, out),
-            "mma from names": lambda seed=seed: by_names(folder, seed),
-            "fine-tuning": lambda seed=seed: by_fine_tuning(folder, seed, out),
-            "mma, then on pixels": lambda seed=seed: on_pixels(folder, seed, out, times(path, seed)),
-        }
-        for way, make in ways.items():
-            known = {(row["way"], row["seed"]) for row in read(path)}
-            if (way, seed) in known or (way == "mma from names" and not names):
-                continue
-            rows = [{"photos": out.name, "way": way, "seed": seed, **row} for row in make()]
-            with path.open("a") as file:
-                file.write("".join(json.dumps(row) + "\n" for row in rows))
-            print(f"{out.name}, {way}, seed {seed}: {[row['accuracy'] for row in rows]}", flush=True)
+        keep("scikit-learn", seed, partial(by_scikit_learn, folder, seed))
+        keep("mma", seed, partial(by_asking, folder, seed, out))
+        if names:
+            keep("mma from names", seed, partial(by_names, folder, seed))
+    for size in (each * len(folder.classes) for each in DEEP):
+        for seed in range(1, seeds + 1):
+            for way, make in (("mma, then on pixels", on_pixels), ("fine-tuning", by_fine_tuning)):
+                keep(way, seed, lambda make=make, seed=seed, size=size: [make(folder, seed, size, out)], size)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -285,14 +280,9 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def times(path: Path, seed: int) -> dict[int, float]:
-    """Return the machine's seconds of a seed's runs that asked, by labels."""
-    return {row["labels"]: row["machine"] for row in read(path) if (row["way"], row["seed"]) == ("mma", seed)}
-
-
 def report(folders: list[Path]) -> None:
     """Write rows, table and figure."""
-    rows = [row for folder in folders for row in read(folder / "rows.jsonl")]
+    rows = [row for folder in folders for row in read(folder / ROWS)]
     names = ["photos", "way", "seed", "labels", "person", "machine", "accuracy"]
     RESULTS.mkdir(exist_ok=True)
     lines: list[list[Any]] = [
