@@ -42,6 +42,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{spelled[near[0]]}'?" if near else ""
 
 
+def plural(count: int, word: str) -> str:
+    """Write a count with its noun: `1 seed`, `2,000 seeds`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or what kind of error it is."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -227,6 +227,6 @@ def test_nonsense_is_answered_with_the_way_out(words, message, tmp_path, monkeyp
 
 
 def test_plots_and_page_are_written_beside_a_grid(copied):
-    call(report, copied, "--plots", "--html")
+    call(report, copied, "--html")
     written = {path.name for path in (copied / "report").iterdir()}
     assert {"report.html", "accuracy-over-labels.png", "learning-curves.svg", "paired-differences.pdf"} <= written

@@ -68,7 +68,16 @@ def test_a_verdict_needs_mean_and_ranks_to_agree():
 
 def test_the_smallest_p_is_what_all_signs_alike_give():
     for n in range(2, 9):
-        assert statistics.wilcoxon(np.arange(1.0, n + 1)) == pytest.approx(statistics.smallest_p(n))
+        p = statistics.wilcoxon(np.arange(1.0, n + 1))
+        rows = statistics.differences(made({("a", 9): list(np.arange(1.0, n + 1)), ("b", 9): [0.0] * n}), "b")
+        assert f"With {n} pairs the smallest p" in statistics.what_wilcoxon_can_show(rows)
+        assert f" is {p:.3g}" in statistics.what_wilcoxon_can_show(rows)
+
+
+def test_one_pair_and_one_comparison_are_singular():
+    (row,) = statistics.differences(made({("random", 60): [90.0], ("a", 60): [91.0]}), "random")
+    assert statistics.what_wilcoxon_can_show([row]).startswith("With 1 pair the smallest p")
+    assert "corrected for 1 comparison it can" in statistics.what_wilcoxon_can_show([replace(row, n=8)])
 
 
 def test_holm_by_hand():
@@ -122,9 +131,9 @@ def test_supervised_is_compared_although_it_sees_fewer_images():
 def test_the_area_is_the_mean_height_over_log_labels():
     assert statistics.area([100, 1000], [80.0, 90.0]) == pytest.approx(85.0)
     found = made({("a", 100): [80.0, 82.0], ("a", 1000): [90.0, 92.0], ("b", 100): [1.0], ("b", 1000): [1.0]})
-    first, second = statistics.areas(found)
-    assert (first.mean, first.n) == (pytest.approx(86.0), 2)
-    assert math.isnan(second.std)
+    areas = statistics.areas(found)
+    assert list(areas["a"].values()) == pytest.approx([85.0, 87.0])
+    assert [row[2] for row in summary.curve_areas(found).rows] == ["86.00 ± 1.41", "1.00"]
 
 
 def test_labels_needed_are_read_between_budgets():
@@ -142,8 +151,8 @@ def test_rounds_worse_than_random_are_counted_per_seed():
     found = made({("random", 30): [1.0], ("max-direct", 30): [1.0]})
     rows = rounds("random", [(1, 10, 50), (1, 20, 60), (1, 30, 70)])
     rows += rounds("max-direct", [(1, 10, 40), (1, 20, 59), (1, 30, 71)])
-    (counted,) = statistics.rounds_worse(Results(found.runs, tuple(rows)))
-    assert (counted.worse, counted.compared, counted.last_worse) == (1, 2, 0)
+    (counted,) = summary.below_random(Results(found.runs, tuple(rows))).rows
+    assert counted == ["max-direct", "1", "1 of 2", "0 of 1"]
 
 
 def curves_of(**accuracies):
@@ -159,22 +168,22 @@ def curves_of(**accuracies):
 
 def test_labels_saved_are_read_from_each_seeds_own_curve():
     found = curves_of(random=[(50, 60, 80), (40, 70, 80)], auto=[(60, 80, 90), (60, 80, 90)])
-    (row,) = savings.labels_saved(found, "random", 20)
-    assert (row.method, row.n) == ("auto", 2)
+    saved = savings.labels_saved(found, "random", 20)
     reached = 10 * 2**0.5  # seed 1: 70 lies half way, in log labels, between 10 and 20
-    assert row.mean == pytest.approx(((20 - 10) + (20 - reached)) / 2)
+    assert saved.keys() == {"auto"}
+    assert saved["auto"].tolist() == pytest.approx([20 - 10, 20 - reached])
 
 
 def test_a_curve_that_never_gets_there_counts_as_the_largest_budget():
     found = curves_of(random=[(50, 95, 96)], auto=[(60, 80, 90)])
-    assert savings.labels_saved(found, "random", 20)[0].mean == 20 - 40
+    assert savings.labels_saved(found, "random", 20)["auto"].tolist() == [20 - 40]
 
 
 def test_areas_are_compared_seed_by_seed():
     found = curves_of(random=[(50, 60, 80), (40, 70, 80)], auto=[(60, 70, 90), (50, 80, 90)])
-    (row,) = savings.area_differences(found, "random")
-    assert row.mean == pytest.approx(10)
-    assert row.low == pytest.approx(10)
+    heading, rows = summary.curve_areas(found)[1:3]
+    assert heading[-1] == "difference to random"
+    assert [row[-1] for row in rows] == ["-", "+10.00 (+10.00 to +10.00)"]
 
 
 def one_method_goes_further() -> Results:
@@ -184,8 +193,8 @@ def one_method_goes_further() -> Results:
 
 def test_a_budget_that_one_method_alone_has_hides_no_comparison():
     found = one_method_goes_further()
-    assert [row.method for row in savings.area_differences(found, "random")] == ["auto", "MixMatch"]
-    assert [row.method for row in savings.labels_saved(found, "random", 20)] == ["auto", "MixMatch"]
+    assert [row[-1][0] for row in summary.curve_areas(found).rows] == ["-", "+", "+"]
+    assert list(savings.labels_saved(found, "random", 20)) == ["auto", "MixMatch"]
     assert summary.saved(found).heading == ["method", "of 20"]
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from mma.children import cores
 from mma.cli.terminal import align
 from mma.cli.train import Device, Inexact, Json, Settings
 from mma.errors import UserError
-from mma.text import duration, printable
+from mma.text import duration, plural, printable
 
 if TYPE_CHECKING:
     from mma.cost import Analysis, CostTable, Exchange, Interval
@@ -30,38 +31,28 @@ if TYPE_CHECKING:
     from mma.experiments.report.results import Results
 
 
-Target = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="An experiment, a preset with --axis, or a grid folder.")
-]
-Scale = Annotated[str | None, typer.Option(help="paper, or lab: what two cores can do. Default: paper if it has that.")]
-Seeds = Annotated[str | None, typer.Option(metavar="N|A..B", help="Repetitions: 5 means seeds 1 to 5.")]
-Methods = Annotated[str | None, typer.Option(metavar="A,B", help="Only these rows of the table.")]
-Budgets = Annotated[str | None, typer.Option(metavar="N,M", help="Other label budgets than the table's.")]
+Target = Annotated[str, Argument(metavar="EXPERIMENT", help="An experiment, a preset with --axis, or a grid folder.")]
+Scale = Annotated[str | None, Option(help="paper, or lab: what two cores can do. Default: paper if it has that.")]
+Seeds = Annotated[str | None, Option(metavar="N|A..B", help="Repetitions: 5 means seeds 1 to 5.")]
+Methods = Annotated[str | None, Option(metavar="A,B", help="Only these rows of the table.")]
+Budgets = Annotated[str | None, Option(metavar="N,M", help="Other label budgets than the table's.")]
 Axes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--axis", metavar="PATH=VALUES", help="Vary a setting of a preset: query=random,max-direct seed=1..5."
-    ),
+    Option("--axis", metavar="PATH=VALUES", help="Vary a setting of a preset: query=random,max-direct seed=1..5."),
 ]
 Backbone = Annotated[
     str | None,
-    typer.Option(
-        "--features", metavar="BACKBONE", help="A table of the paper on features of this backbone: lite0, hog."
-    ),
+    Option("--features", metavar="BACKBONE", help="A table of the paper on features of this backbone: lite0, hog."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="The grid's folder. Default: grids/EXPERIMENT-SCALE.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the plan, with time and disk on this machine, and stop.")
-]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="local (processes here) or ray (a cluster; needs the extra ray).")
-]
-Workers = Annotated[int, typer.Option(min=1, help="Runs at a time on this machine.")]
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each new run.")]
-Address = Annotated[str | None, typer.Option("--ray-address", help="Of a Ray cluster. Default: start one here.")]
-Cpus = Annotated[float, typer.Option("--ray-cpus", min=0.0, help="CPUs of each Ray task.")]
-Gpus = Annotated[float, typer.Option("--ray-gpus", min=0.0, help="GPUs of each Ray task.")]
-Retries = Annotated[int, typer.Option("--ray-retries", min=0, help="Times a task is begun again when its node dies.")]
+Out = Annotated[Path | None, Option("--out", help="The grid's folder. Default: grids/EXPERIMENT-SCALE.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, with time and disk on this machine, and stop.")]
+EngineName = Annotated[str, Option("--engine", help="local (processes here) or ray (a cluster; needs the extra ray).")]
+Workers = Annotated[int, Option("--workers", min=1, help="Runs at a time on this machine.")]
+Threads = Annotated[int, Option(min=1, help="CPU threads of each new run.")]
+Address = Annotated[str | None, Option("--ray-address", help="Of a Ray cluster. Default: start one here.")]
+Cpus = Annotated[float, Option("--ray-cpus", min=0.0, help="CPUs of each Ray task.")]
+Gpus = Annotated[float, Option("--ray-gpus", min=0.0, help="GPUs of each Ray task.")]
+Retries = Annotated[int, Option("--ray-retries", min=0, help="Times a task is begun again when its node dies.")]
 
 
 def grid(
@@ -108,23 +99,19 @@ def grid(
     show_results(write_report(folder), folder, as_json=as_json)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived."""
-
-
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
     """End with a sentence after Ctrl-C (code 130) or SIGTERM (code 143), when every run's state is stored."""
 
     def terminate(*_: object) -> None:
-        raise Terminated
+        raise KeyboardInterrupt(143)
 
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except KeyboardInterrupt as stop:
         print(f"\nstopped; the state of every run is stored. Go on with  {command()}", file=sys.stderr)
-        raise typer.Exit(143 if isinstance(stop, Terminated) else 130) from None
+        raise typer.Exit(stop.args[0] if stop.args else 130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -145,12 +132,10 @@ def show_results(found: Results, folder: Path, *, as_json: bool) -> None:
         print(f"failed: {folder / place}: {why}\n  try it alone:  mma train {folder / place}", file=sys.stderr)
     print(f"report: {folder}/report/report.html   statistics: mma report {folder}", file=sys.stderr)
     if failures:
-        print(f"{len(failures)} runs failed; the others are done. Try again with  {command()}", file=sys.stderr)
+        print(
+            f"{plural(len(failures), 'run')} failed; the others are done. Try again with  {command()}", file=sys.stderr
+        )
         raise typer.Exit(1)
-
-
-HEADINGS = ("method", "images", "labels", "runs", "seeds", "shares", "steps of one", "to train", "time of one")
-LEFT = {"method", "seeds", "shares"}  # columns of words
 
 
 def plan_rows(plan: GridPlan, costs: Mapping[GridCell, RunCost]) -> dict[str, Any]:
@@ -172,14 +157,17 @@ def plan_rows(plan: GridPlan, costs: Mapping[GridCell, RunCost]) -> dict[str, An
     return {"experiment": plan.grid.experiment, "scale": plan.grid.scale, "steps": steps, "runs": runs}
 
 
+HEADINGS = ("method", "images", "labels", "runs", "seeds", "shares", "steps of one", "to train", "time of one")
+LEFT = {"method", "seeds", "shares"}  # columns of words
+
+
 def plan_text(plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping[str, Speed], workers: int) -> str:
     """Return the plan: a line per method and budget, then the sums. Never wrapped or cut."""
     lines = []
     for _, group in groupby(plan.runs, lambda run: (run.cell.method, run.cell.total, run.cell.budget)):
         runs = list(group)
-        first, left = runs[0], [run for run in runs if run.status != "done"]
-        seeds = [run.cell.seed for run in runs]
-        whole = seeds == list(range(seeds[0], seeds[-1] + 1))
+        first, left, seeds = runs[0], [run for run in runs if run.status != "done"], [run.cell.seed for run in runs]
+        whole = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
         share = {"tail": f"from step {first.begin:,}", "trunk": "trunk", "alone": "-"}[first.role]
         lines.append(
             (
@@ -207,16 +195,14 @@ def plan_text(plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping
             f"{plan.steps_alone / plan.steps_shared:.2f}; among the runs that grow {grown:,} and {grown - saved:,}, a factor "
             f"of {grown / (grown - saved):.2f}."
         )
-    notes = []
-    for run in {run.config.algorithm.name: run for run in plan.runs}.values():
-        ramp = getattr(run.config.algorithm, "ramp", 0)
-        if ramp > run.end:
-            notes.append(
-                f"Note: the unlabeled weight of {run.config.algorithm.name} rises over {ramp:,} steps, longer than the run "
-                f"of {run.end:,}: set algorithm.ramp."
-            )
+    ramps = {run.config.algorithm.name: (getattr(run.config.algorithm, "ramp", 0), run.end) for run in plan.runs}
+    notes = [
+        f"Note: the unlabeled weight of {name} rises over {ramp:,} steps, longer than the run of {end:,}: set algorithm.ramp."
+        for name, (ramp, end) in ramps.items()
+        if ramp > end
+    ]
     sums = [
-        f"{len(plan.runs)} runs ({len(plan.runs) - len(plan.todo)} done), {plan.steps_left:,} steps to train.",
+        f"{plural(len(plan.runs), 'run')} ({len(plan.runs) - len(plan.todo)} done), {plan.steps_left:,} steps to train.",
         shared,
         f"About {duration(seconds)} on one worker, {duration(seconds / workers)} on {workers}, measured here "
         f"with {basis}; about {size / 1e6:,.1f} MB on disk.",
@@ -226,18 +212,17 @@ def plan_text(plan: GridPlan, costs: Mapping[GridCell, RunCost], speeds: Mapping
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A grid folder, or a folder of results with runs.csv.")],
-    format: Annotated[str, typer.Option("--format", help="md (with statistics), csv, latex or json.")] = "md",
-    plots: Annotated[bool, typer.Option("--plots", help="Draw the plots into DIR/report.")] = False,
-    html: Annotated[bool, typer.Option("--html", help="Write plots and the page DIR/report/report.html.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write everything into this folder.")] = None,
+    folder: Annotated[Path, Argument(metavar="DIR", help="A grid folder, or a folder of results with runs.csv.")],
+    format: Annotated[str, Option("--format", help="md (with statistics), csv, latex or json.")] = "md",
+    html: Annotated[bool, Option("--html", help="Write everything into DIR/report.")] = False,
+    out: Annotated[Path | None, Option("--out", help="Write everything into this folder.")] = None,
     reference: Annotated[
         str | None,
-        typer.Option("--reference", metavar="METHOD", help="Compare with this row. Default: random, MixMatch."),
+        Option("--reference", metavar="METHOD", help="Compare with this row. Default: random, MixMatch."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Train one run again here, and compare its accuracy.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="The run's seed, with --check.")] = 1,
-    method: Annotated[str | None, typer.Option("--method", help="Its row, with --check. Default: the first.")] = None,
+    check: Annotated[bool, Option("--check", help="Train one run again here, and compare its accuracy.")] = False,
+    seed: Annotated[int, Option("--seed", help="The run's seed, with --check.")] = 1,
+    method: Annotated[str | None, Option("--method", help="Its row, with --check. Default: the first.")] = None,
 ) -> None:
     """Print the table and statistics; write plots and a page that needs nothing else. Or check a number of it."""
     if check:
@@ -248,18 +233,15 @@ def report(
         raise typer.Exit(0 if checked.equal else 1)
     from mma.experiments.report.results import collect
     from mma.experiments.report.tables import FORMATS
-    from mma.experiments.report.write import as_text, write_all, write_pictures
+    from mma.experiments.report.write import write_all
 
     if format not in FORMATS:
         raise UserError(f"no format '{format}'. There are: {', '.join(FORMATS)}.")
     found = collect(folder) if reference is None else collect(folder).against(reference)
-    paths: list[Path] = []
-    if out is not None:
-        paths = write_all(found, out, command())
-    elif plots or html:
-        paths = write_pictures(found, folder / "report", page_too=html)
-    print(as_text(found) if format == "md" else FORMATS[format](found.table()), end="")
-    for path in paths:
+    print(FORMATS[format](found.table()), end="")
+    if format == "md":
+        print(f"\n{found.statistics()}", end="")
+    for path in write_all(found, out or folder / "report", command()) if out or html else ():
         print(f"wrote {path}", file=sys.stderr)
 
 
@@ -285,18 +267,18 @@ ABOUT = {
     "on features": "MixMatch on frozen features (lite0 and hog): start set and queries cover the pool",
 }
 NEXT = (
-    ("mma train digits --set query=diff2.aug-kmeans", "one run, another query"),
-    ("mma show digits", "every setting"),
-    ("mma start PHOTOS", "label your own photos in the browser"),
-    ("mma train photos --data PHOTOS", "photos that have labels: a sub-folder per class"),
-    ("mma data list", "Fashion-MNIST, CIFAR-10, ..."),
+    ("", "mma train digits --set query=diff2.aug-kmeans", "one run, another query"),
+    ("", "mma show digits", "every setting"),
+    ("", "mma start PHOTOS", "label your own photos in the browser"),
+    ("", "mma train photos --data PHOTOS", "photos that have labels: a sub-folder per class"),
+    ("", "mma data list", "Fashion-MNIST, CIFAR-10, ..."),
 )
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Where the runs, the table and the plot go.")] = Path("demo"),
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repetitions of each method.")] = 5,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Runs at a time.")] = cores(),
+    out: Annotated[Path, Option("--out", help="Where the runs, the table and the plot go.")] = Path("demo"),
+    seeds: Annotated[int, Option("--seeds", min=1, help="Repetitions of each method.")] = 5,
+    workers: Workers = cores(),
     as_json: Json = False,
 ) -> None:
     """Compare five ways to spend 60 labels on real 8x8 digits: under 5 minutes on two cores. Needs no network."""
@@ -307,9 +289,10 @@ def demo(
     from mma.experiments.progress import GridProgress
     from mma.experiments.report.figures import learning_curves
     from mma.experiments.report.results import from_grid
-    from mma.experiments.report.tables import plus_minus, without_nan
-    from mma.experiments.report.write import picture_files, write_files
+    from mma.experiments.report.tables import plus_minus
+    from mma.experiments.report.write import picture_files
     from mma.experiments.run import train_missing
+    from mma.files import write_atomically
     from mma.presets import preset
 
     growth = preset("digits").growth
@@ -320,49 +303,46 @@ def demo(
         train_missing(made, out, "local", EngineOptions(workers=workers), GridProgress(), command())
     if failures := read_failures(out):
         raise UserError("; ".join(f"{out / place}: {why}" for place, why in failures.items()))
-    title = f"Real 8x8 digits, {growth.budget} labels: five ways to use them"
     results = from_grid(out)
-    cells = zip(results.table().rows, results.table().cells, strict=True)
-    table: list[dict[str, Any]] = [
-        {"method": name, "labels": growth.budget, "mean": cell.mean, "std": without_nan(cell.std), "n": cell.n}
-        for name, (cell, *_) in cells
-        if cell
-    ]
-    pictures = picture_files({"learning-curves": learning_curves(results, title)})
-    write_files(out, {**pictures, "table.json": json.dumps(table, indent=2) + "\n"})
+    made_table = results.table()
+    cells = [(name, cell) for name, (cell, *_) in zip(made_table.rows, made_table.cells, strict=True) if cell]
+    table = [{"method": m, "labels": growth.budget, "mean": c.mean, "std": c.std, "n": c.n} for m, c in cells]
+    title = f"Real 8x8 digits, {growth.budget} labels: five ways to use them"
+    write_atomically(out / "table.json", json.dumps(table, indent=2) + "\n")
+    for file, data in picture_files({"learning-curves": learning_curves(results, title)}).items():
+        write_atomically(out / file, data)
     if as_json:
         print(json.dumps(table))
         return
     rows = [["method", "labels", "accuracy, %", "what it does"]]
-    for row in table:
-        accuracy = plus_minus(row["mean"], float("nan") if row["std"] is None else row["std"])
-        rows.append([row["method"], str(row["labels"]), accuracy, ABOUT[row["method"]].format(start=growth.start)])
+    for name, cell in cells:
+        accuracy = plus_minus(cell.mean or 0.0, cell.std)
+        rows.append([name, str(growth.budget), accuracy, ABOUT[name].format(start=growth.start)])
     print("\n".join(align(rows, [False, True, False, False])))
-    print(f"\nmean ± standard deviation over {table[0]['n']} seeds, each the median of its last 20 evaluations")
+    n = plural(cells[0][1].n, "seed")
+    print(f"\nmean ± standard deviation over {n}, each the median of its last 20 evaluations")
     print(f"\nplot: {out}/learning-curves.png    runs: mma runs {out}\n\nTry next:", file=sys.stderr)
-    print("\n".join(align([["", *line] for line in NEXT], [False] * 3)), file=sys.stderr)
+    print("\n".join(align(NEXT, [False] * 3)), file=sys.stderr)
 
 
 def cost(
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="SOURCE",
             help="paper:cifar10, paper:cifar100, paper:svhn-extra, a CSV of labels,total,accuracy,seed, or a grid folder.",
         ),
     ],
-    target: Annotated[list[float] | None, typer.Option(help="Accuracy to reach, in percent. May be repeated.")] = None,
-    label_price: Annotated[float | None, typer.Option(help="Money for one label.")] = None,
-    image_price: Annotated[float | None, typer.Option(help="Money for one more image, labeled or not.")] = None,
-    at: Annotated[str | None, typer.Option(metavar="LABELS,TOTAL", help="What you have now, like 500,20000.")] = None,
-    isotonic: Annotated[
-        bool, typer.Option("--isotonic", help="Read columns that never fall, fitted to the data.")
-    ] = False,
+    target: Annotated[list[float] | None, Option(help="Accuracy to reach, in percent. May be repeated.")] = None,
+    label_price: Annotated[float | None, Option(help="Money for one label.")] = None,
+    image_price: Annotated[float | None, Option(help="Money for one more image, labeled or not.")] = None,
+    at: Annotated[str | None, Option(metavar="LABELS,TOTAL", help="What you have now, like 500,20000.")] = None,
+    isotonic: Annotated[bool, Option("--isotonic", help="Read columns that never fall, fitted to the data.")] = False,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw into this .png, .svg or .pdf file; a .png gets an .svg and a .pdf beside it."),
+        Option(help="Draw into this .png, .svg or .pdf file; a .png gets an .svg and a .pdf beside it."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say how many unlabeled images a label is worth, and with prices what to buy."""
     import mma.cost

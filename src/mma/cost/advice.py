@@ -47,6 +47,10 @@ class Prices:
         if self.label == self.image == 0:
             raise UserError("Labels and images are both free: there is nothing to weigh up. Give at least one price.")
 
+    def of(self, labels: int, images: int) -> float:
+        """Return what so many labels and images cost."""
+        return labels * self.label + images * self.image
+
 
 @dataclass(frozen=True)
 class Mix:
@@ -82,47 +86,40 @@ def cheapest(
             f"You have {have[0]:,} labels, more than anything measured in {table.name} ({table.labels[-1]:,}): no mix "
             "can be read from it. Leave out the target to see a forecast of the next step."
         )
-    options = _options(table, totals_needed(table, table.accuracy, target, smooth=smooth), prices, have)
-    drawn = np.empty((0, len(options.labels)))
+    needed = totals_needed(table, table.accuracy, target, smooth=smooth)
+    labels, already, totals, costs = _options(table, needed, prices, have)
+    drawn = np.empty((0, len(labels)))
     if table.has_spread:
         redrawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
-        drawn = _options(table, redrawn, prices, have).costs
+        *_, drawn = _options(table, redrawn, prices, have)
     best = np.where(np.isfinite(drawn).any(axis=1), drawn.argmin(axis=1), -1)  # -1: no mix reaches it in this draw
     mixes = [
         Mix(
-            int(options.labels[i]),
-            int(options.totals[i]),
-            float(options.costs[i]),
+            int(labels[i]),
+            int(totals[i]),
+            float(costs[i]),
             interval(drawn[:, i]),
             float(np.mean(best == i)) if len(best) else None,
-            bool(options.already[i]),
+            bool(already[i]),
         )
-        for i in np.flatnonzero(np.isfinite(options.costs))
+        for i in np.flatnonzero(np.isfinite(costs))
     ]
     return sorted(mixes, key=lambda mix: mix.cost)
 
 
-@dataclass(frozen=True, eq=False)
-class MixCosts:
-    """Label counts, the totals they need and the costs; arrays may have draws as leading dimensions."""
-
-    labels: Floats  # (K,)
-    already: NDArray[np.bool_]  # (..., K) the smallest total measured is above the target
-    totals: Floats  # (..., K) infinite where the target is not reached
-    costs: Floats  # (..., K)
-
-
-def _options(table: CostTable, needed: Floats, prices: Prices, have: tuple[int, int]) -> MixCosts:
+def _options(
+    table: CostTable, needed: Floats, prices: Prices, have: tuple[int, int]
+) -> tuple[Floats, NDArray[np.bool_], Floats, Floats]:
+    """Return label counts (K,), where the smallest total is enough, the totals they need and the costs (..., K)."""
     labels = table.labels.astype(np.float64)
     smallest = np.array([table.totals[table.measured[:, i]][0] for i in range(len(labels))], dtype=np.float64)
     if labels[0] < have[0] and have[0] not in labels:  # buying no label is an option too
         right = int(np.searchsorted(labels, have[0]))
-        part = (have[0] - labels[right - 1]) / (labels[right] - labels[right - 1])
         before, after = needed[..., right - 1], needed[..., right]
-        with np.errstate(invalid="ignore"):
-            line = (1 - part) * before + part * after
         # Next to a column that does not reach the target nothing can be interpolated: take the worse of the two.
-        mixed = np.where(np.isfinite(before) & np.isfinite(after), line, np.maximum(before, after))
+        known = np.isfinite(before) & np.isfinite(after)
+        with np.errstate(invalid="ignore"):
+            mixed = np.where(known, _at(labels, needed, have[0]), np.maximum(before, after))
         labels, needed = np.insert(labels, right, have[0]), np.insert(needed, right, mixed, axis=-1)
         smallest = np.insert(smallest, right, max(smallest[right - 1], smallest[right]))
     ahead = labels >= have[0]
@@ -130,7 +127,7 @@ def _options(table: CostTable, needed: Floats, prices: Prices, have: tuple[int, 
     totals = np.maximum(np.ceil(np.where(needed == ALREADY, smallest, needed) - 1e-6), have[1])
     with np.errstate(invalid="ignore"):  # price 0 times an infinite total
         images = np.where(np.isinf(totals), np.inf, prices.image * (totals - have[1]))
-    return MixCosts(labels, needed == ALREADY, totals, prices.label * (labels - have[0]) + images)
+    return labels, needed == ALREADY, totals, prices.label * (labels - have[0]) + images
 
 
 # The next purchase from a starting point: labels, or images for the same money.
@@ -199,7 +196,7 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
         gain = float(both[1] - both[0])
         cost = amounts[what] * (prices.label if what == "labels" else prices.image)
         instead = None if beyond else _equivalent(table, at, gain, what)
-        steps.append(Step(what, amounts[what], cost, gain, interval(gains[what], LEVEL), instead, beyond))
+        steps.append(Step(what, amounts[what], cost, gain, interval(gains[what]), instead, beyond))
     steps.sort(key=lambda step: (step.price_of_a_point, -step.gain))
     here = surface.forecast(*at) if surface is not None else None
     now = float(_interpolate(table, table.accuracy, at))
@@ -213,39 +210,30 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
 
 def _next(measured: NDArray[np.int64], now: int) -> int:
     """Return the next larger value measured; 1.5 times `now` past the last one."""
-    larger = measured[measured > now]
-    return int(larger[0]) if len(larger) else now + max(now // 2, 1)
+    return int(min(measured[measured > now], default=now + max(now // 2, 1)))
 
 
-def _column(table: CostTable, accuracy: Floats, labels: int) -> Floats:
-    """Return the column (..., T) at any label count by linear interpolation; NaN outside the table."""
-    right = int(np.searchsorted(table.labels, labels))
-    if right == len(table.labels) or (right == 0 and table.labels[0] != labels):
-        return np.full(accuracy.shape[:-1], np.nan)
-    if table.labels[right] == labels:
-        return accuracy[..., right]
-    part = (labels - table.labels[right - 1]) / (table.labels[right] - table.labels[right - 1])
-    mixed: Floats = (1 - part) * accuracy[..., right - 1] + part * accuracy[..., right]
+def _at(places: NDArray[Any], values: Floats, place: float) -> Floats:
+    """Return values (..., K) measured at `places` (K,) at any place by linear interpolation; NaN outside of them."""
+    right = int(np.searchsorted(places, place))
+    if right == len(places) or place < places[0]:
+        return np.full(values.shape[:-1], np.nan)
+    if places[right] == place:
+        return values[..., right]
+    part = (place - places[right - 1]) / (places[right] - places[right - 1])
+    mixed: Floats = (1 - part) * values[..., right - 1] + part * values[..., right]
     return mixed
 
 
 def _interpolate(table: CostTable, accuracy: Floats, point: tuple[int, int]) -> Floats:
     """Return the accuracy (...) at (labels, total) by bilinear interpolation; NaN outside the table."""
-    column = _column(table, accuracy, point[0])
-    below = int(np.searchsorted(table.totals, point[1], side="right")) - 1
-    if below < 0 or point[1] > table.totals[-1]:
-        return np.full(column.shape[:-1], np.nan)
-    if table.totals[below] == point[1]:
-        return column[..., below]
-    part = (point[1] - table.totals[below]) / (table.totals[below + 1] - table.totals[below])
-    mixed: Floats = (1 - part) * column[..., below] + part * column[..., below + 1]
-    return mixed
+    return _at(table.totals, _at(table.labels, accuracy, point[0]), point[1])
 
 
 def _equivalent(table: CostTable, at: tuple[int, int], gain: float, what: str) -> float | None:
     """Return how many of the other kind bring the same gain; None if the table does not reach it."""
     if what == "labels":
-        line, places, start = _column(table, table.accuracy, at[0]), table.totals, at[1]
+        line, places, start = _at(table.labels, table.accuracy, at[0]), table.totals, at[1]
     else:
         line = np.array([_interpolate(table, table.accuracy, (int(count), at[1])) for count in table.labels])
         places, start = table.labels, at[0]
@@ -303,25 +291,21 @@ def ask(
         prices=prices,
         mixes=tuple(
             tuple(cheapest(table, target, prices, at=at, smooth=smooth, draws=draws, seed=seed))
-            for target in ([] if at and not targets else chosen)
-        )
-        if prices
-        else (),
+            for target in (chosen if prices and (targets or not at) else ())
+            if prices
+        ),
         next=next_step(table, at, prices, draws=draws, seed=seed) if at and prices else None,
     )
+
+
+DERIVED = ("unlabeled", "price_of_a_point", "beyond")  # properties that are numbers of the answer too
 
 
 def as_json(value: Any) -> Any:
     """Return plain lists, dicts and numbers; infinite numbers become None."""
     if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
-        derived = [name for name in _PROPERTIES if isinstance(getattr(type(value), name, None), property)]
-        return {**named, **{name: as_json(getattr(value, name)) for name in derived}}
+        derived = [name for name in DERIVED if isinstance(getattr(type(value), name, None), property)]
+        return {name: as_json(getattr(value, name)) for name in (*(one.name for one in fields(value)), *derived)}
     if isinstance(value, tuple | list):
         return [as_json(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
-
-
-_PROPERTIES = ("unlabeled", "price_of_a_point", "beyond")  # derived numbers to include
+    return None if isinstance(value, float) and not math.isfinite(value) else value

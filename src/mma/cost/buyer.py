@@ -92,19 +92,14 @@ def measure(probs: NDArray[np.floating], labels: NDArray[np.int64]) -> Measureme
 
 def money_left(terms: Terms, earlier: Sequence[Bought]) -> float:
     """Return the money that is left after the held-out labels and all purchases."""
-    paid = math.fsum(cost(terms.prices, bought.purchase) for bought in earlier)
+    paid = math.fsum(terms.prices.of(bought.purchase.labels, bought.purchase.images) for bought in earlier)
     return terms.money - terms.held_out_labels * terms.prices.label - paid
-
-
-def cost(prices: Prices, purchase: Purchase) -> float:
-    """Return what a purchase costs."""
-    return purchase.labels * prices.label + purchase.images * prices.image
 
 
 def as_row(terms: Terms, earlier: Sequence[Bought], bought: Bought) -> dict[str, Any]:
     """Return a purchase as a JSON row: what is bought, what it costs, what there was before, and why."""
     before, purchase = bought.before, bought.purchase
-    paid = cost(terms.prices, purchase)
+    paid = terms.prices.of(purchase.labels, purchase.images)
     return {
         "round": before.number,
         "step": before.step,
@@ -145,9 +140,7 @@ FEW_LABELS = ((47.54, 11.05), (42.55, 3.98), (67.61, 39.94))
 DOUBT = 2.0  # another data set may differ from the paper's by more than its three tables do from each other
 TRAINING = (-0.3, 0.3)  # exponent of the steps and its deviation: errors fall while training, by how much is unknown
 ROUGH = 0.05  # relative error of any power law
-PAIRED = (
-    0.5  # of a measurement's spread; the rest comes from the choice of held-out images, the same in every measurement
-)
+PAIRED = 0.5  # of a measurement's spread; the rest comes from which images are held out, the same every time
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,12 +246,10 @@ def split(terms: Terms, share: float, limits: Limits, earlier: Sequence[Bought],
     """
     due, prices = terms.money * now.number / terms.purchases, terms.prices
     had = now.labels - terms.start, sum(bought.purchase.images for bought in earlier)
+    parts = (share, prices.label, limits.labels, had[0]), (1 - share, prices.image, limits.images, had[1])
     labels, images = (
         int(affordable(np.array(due * part), price, most + count)) - count if part else 0
-        for part, price, most, count in (
-            (share, prices.label, limits.labels, had[0]),
-            (1 - share, prices.image, limits.images, had[1]),
-        )
+        for part, price, most, count in parts
     )
     return Purchase(labels, images, False, f"{share:.0%} of the money on labels, as set")
 
@@ -287,7 +278,21 @@ def buy(terms: Terms, limits: Limits, earlier: Sequence[Bought], now: Situation,
         if (mixes.labels + mixes.images).max():
             nothing = f"nothing is expected to be worth its price{price}"
         return Purchase(0, 0, True, f"stopped with {limits.money:.2f} left: {nothing}")
-    why = explain(now, measured, belief, mixes, error * factors.mean(axis=0), best, chosen)
+    # The reasons: the measurement, the expectations, the exponents.
+    have = f"with {now.labels:,} labels and {now.images:,} images"
+    why = f"nothing measured yet: judged by published tables, {have}"
+    if measured is not None:
+        why = f"{100 * measured.error:.1f} +- {100 * measured.spread:.1f} % missed on held-out labels {have}"
+    errors = error * factors.mean(axis=0)  # (M,) expected, in percent
+    on_labels, on_images = (errors[np.abs(mixes.share - end).argmin()] for end in (1.0, 0.0))
+    why += (
+        f"; {mixes.share[best]:.0%} of the money on labels is expected to be best ({errors[best]:.1f} %, all on labels "
+    )
+    why += f"{on_labels:.1f} %, all on images {on_images:.1f} %)"
+    why += "" if best == chosen else f"; {mixes.share[chosen]:.0%} is tried, to learn"
+    few_or_many = 1 if now.labels < belief.knee else 2
+    slopes = [f"{belief.mean[i]:.2f} +- {belief.deviation[i]:.2f}" for i in (few_or_many, 3)]
+    why += f"; exponents: labels {slopes[0]}, images {slopes[1]}"
     part = 1 / limits.rounds
     missing = now.missing_classes if early else 0  # a class not found by then may not exist
     if missing and (most := mixes.labels.max()):
@@ -322,26 +327,3 @@ def affordable(money: Floats, price: float, most: int) -> Floats:
     # Never more than all of them, in money: dividing by a tiny price would overflow.
     count: Floats = np.floor(np.minimum(money, price * most) / price + 1e-9)
     return np.minimum(count, most)
-
-
-def explain(
-    now: Situation,
-    measured: Measurement | None,
-    belief: Belief,
-    mixes: Mixes,
-    errors: Floats,  # (M,) expected, in percent
-    best: int,
-    chosen: int,
-) -> str:
-    """Return the reasons in words: the measurement, the expectations, the exponents."""
-    have = f"with {now.labels:,} labels and {now.images:,} images"
-    found = f"nothing measured yet: judged by published tables, {have}"
-    if measured is not None:
-        found = f"{100 * measured.error:.1f} +- {100 * measured.spread:.1f} % missed on held-out labels {have}"
-    ends = [np.abs(mixes.share - end).argmin() for end in (1.0, 0.0)]
-    choice = f"{mixes.share[best]:.0%} of the money on labels is expected to be best ({errors[best]:.1f} %"
-    against = f"all on labels {errors[ends[0]]:.1f} %, all on images {errors[ends[1]]:.1f} %)"
-    trial = "" if best == chosen else f"; {mixes.share[chosen]:.0%} is tried, to learn"
-    few_or_many = 1 if now.labels < belief.knee else 2
-    slopes = [f"{belief.mean[i]:.2f} +- {belief.deviation[i]:.2f}" for i in (few_or_many, 3)]
-    return f"{found}; {choice}, {against}{trial}; exponents: labels {slopes[0]}, images {slopes[1]}"

@@ -37,21 +37,10 @@ def first_reach(totals: Floats, accuracy: Floats, target: float) -> Floats:
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
-    """Return the closest non-decreasing column by weighted least squares: (..., T), (T,) -> (..., T).
+    """Return the closest non-decreasing columns by weighted least squares: (..., T), (T,) -> (..., T)."""
+    from scipy.optimize import isotonic_regression
 
-    The min-max formula (fit_i = max over j <= i of min over k >= i of the mean of j..k) works on many draws at once and
-    gives the result of pooling adjacent violators.
-    """
-    size = values.shape[-1]
-    weight = np.concatenate([[0.0], np.cumsum(weights)])
-    sums = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values * weights, axis=-1)], axis=-1)
-    fit = np.empty_like(values)
-    for i in range(size):
-        ends = np.arange(i + 1, size + 1)
-        means = [
-            ((sums[..., ends] - sums[..., j, None]) / (weight[ends] - weight[j])).min(axis=-1) for j in range(i + 1)
-        ]
-        fit[..., i] = np.max(means, axis=0)
+    fit: Floats = np.apply_along_axis(lambda column: isotonic_regression(column, weights=weights).x, -1, values)
     return fit
 
 
@@ -60,20 +49,15 @@ def totals_needed(table: CostTable, accuracy: Floats, target: float, *, smooth: 
     needed = []
     for column in range(len(table.labels)):
         rows = table.measured[:, column]
-        values = accuracy[..., rows, column]
+        values, totals = accuracy[..., rows, column], table.totals[rows].astype(np.float64)
         if smooth:
             error = table.error[rows, column]
-            floor = max(
-                float(np.nanmax(error, initial=0)) * 1e-3, 1e-9
-            )  # runs that agree exactly have no infinite weight
+            floor = max(float(np.nanmax(error, initial=0)) * 1e-3, 1e-9)  # agreeing runs have no infinite weight
             known = not np.isnan(error).any()
             values = isotonic(values, 1 / np.maximum(error, floor) ** 2 if known else np.ones(len(error)))
-        totals = table.totals[rows].astype(np.float64)
-        if len(totals) > 1:
-            needed.append(first_reach(totals, values, target))
-        else:  # nothing can be interpolated
-            value = values[..., 0]
-            needed.append(np.where(value > target, ALREADY, np.where(value == target, totals[0], NEVER)))
+        if len(totals) == 1:  # nothing can be interpolated: beyond it lies a step that never reaches anything
+            totals, values = np.append(totals, totals), np.concatenate([values, np.full_like(values, -np.inf)], axis=-1)
+        needed.append(first_reach(totals, values, target))
     return np.stack(needed, axis=-1)
 
 
@@ -137,32 +121,29 @@ class Exchange:
     ratios: tuple[Ratio, ...]
 
 
-def exchange(
-    table: CostTable, target: float, *, smooth: bool = False, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
-) -> Exchange:
+def exchange(table: CostTable, target: float, *, smooth: bool = False, draws: int = DRAWS, seed: int = 0) -> Exchange:
     """Return the images that each label count needs, and what labels are worth. `smooth`: isotonic columns."""
     check_target(table, target)
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)  # (L,)
     drawn = np.empty((0, len(table.labels)))  # (draws, L)
     if table.has_spread:
         drawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
-    needs = []
-    for i, (value, mine) in enumerate(zip(needed, drawn.T, strict=True)):
-        needs.append(
-            ImagesNeeded(
-                labels=int(table.labels[i]),
-                status={ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED),
-                # A hair less: interpolation may leave a whole number a little too large.
-                total=math.ceil(value - 1e-6) if np.isfinite(value) else None,
-                smallest=int(table.totals[table.measured[:, i]][0]),
-                interval=interval(mine, level),
-                already=float(np.mean(mine == ALREADY)) if len(mine) else None,
-                missed=float(np.mean(mine == NEVER)) if len(mine) else None,
-            )
+    needs = tuple(
+        ImagesNeeded(
+            labels=int(table.labels[i]),
+            status={ALREADY: Status.ALREADY, NEVER: Status.NEVER}.get(float(value), Status.REACHED),
+            # A hair less: interpolation may leave a whole number a little too large.
+            total=math.ceil(value - 1e-6) if np.isfinite(value) else None,
+            smallest=int(table.totals[table.measured[:, i]][0]),
+            interval=interval(mine),
+            already=float(np.mean(mine == ALREADY)) if len(mine) else None,
+            missed=float(np.mean(mine == NEVER)) if len(mine) else None,
         )
+        for i, (value, mine) in enumerate(zip(needed, drawn.T, strict=True))
+    )
     both = np.concatenate([needed[None], drawn])  # (1 + draws, L)
     pairs = [(table.labels[i : i + 2].tolist(), both[:, i : i + 2]) for i in range(len(needed) - 1)]
-    return Exchange(target, tuple(needs), tuple(_ratio(counts, totals, level) for counts, totals in pairs))
+    return Exchange(target, needs, tuple(_ratio(counts, totals) for counts, totals in pairs))
 
 
 def check_target(table: CostTable, target: float) -> None:
@@ -203,12 +184,12 @@ def interval(values: Floats, level: float = LEVEL) -> Interval | None:
     return Interval(low, high, float(np.isfinite(values).mean()))
 
 
-def _ratio(counts: list[int], totals: Floats, level: float) -> Ratio:
+def _ratio(counts: list[int], totals: Floats) -> Ratio:
     """Compare two neighbouring label counts by the totals they need: those measured (row 0), and those of every draw."""
     fewer, more = counts
     with np.errstate(invalid="ignore"):  # inf - inf: NaN
         saved = (totals[:, 0] - totals[:, 1]) / (more - fewer)
-    value, spread, finding = float(saved[0]) if np.isfinite(saved[0]) else None, interval(saved[1:], level), ""
+    value, spread, finding = float(saved[0]) if np.isfinite(saved[0]) else None, interval(saved[1:]), ""
     if value is None:
         why = {ALREADY: "has it at its smallest total already", NEVER: "does not reach it"}
         reasons = [f"{count:,} {why[total]}" for count, total in zip(counts, totals[0], strict=True) if total in why]
@@ -223,6 +204,6 @@ def _ratio(counts: list[int], totals: Floats, level: float) -> Ratio:
         # Paper: c_ratio is written on |U|, but "20x" at 500 labels is the one on totals. Both are given.
         unlabeled=None if value is None else value + 1,
         totals_interval=spread,
-        unlabeled_interval=interval(saved[1:] + 1, level),
+        unlabeled_interval=interval(saved[1:] + 1),
         finding=finding,
     )

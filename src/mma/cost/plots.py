@@ -79,54 +79,44 @@ def check_path(path: str | Path) -> None:
 
 def draw_ratios(axes: Axes, found: Sequence[Exchange], prices: Prices | None = None) -> None:
     """Draw images saved per label over the number of labels; open intervals end at the frame."""
-    colors = _colors(len(found))
-    for k, (each, color) in enumerate(zip(found, colors, strict=True)):
-        known = [r for r in each.ratios if r.totals is not None]
+    for k, (each, color) in enumerate(zip(found, _colors(len(found)), strict=True)):
+        known = [(r.fewer, r.totals, r.totals_interval) for r in each.ratios if r.totals is not None]
         shift = 1.03 ** (k - (len(found) - 1) / 2)  # side by side, so that bars do not hide each other
-        x = np.array([r.fewer * shift for r in known])
-        y, marker = [r.totals or 0.0 for r in known], MARKERS[k % len(MARKERS)]
-        axes.plot(x, y, marker=marker, color=color, label=f"{each.target:g} %", zorder=3)
-        for at, ratio in zip(x, known, strict=True):
-            if ratio.totals_interval is not None:
-                ends = np.clip([ratio.totals_interval.low, ratio.totals_interval.high], -1e6, 1e6)
+        x, y = [fewer * shift for fewer, *_ in known], [saved for _, saved, _ in known]
+        axes.plot(x, y, marker=MARKERS[k % len(MARKERS)], color=color, label=f"{each.target:g} %", zorder=3)
+        for at, (*_, spread) in zip(x, known, strict=True):
+            if spread is not None:
+                ends = np.clip([spread.low, spread.high], -1e6, 1e6)
                 axes.plot([at, at], ends, color=color, alpha=0.35, linewidth=3, solid_capstyle="butt", zorder=2)
     axes.axhline(0, color="0.3", linewidth=0.8)
+    look: dict[str, Any] = {"fontsize": SMALL, "path_effects": _halo()}
     if prices is not None and prices.image > 0:
-        axes.axhline(prices.label / prices.image, color="black", linestyle="--", linewidth=1)
-        look: dict[str, Any] = {
-            "ha": "right",
-            "fontsize": SMALL,
-            "path_effects": _halo(),
-            "textcoords": "offset points",
-        }
-        where = (1, prices.label / prices.image)
-        axes.annotate("a label costs this many images", where, (-4, 4), xycoords=axes.get_yaxis_transform(), **look)
-    _frame_ratios(axes, found)
-
-
-def _frame_ratios(axes: Axes, found: Sequence[Exchange]) -> None:
-    """Set axes and legend. The scale is linear around 0 and logarithmic far from it: ratios reach hundreds."""
+        rate = prices.label / prices.image
+        axes.axhline(rate, color="black", linestyle="--", linewidth=1)
+        place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "ha": "right"}
+        axes.annotate("a label costs this many images", (1, rate), (-4, 4), **place, **look)
+    # The scale is linear around 0 and logarithmic far from it: ratios reach hundreds.
     values = [r.totals for each in found for r in each.ratios if r.totals is not None] or [0.0]
-    axes.set_yscale("asinh", linear_width=2)
-    axes.set_ylim(min(-2.2, 2.5 * min(values)), max(10.0, 2.5 * max(values)))
-    axes.set_xlabel(f"labels (bars: {LEVEL:.0%} intervals)")
-    axes.set_ylabel("images that one more label saves")
     counts = sorted({r.fewer for each in found for r in each.ratios})
+    axes.set_yscale("asinh", linear_width=2)
     axes.set_xscale("log")
-    axes.set_xlim(counts[0] / 1.15, counts[-1] * 1.15)
+    axes.set(
+        xlabel=f"labels (bars: {LEVEL:.0%} intervals)",
+        ylabel="images that one more label saves",
+        xlim=(counts[0] / 1.15, counts[-1] * 1.15),
+        ylim=(min(-2.2, 2.5 * min(values)), max(10.0, 2.5 * max(values))),
+    )
     _counts(axes.xaxis, counts)
     # Ticks in order of preference: those inside the frame, and 6 % of its height away from the others.
-    place = axes.transData + axes.transAxes.inverted()
     kept: dict[int, float] = {}
     for tick in (0, 10, 100, 1000, -10, -100, 1, -1, 5, 2, 20, 50, 500, 200, 2000, 3, -2, -5, -20, -50):
-        height = float(place.transform((axes.get_xlim()[0], tick))[1])
+        height = _place(axes, (counts[0], tick))[1]
         if 0 <= height <= 1 and all(abs(height - other) >= 0.06 for other in kept.values()):
             kept[tick] = height
     axes.set_yticks(list(kept), [f"{tick:,}" for tick in kept])
     axes.minorticks_off()
     axes.axhspan(-1e6, 0, color="tab:red", alpha=0.06, zorder=0)
-    look: dict[str, Any] = {"fontsize": SMALL, "color": "tab:red", "path_effects": _halo()}
-    axes.text(0.01, 0.01, "below 0: more labels, more images", transform=axes.transAxes, **look)
+    axes.text(0.01, 0.01, "below 0: more labels, more images", transform=axes.transAxes, color="tab:red", **look)
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=6, frameon=False, fontsize=SMALL, title="target accuracy"
     )
@@ -145,48 +135,39 @@ def draw_mixes(
 
     With a starting point `at` (labels, total) a cross marks it, and only what is bought on top is paid.
     """
-    _frame_mixes(axes, table, at)
-    stars = 0
+    counts, totals = table.labels.tolist(), table.totals.tolist()
+    x, y = (counts, totals) if at is None else ([*counts, max(at[0], 1)], [*totals, max(at[1], 1)])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set(xlim=(min(x) / 1.3, max(x) * 1.5), ylim=(min(y) / 1.3, max(y) * 1.3))
+    _counts(axes.xaxis, counts)
+    _counts(axes.yaxis, totals)
+    axes.set(xlabel="labels (cross: what you have)" if at else "labels", ylabel="images in total")
+    if at:
+        axes.plot(*at, "x", color="black", markersize=8, markeredgewidth=2, zorder=5)
+    have, stars = at or (0, 0), False  # what one has cannot be sold: the line of mixes that cost the same ends there
     for k, (target, color) in enumerate(zip(targets, _colors(len(targets)), strict=True)):
-        marker = MARKERS[k % len(MARKERS)]
-        _line_of_accuracy(axes, table, target, smooth=smooth, color=color, marker=marker, zorder=3)
-        best = None  # without prices, or where no mix measured reaches the target
-        if prices is not None and not (at and at[0] > table.labels[-1]):
-            best = next(iter(cheapest(table, target, prices, at=at, smooth=smooth, draws=1)), None)
-        if prices is not None and best is not None:
-            axes.plot(best.labels, best.total, "*", color=color, markersize=16, markeredgecolor="black", zorder=4)
-            stars += 1
-            have = at or (0, 0)  # what one has cannot be sold: the line of mixes that cost the same ends there
-            if prices.image == 0:
-                axes.axvline(have[0] + best.cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
-                continue
-            labels = np.geomspace(max(axes.get_xlim()[0], have[0]), table.labels[-1] * 1.3, 100)
-            totals = have[1] + (best.cost - prices.label * (labels - have[0])) / prices.image
-            bought = totals > have[1]
-            axes.plot(labels[bought], totals[bought], color="0.4", linewidth=1, linestyle=":", zorder=1)
-            if bought.any() and totals[0] < 0.9 * axes.get_ylim()[1]:  # higher up is the title
-                _write(axes, f"{best.cost:,.0f}{' more' if at else ''}", (labels[0], totals[0]), (3, 3), "0.4")
+        _line_of_accuracy(axes, table, target, smooth=smooth, color=color, marker=MARKERS[k % len(MARKERS)], zorder=3)
+        if prices is None or have[0] > table.labels[-1]:
+            continue
+        best = next(iter(cheapest(table, target, prices, at=at, smooth=smooth, draws=1)), None)
+        if best is None:  # no mix measured reaches the target
+            continue
+        axes.plot(best.labels, best.total, "*", color=color, markersize=16, markeredgecolor="black", zorder=4)
+        stars = True
+        if prices.image == 0:
+            axes.axvline(have[0] + best.cost / prices.label, color="0.6", linewidth=0.8, linestyle=":")
+            continue
+        labels = np.geomspace(max(axes.get_xlim()[0], have[0]), table.labels[-1] * 1.3, 100)
+        line = have[1] + (best.cost - prices.label * (labels - have[0])) / prices.image
+        bought = line > have[1]
+        axes.plot(labels[bought], line[bought], color="0.4", linewidth=1, linestyle=":", zorder=1)
+        if bought.any() and line[0] < 0.9 * axes.get_ylim()[1]:  # higher up is the title
+            _write(axes, f"{best.cost:,.0f}{' more' if at else ''}", (labels[0], line[0]), (3, 3), "0.4")
     for target in sorted(set(default_targets(table)) - set(targets)):  # faintly, for orientation
         _line_of_accuracy(axes, table, target, smooth=smooth, color="0.75", linewidth=1, zorder=1)
     legend = " (star: cheapest, dotted: equal cost)" if stars else ""
     axes.set_title(f"mixes that reach a target{legend}", loc="left", fontsize=10.5)
-
-
-def _frame_mixes(axes: Axes, table: CostTable, at: tuple[int, int] | None) -> None:
-    """Set axes that hold every mix measured and the starting point, which gets a cross."""
-    labels, totals = table.labels.tolist(), table.totals.tolist()
-    if at:
-        labels, totals = [*labels, max(at[0], 1)], [*totals, max(at[1], 1)]
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(min(labels) / 1.3, max(labels) * 1.5)
-    axes.set_ylim(min(totals) / 1.3, max(totals) * 1.3)
-    _counts(axes.xaxis, table.labels.tolist())
-    _counts(axes.yaxis, table.totals.tolist())
-    axes.set_xlabel("labels (cross: what you have)" if at else "labels")
-    axes.set_ylabel("images in total")
-    if at:
-        axes.plot(*at, "x", color="black", markersize=8, markeredgewidth=2, zorder=5)
 
 
 def _line_of_accuracy(axes: Axes, table: CostTable, target: float, *, smooth: bool, **style: Any) -> None:
@@ -203,12 +184,17 @@ def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, 
     """Write beside a point, unless another text is in the way: the legend names the line too."""
     from matplotlib.text import Annotation
 
-    place = axes.transData + axes.transAxes.inverted()
-    here = place.transform(at)
-    there = [place.transform(other.xy) for other in axes.texts if isinstance(other, Annotation)]
-    if not any(abs(here[0] - x) < 0.12 and abs(here[1] - y) < 0.045 for x, y in there):
+    x, y = _place(axes, at)
+    there = [_place(axes, other.xy) for other in axes.texts if isinstance(other, Annotation)]
+    if not any(abs(x - left) < 0.12 and abs(y - low) < 0.045 for left, low in there):
         halo = _halo()
         axes.annotate(text, at, offset, textcoords="offset points", fontsize=SMALL, color=color, path_effects=halo)
+
+
+def _place(axes: Axes, point: tuple[float, float]) -> tuple[float, float]:
+    """Return where a point of the data lies in the frame, from 0 to 1."""
+    x, y = (axes.transData + axes.transAxes.inverted()).transform(point)
+    return float(x), float(y)
 
 
 def _counts(axis: XAxis | YAxis, values: Sequence[int]) -> None:

@@ -93,16 +93,15 @@ class Grid(Settings):
         return sorted(chosen, key=lambda cell: (order[cell.method], cell.total or 0, cell.budget, cell.seed))
 
     def _fits(self, method: str, total: int | None, budget: int) -> bool:
-        size = total or self.base["data"]["total"] or self.pool
-        return {"always": budget <= size, "unlabeled": budget < size, "labeled": budget == size}[
-            self.methods[method].where
-        ]
+        size, where = self._size(total), self.methods[method].where
+        return {"always": budget <= size, "unlabeled": budget < size, "labeled": budget == size}[where]
+
+    def _size(self, total: int | None) -> int:
+        return int(total or self.base["data"]["total"] or self.pool)
 
     def total_of(self, cell: GridCell) -> int:
         """Return how many images a method can use: a supervised one only its labeled images."""
-        if self.methods[cell.method].supervised:
-            return cell.budget
-        return int(cell.total or self.base["data"]["total"] or self.pool)
+        return cell.budget if self.methods[cell.method].supervised else self._size(cell.total)
 
 
 def slug(name: str) -> str:
@@ -145,24 +144,21 @@ def read(folder: Path) -> Grid:
             f"{printable(str(folder))} is not a grid (it has no {FILE}). Start one with  mma grid EXPERIMENT --out DIR"
         )
     try:
-        data = json.loads(path.read_text("utf-8"))
-        found = data.get("format") if isinstance(data, dict) else None
-        if isinstance(found, int) and found != FORMAT:
-            raise UserError(
-                f"{folder} has grid format {found}; this mma reads format {FORMAT}. Use the version that made it, "
-                "or start again in another --out."
-            )
-        return Grid.model_validate_json(path.read_bytes())
+        return from_json(json.loads(path.read_text("utf-8")), str(folder))
     except (json.JSONDecodeError, UnicodeDecodeError, ValidationError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise UserError(f"{path} is damaged ({reason}). Restore it from a copy.") from None
 
 
-def write(folder: Path, grid: Grid) -> None:
-    """Store grid.json atomically."""
-    with explain_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / FILE, grid.model_dump_json(indent=1) + "\n")
+def from_json(data: object, where: str) -> Grid:
+    """Read a grid from what its file holds, or say that it has another format."""
+    found = data.get("format") if isinstance(data, dict) else None
+    if isinstance(found, int) and found != FORMAT:
+        raise UserError(
+            f"{where} has grid format {found}; this mma reads format {FORMAT}. Use the version that made it, "
+            "or start again in another --out."
+        )
+    return Grid.model_validate_json(json.dumps(data))
 
 
 def merge(old: Grid, new: Grid, folder: Path) -> Grid:
@@ -188,7 +184,9 @@ def create_or_extend(folder: Path, new: Grid) -> Grid:
         raise UserError(f"{printable(str(folder))} is not empty and not a grid. Choose another --out.")
     else:
         grid = new
-    write(folder, grid)
+    with explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / FILE, grid.model_dump_json(indent=1) + "\n")
     return grid
 
 
@@ -210,10 +208,8 @@ def explain_errors(folder: Path) -> AbstractContextManager[None]:
 def read_failures(folder: Path) -> dict[str, str]:
     """Return why runs failed, by their place in the grid."""
     path = folder / FAILURES
-    if not path.is_file():
-        return {}
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}). Delete it: it only says why runs failed.") from None
     return {str(place): str(why) for place, why in found.items()} if isinstance(found, dict) else {}

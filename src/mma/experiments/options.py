@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from mma.algorithms import Algorithm
 from mma.config import Config, change, from_json, parse_value
 from mma.data.hard import is_hard, parse_hard
 from mma.data.sources import DataSetInfo, catalogue, load_data
@@ -65,8 +66,7 @@ def values_of(given: Values) -> tuple[str, ...]:
         values = given if isinstance(given, Iterable) else [given]
         return tuple(dict.fromkeys(text_of(value) for value in values))
     texts: list[str] = []
-    for part in re.split(r",(?![^\[]*\])", given):
-        text = part.strip()
+    for text in split_list(given):
         if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", text):
             first, last = int(numbers[1]), int(numbers[2])
             if first > last:
@@ -74,14 +74,15 @@ def values_of(given: Values) -> tuple[str, ...]:
             texts += [str(number) for number in range(first, last + 1)]
         else:
             texts.append(text)
-    return tuple(dict.fromkeys(refuse_empty(texts, given)))
+    return tuple(dict.fromkeys(texts))
 
 
-def refuse_empty(values: list[str], given: str) -> list[str]:
-    """Return the values, or say that there is a comma too many."""
-    if "" in values:
+def split_list(given: str) -> list[str]:
+    """Split a text at its commas, but not inside brackets; an empty part is a comma too many."""
+    parts = [part.strip() for part in re.split(r",(?![^\[]*\])", given)]
+    if "" in parts:
         raise UserError(f"'{given}' has an empty value: remove the comma too many.")
-    return values
+    return parts
 
 
 def text_of(value: object) -> str:
@@ -115,22 +116,42 @@ def seeds_of(given: Values) -> tuple[int, ...]:
     return tuple(range(1, int(count) + 1))
 
 
-def rows(axes: Mapping[str, Values]) -> dict[str, Method]:
-    """Return one method per combination of the axes that make rows."""
+def rows(axes: Mapping[str, Values]) -> dict[str, dict[str, object]]:
+    """Return the settings of one method per combination of the axes that make rows."""
     varied = {path: values_of(values) for path, values in axes.items() if path not in (SEED, BUDGET, TOTAL)}
-    methods: dict[str, Method] = {}
+    methods: dict[str, dict[str, object]] = {}
     for values in product(*varied.values()):
         settings = dict(zip(varied, values, strict=True))
         if settings.get(POLICY) == "passive":
             settings.pop("query", None)  # it asks for nothing: one row for all queries
-        methods[row_name(settings)] = row(settings)
+        methods[row_name(settings)] = {**settings}
     return methods
 
 
-def row(settings: Mapping[str, object]) -> Method:
-    """Return the method with these settings. An algorithm brings its own defaults, so it comes before what changes them."""
-    ordered = sorted(settings, key=lambda path: path not in ("algorithm", "net"))
-    return Method(settings=tuple(settings_of({path: settings[path] for path in ordered})))
+def row(base: Config, settings: Mapping[str, object]) -> Method:
+    """Return the method with these settings.
+
+    An algorithm brings its own defaults, so it comes before what changes them. What it has inherited from where the
+    preset's algorithm has it too is as in the preset: else a variant would be compared with other numbers than the original.
+    """
+    named = {path: settings[path] for path in ("algorithm", "net") if path in settings}
+    inherited: dict[str, object] = {}
+    if "algorithm" in named and named["algorithm"] != base.algorithm.name:
+        mine = change(base, [f"algorithm={text_of(named['algorithm'])}"]).algorithm
+        inherited = {f"algorithm.{name}": getattr(base.algorithm, name) for name in same_fields(base.algorithm, mine)}
+    return Method(settings=tuple(settings_of({**named, **inherited, **settings})))
+
+
+def same_fields(one: Algorithm, other: Algorithm) -> list[str]:
+    """Return the hyper-parameters that two algorithms have from the same class, such as a subclass from the original."""
+
+    def declared(algorithm: Algorithm) -> dict[str, type]:
+        return {
+            name: kind for kind in reversed(type(algorithm).__mro__) for name in getattr(kind, "__annotations__", {})
+        }
+
+    ours, theirs = declared(one), declared(other)
+    return [name for name in type(other).model_fields if name != "name" and ours.get(name) is theirs[name]]
 
 
 def row_name(settings: Mapping[str, str]) -> str:
@@ -139,10 +160,9 @@ def row_name(settings: Mapping[str, str]) -> str:
         return "MixMatch"
     words = []
     for path, value in settings.items():
-        if (path, value) == (POLICY, "count"):
-            continue  # what every preset does
-        plain = isinstance(parse_value(value), str)  # a word speaks for itself, a number needs its setting's name
-        words.append(value if plain else f"{path.rsplit('.', 1)[-1]}={value}")
+        if (path, value) != (POLICY, "count"):  # what every preset does
+            plain = isinstance(parse_value(value), str)  # a word speaks for itself, a number needs its setting's name
+            words.append(value if plain else f"{path.rsplit('.', 1)[-1]}={value}")
     return ", ".join(words) or "preset"
 
 
@@ -154,80 +174,69 @@ def grid_from_options(options: GridOptions) -> Grid:
     if name in PRESETS and name not in EXPERIMENTS:
         raise UserError(f"{name} is a preset: give it axes, like  mma grid {name} --axis query=random,diff2.aug-direct")
     if name not in EXPERIMENTS:
-        hint = did_you_mean(name, EXPERIMENTS)
-        raise UserError(
-            f"no experiment or grid folder '{printable(name)}'.{hint} Experiments: {', '.join(EXPERIMENTS)}."
-        )
+        hint, listed = did_you_mean(name, EXPERIMENTS), ", ".join(EXPERIMENTS)
+        raise UserError(f"no experiment or grid folder '{printable(name)}'.{hint} Experiments: {listed}.")
     if options.features is not None and (options.scale is not None or "paper" not in EXPERIMENTS[name]):
-        tables = [table for table, scales in EXPERIMENTS.items() if "paper" in scales]
-        raise UserError(
-            f"--features runs a table of the paper on features, so it takes no --scale. Tables: {', '.join(tables)}."
-        )
+        tables = ", ".join(table for table, scales in EXPERIMENTS.items() if "paper" in scales)
+        raise UserError(f"--features runs a table of the paper on features, so it takes no --scale. Tables: {tables}.")
     return experiment_grid(*experiment(name, options.scale), options)
 
 
 def experiment_grid(scale: str, definition: Experiment, options: GridOptions) -> Grid:
     """Return the grid of an experiment, from the catalogue or defined elsewhere, or of a part of it."""
-    base, methods = preset(definition.preset), definition.methods
+    base, methods, given = preset(definition.preset), definition.methods, options.methods
     if options.features is not None:
         largest = max(budget for budget in definition.budgets if budget not in definition.only)
         base, scale = on_features(base, parse_backbone(options.features).label(), largest), SCALE
         if definition.totals == (None,):  # a table by total images keeps its one method
             methods = {**methods, **covering("auto")}
     base = change(base, [*definition.settings, *settings_of(options.settings)])
-    given = options.methods
     assert not isinstance(given, Mapping)
-    asked = ",".join(map(str, values_of(given))) if given is not None else ""
-    methods = {**methods, **foreign(re.findall(rf"{FOREIGN}\w+", asked))}
+    if given is not None:
+        methods = {**methods, **foreign(re.findall(rf"{FOREIGN}\w+", ",".join(map(str, values_of(given)))))}
     if isinstance(given, str):  # cut at its commas, but not inside a name that has some
         marked = given
         for name in methods:
             marked = marked.replace(name, name.replace(",", "\0"))
-        given = refuse_empty([part.strip().replace("\0", ",") for part in marked.split(",")], given)
+        given = [part.replace("\0", ",") for part in split_list(marked)]
     wanted = tuple(methods) if given is None else values_of(given)
     for name in wanted:
         if name not in methods:
-            raise UserError(
-                f"{options.target} has no method '{printable(name)}'.{did_you_mean(name, methods)} It has: "
-                f"{', '.join(methods)}."
-            )
+            hint, listed = did_you_mean(name, methods), ", ".join(methods)
+            raise UserError(f"{options.target} has no method '{printable(name)}'.{hint} It has: {listed}.")
     request = Request(
         methods=tuple(name for name in methods if name in wanted),
         totals=definition.totals,
         budgets=definition.budgets if options.budgets is None else whole_numbers("--budgets", options.budgets),
         seeds=seeds_of(definition.seeds if options.seeds is None else options.seeds),
     )
-    return build_grid(options.target, scale, base, methods, request, paper=definition.paper, only=definition.only)
+    return build_grid(options.target, scale, base, methods, request, definition)
 
 
 def own_grid(options: GridOptions) -> Grid:
     """Return the grid of a preset with one's own axes, or with named methods (each a set of settings) as its rows."""
-    name, axes, seeds = options.target, options.axes, options.seeds
-    named = options.methods if isinstance(options.methods, Mapping) else None
-    foreign = {
-        "--scale": options.scale,
-        "--methods": options.methods if named is None else None,
-        "--budgets": options.budgets,
-        "--features": options.features,
-    }
+    name, axes, named = options.target, options.axes, options.methods
+    foreign = {"--scale": options.scale, "--budgets": options.budgets, "--features": options.features}
+    foreign["--methods"] = None if isinstance(named, Mapping) else named
     for option in (option for option, value in foreign.items() if value is not None):
         raise UserError(f"{option} belongs to an experiment's own table; with --axis every axis is yours.")
     if name not in PRESETS:
-        raise UserError(
-            f"--axis varies a preset, and '{printable(name)}' is none.{did_you_mean(name, PRESETS)} "
-            f"Presets: {', '.join(PRESETS)}."
-        )
-    if seeds is not None and SEED in axes:
+        hint, listed = did_you_mean(name, PRESETS), ", ".join(PRESETS)
+        raise UserError(f"--axis varies a preset, and '{printable(name)}' is none.{hint} Presets: {listed}.")
+    if options.seeds is not None and SEED in axes:
         raise UserError("--seeds and --axis seed=... say the same thing. Give one of them.")
     base = change(preset(name), settings_of(options.settings))
-    methods = rows(axes)
-    if named is not None:
-        methods = {title: row(s) if isinstance(s, Mapping) else Method(settings=tuple(s)) for title, s in named.items()}
+    varied: Mapping[str, SettingValues] = named if isinstance(named, Mapping) else rows(axes)
+    methods = {
+        title: row(base, s) if isinstance(s, Mapping) else Method(settings=tuple(s)) for title, s in varied.items()
+    }
     request = Request(
         methods=tuple(methods),
         totals=whole_numbers(TOTAL, axes[TOTAL]) if TOTAL in axes else (None,),
         budgets=whole_numbers(BUDGET, axes[BUDGET]) if BUDGET in axes else (base.growth.budget,),
-        seeds=whole_numbers(SEED, axes[SEED]) if SEED in axes else seeds_of(5 if seeds is None else seeds),
+        seeds=whole_numbers(SEED, axes[SEED])
+        if SEED in axes
+        else seeds_of(5 if options.seeds is None else options.seeds),
     )
     return build_grid(name, OWN, base, methods, request)
 
@@ -238,9 +247,7 @@ def build_grid(
     base: Config,
     methods: Mapping[str, Method],
     request: Request,
-    *,
-    paper: str | None = None,
-    only: Mapping[int, tuple[str, ...]] | None = None,
+    definition: Experiment | None = None,
 ) -> Grid:
     """Put a grid together, and make the config of every cell once: that refuses wrong settings."""
     described = {}
@@ -251,11 +258,11 @@ def build_grid(
     grid = Grid(
         experiment=name,
         scale=scale,
-        paper=paper,
+        paper=definition.paper if definition else None,
         pool=data_set(base.data.name).pool,
         base=base.model_dump(mode="json"),
         methods=described,
-        only=dict(only or {}),
+        only=dict(definition.only) if definition else {},
         requests=(request,),
     )
     cells = grid.cells()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from hashlib import blake2b
@@ -17,10 +17,11 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from mma.errors import UserError
-from mma.experiments.report.results import Results, RoundSpending, mean_accuracies
+from mma.experiments.report.results import Results, RoundSpending, TableRow
 from mma.experiments.report.statistics import Difference, differences, interval, reference_of
 from mma.experiments.report.summary import deals, lines_of, names
 from mma.query import DIVERSITY, Query
+from mma.text import plural
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -192,8 +193,13 @@ FIRST = ("Supervised", "MixMatch", "random")  # always in colour
 Curve = dict[int, list[float]]  # labels or steps -> accuracies over seeds
 
 
-def highlights(methods: Sequence[str], means: Mapping[str, float]) -> dict[str, Style]:
-    """Return the styles of the methods to draw in colour: the references and the best of the others."""
+def highlights(found: Results, methods: Sequence[str], budget: int | None = None) -> dict[str, Style]:
+    """Return the styles of the methods to draw in colour: the references and the best of the others.
+
+    Methods are judged by their mean accuracy at a budget; without one, at their largest.
+    """
+    reached = {(m, b): v for m in methods for b in found.budgets if (v := list(found.accuracies(m, b).values()))}
+    means = {m: sum(v) / len(v) for (m, b), v in reached.items() if budget in (None, b)}  # the largest comes last
     best = sorted((m for m in methods if m not in FIRST), key=lambda m: -means.get(m, 0.0))
     first = [m for m in FIRST if m in methods]
     chosen = {*first, *best[: FEW - len(first)]}
@@ -203,8 +209,14 @@ def highlights(methods: Sequence[str], means: Mapping[str, float]) -> dict[str, 
 def seeds_text(counts: Iterable[int]) -> str:
     """Say how many seeds there are: n = 5 seeds, or n = 3 to 5 seeds. No line is broken inside."""
     counts = sorted(set(counts))
-    text = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
-    return f"{text} {'seed' if counts[-1] == 1 else 'seeds'}".replace(" ", NO_BREAK)
+    several = "" if len(counts) == 1 else f"{counts[0]} to "
+    return f"n = {several}{plural(counts[-1], 'seed')}".replace(" ", NO_BREAK)
+
+
+def draw_means(axes: Any, x: Sequence[float], groups: Sequence[Sequence[float]], look: Style, **more: Any) -> None:
+    """Draw the mean of each group of seeds with its interval."""
+    means = [float(np.mean(group)) for group in groups]
+    axes.errorbar(x, means, yerr=whiskers(groups), **{"elinewidth": 1.0, "capsize": 2.5, **look.marks(), **more})
 
 
 @in_house_style
@@ -217,7 +229,7 @@ def accuracy_over_labels(found: Results) -> Any | None:
     curves = growing_curves(found) if growing else budget_curves(found)
     if not curves or not any(len(curve) > 1 for curve in curves.values()):
         return None
-    styles = highlights(list(curves), mean_accuracies(found))
+    styles = highlights(found, list(curves))
     if found.by_total:  # totals have an order: colours from dark to light
         shades = [colormaps["viridis"](0.92 * k / max(len(curves) - 1, 1)) for k in range(len(curves))]
         styles = {name: Style(to_hex(shades[k]), MARKERS[k % 12]) for k, name in enumerate(curves)}
@@ -228,12 +240,7 @@ def accuracy_over_labels(found: Results) -> Any | None:
     for number, (name, look) in enumerate(styles.items()):  # side by side, so that whiskers do not hide each other
         shift = 1 + 0.05 * (number - (len(styles) - 1) / 2) / max(len(styles), 1)
         counts, groups = zip(*sorted(curves[name].items()), strict=True)
-        axes.errorbar(
-            [shift * at for at in counts],
-            [float(np.mean(group)) for group in groups],
-            yerr=whiskers(groups),
-            **{"linestyle": look.line, "label": name, "elinewidth": 1.0, "capsize": 2.5, **look.marks()},
-        )
+        draw_means(axes, [shift * at for at in counts], groups, look, linestyle=look.line, label=name)
     name_others(axes, len(curves) - len(styles))
     log_ticks(axes, sorted({labels for curve in curves.values() for labels in curve}))
     seeds = seeds_text(len(values) for curve in curves.values() for values in curve.values())
@@ -248,7 +255,7 @@ def accuracy_over_labels(found: Results) -> Any | None:
 def name_others(axes: Any, count: int) -> None:
     """Name the pale lines in the legend, if there are any."""
     if count:
-        axes.plot([], [], color=PALE, linewidth=0.8, label=f"{count} other{'s' if count > 1 else ''}")
+        axes.plot([], [], color=PALE, linewidth=0.8, label=plural(count, "other"))
 
 
 def whiskers(groups: Sequence[Sequence[float]]) -> np.ndarray:
@@ -287,18 +294,20 @@ def log_ticks(axes: Any, values: Sequence[int]) -> None:
 
 def budget_curves(found: Results) -> dict[str, Curve]:
     """Return accuracy by budget; totals are curves of their own where there are several."""
-    curves: dict[str, Curve] = {}
-    for run in found.runs:
-        if run.status == "done" and run.accuracy is not None:
-            curves.setdefault(found.line(run.method, run.total), {}).setdefault(run.budget, []).append(run.accuracy)
-    return curves
+    done = [run for run in found.runs if run.status == "done"]
+    return by_line(found, [(run, run.budget, run.accuracy) for run in done if run.accuracy is not None])
 
 
 def growing_curves(found: Results) -> dict[str, Curve]:
     """Return accuracy at the end of each round, by labels; a method that does not grow is a point."""
+    return by_line(found, [(row, row.labels, row.accuracy) for row in found.rounds])
+
+
+def by_line(found: Results, rows: Iterable[tuple[TableRow, int, float]]) -> dict[str, Curve]:
+    """Gather accuracies by the line they belong to, and by labels."""
     curves: dict[str, Curve] = {}
-    for row in found.rounds:
-        curves.setdefault(found.line(row.method, row.total), {}).setdefault(row.labels, []).append(row.accuracy)
+    for row, labels, accuracy in rows:
+        curves.setdefault(found.line(row.method, row.total), {}).setdefault(labels, []).append(accuracy)
     return curves
 
 
@@ -316,18 +325,17 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
     if not points or found.by_total:
         return None
     methods = list(dict.fromkeys(p.method for p in points))
-    styles = highlights(methods, mean_accuracies(found, budget))
-    figure, (axes,) = new_figure(title or f"{found.title}: {budget:,} labels", 4.6)
+    styles = highlights(found, methods, budget)
+    figure, (axes,) = new_figure(title or f"{found.title}: {plural(budget, 'label')}", 4.6)
     for step in found.description.label_steps:
         axes.axvline(step, color="#999999", linewidth=0.8, linestyle=":")
     for method in sorted(methods, key=lambda m: m in styles):  # pale ones first, behind
-        line = [p for p in points if p.method == method]
-        steps, means = [p.step for p in line], [p.mean for p in line]
+        line = [(p.step, p.mean) for p in points if p.method == method]
         if look := styles.get(method):
-            axes.plot(steps, means, color=look.colour, linestyle=look.line)
+            axes.plot(*zip(*line, strict=True), color=look.colour, linestyle=look.line)
             axes.plot([], [], linestyle=look.line, label=method, **look.marks())
         else:
-            axes.plot(steps, means, color=PALE, linewidth=0.8)
+            axes.plot(*zip(*line, strict=True), color=PALE, linewidth=0.8)
     counts, ends, width = list[int](), list[float](), max((row.step for row in found.rounds), default=0) / 150
     for number, (method, look) in enumerate(styles.items()):  # mean and interval where a round ends, side by side
         groups: Curve = {}
@@ -335,19 +343,14 @@ def learning_curves(found: Results, title: str = "") -> Any | None:
             if (row.method, row.budget) == (method, budget):
                 groups.setdefault(row.step, []).append(row.accuracy)
         values = [groups[step] for step in sorted(groups)]
-        middles = [float(np.mean(group)) for group in values]
         x = [step + width * (number - len(styles) / 2) for step in sorted(groups)]
-        bars = whiskers(values)
-        axes.errorbar(x, middles, yerr=bars, linestyle="none", elinewidth=1.0, capsize=2.5, **look.marks())
+        draw_means(axes, x, values, look, linestyle="none")
         counts += map(len, values)
-        ends += middles
+        ends += [float(np.mean(group)) for group in values]
     name_others(axes, len(methods) - len(styles))
     note = "; dotted: labels are added" if found.description.label_steps else ""
-    axes.set(
-        xlabel="step",
-        ylabel="accuracy, %",
-        ylim=limits([p.mean for p in points if p.method in styles], ends, axes.dataLim.y1),
-    )
+    means = [p.mean for p in points if p.method in styles]
+    axes.set(xlabel="step", ylabel="accuracy, %", ylim=limits(means, ends, axes.dataLim.y1))
     subtitle(axes, f"Mean while training; 95 % interval (t) where rounds end, {seeds_text(counts)}{note}")
     legend_below(figure, axes)
     return figure
@@ -367,7 +370,7 @@ def accuracy_by_seed(found: Results) -> Any | None:
     groups = {m: list(reached.values()) for m in found.methods if (reached := found.accuracies(m, budget))}
     if not groups or found.by_total:
         return None
-    figure, (axes,) = new_figure(f"{found.title}: {budget:,} labels", 1.5 + 0.28 * len(groups))
+    figure, (axes,) = new_figure(f"{found.title}: {plural(budget, 'label')}", 1.5 + 0.28 * len(groups))
     for row, (method, values) in enumerate(groups.items()):
         look = style(method)
         axes.plot(values, [row - 0.18] * len(values), ".", color=look.colour, alpha=0.45, markersize=7)
@@ -474,13 +477,10 @@ def accuracy_over_money(found: Results) -> Any | None:
             for row in sorted((r for r in found.spending if r.method == method), key=lambda r: r.round):
                 rounds.setdefault(row.round, []).append(row)
             accuracies = [[row.accuracy for row in rows] for rows in rounds.values()]
-            x = [np.mean([row.spent for row in rows]) for rows in rounds.values()]
+            x = [float(np.mean([row.spent for row in rows])) for rows in rounds.values()]
             name = found.description.families.get(method, method)
-            look = style(name)
-            panel.errorbar(
-                x, [np.mean(group) for group in accuracies], yerr=whiskers(accuracies), linestyle=look.line, label=name,
-                elinewidth=0.8, capsize=2, **{**look.marks(), "markersize": 4.5},
-            )  # fmt: skip
+            more = {"label": name, "elinewidth": 0.8, "capsize": 2, "markersize": 4.5}
+            draw_means(panel, x, accuracies, style(name), linestyle=style(name).line, **more)
         panel.set(xlabel="money spent", title=f"Label {deal.label_price:g}, image {deal.image_price:g}")
     for panel in panels[len(groups) :]:
         panel.set_visible(False)

@@ -6,7 +6,7 @@ Each CSV file has one kind of row. Nothing here needs torch but counting FLOP.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.grids import Grid, GridCell
 from mma.files import Row, write_atomically
-from mma.growth import Growth, Sizes, Split
+from mma.growth import Sizes
 from mma.run import Run
 from mma.settings import Settings
 from mma.text import did_you_mean, printable, render_template
@@ -52,6 +52,11 @@ class Result(TableRow):
     steps: int
     labels: int
     note: str = ""  # how far it is, or why it failed
+
+    @property
+    def place(self) -> tuple[str, int, int, int]:
+        """Where the run stands in the table."""
+        return self.method, self.budget, self.total, self.seed
 
 
 @dataclass(frozen=True)
@@ -107,18 +112,17 @@ def read_rows(path: Path, kind: type) -> tuple[Any, ...]:
     """Read rows of one kind, or say which line is wrong. No file, no rows."""
     if not path.is_file():
         return ()
-    table = read_csv(path)
+    table, columns = read_csv(path), fields(kind)
     refuse(path, table.problems)
-    names = [one.name for one in fields(kind)]
-    there = [one for one in fields(kind) if one.name in table.columns]
-    # A column with a default may be missing: results that are older than the column are still read.
-    missing = [one.name for one in fields(kind) if one not in there and one.default is MISSING]
-    if missing:
-        raise UserError(f"{path} lacks the column {missing[0]}. Its heading must be {','.join(names)}.")
+    for one in columns:  # a column with a default may be missing: results that are older than the column are still read
+        if one.default is MISSING and one.name not in table.columns:
+            names = ",".join(each.name for each in columns)
+            raise UserError(f"{path} lacks the column {one.name}. Its heading must be {names}.")
+    parse = {one.name: PARSERS[str(one.type)] for one in columns if one.name in table.columns}
     rows = []
     for line, row in table.rows:
         try:
-            rows.append(kind(**{one.name: PARSERS[str(one.type)](row[one.name]) for one in there}))
+            rows.append(kind(**{name: parse[name](row[name]) for name in parse}))
         except (ValueError, TypeError):
             raise UserError(f"{path}, line {line} is damaged: {printable(str(row))}") from None
     return tuple(rows)
@@ -142,6 +146,9 @@ class SpendingPolicy(Settings):
     image_price: float
     initial_pool: int | None
     share: float | None = None  # of the money that goes into labels; None: the policy decides
+
+
+SPENT = set(SpendingPolicy.model_fields) - {"policy"}
 
 
 class Description(Settings):
@@ -172,10 +179,8 @@ class Results:
     def against(self, reference: str) -> Results:
         """Return the same results, compared with one of their methods."""
         if reference not in self.methods:
-            listed = ", ".join(map(printable, self.methods))
-            raise UserError(
-                f"there is no method '{printable(reference)}' here.{did_you_mean(reference, self.methods)} There are: {listed}."
-            )
+            hint, listed = did_you_mean(reference, self.methods), ", ".join(map(printable, self.methods))
+            raise UserError(f"there is no method '{printable(reference)}' here.{hint} There are: {listed}.")
         return replace(self, reference=reference)
 
     @property
@@ -268,17 +273,6 @@ class Results:
         return render_template("accuracy_table.html", table=self.table(), plus_minus=plus_minus)
 
 
-def mean_accuracies(found: Results, budget: int | None = None) -> Mapping[str, float]:
-    """Return each method's mean accuracy at a budget; without one, at its largest."""
-    means: dict[str, float] = {}
-    for method in found.methods:
-        for each in found.budgets if budget is None else [budget]:
-            values = found.accuracies(method, each)
-            if values:
-                means[method] = sum(values.values()) / len(values)
-    return means
-
-
 ABOUT = "about.json"  # of exported results: what the grid is, how it was made, and all its settings
 MOST_LABEL_STEPS = 30  # more are not shown in a plot
 
@@ -302,16 +296,21 @@ def from_grid(folder: Path) -> Results:
     runs = {c: result(grid, c, begun.get(c), failures.get(str(c.place))) for c in grid.cells()}
     done = [cell for cell, found in runs.items() if found.status == "done"]
     traces = {cell: [row for row in begun[cell].read("metrics") if row["accuracy"] is not None] for cell in done}
-    sizes = [each for cell in done for each in round_results(runs[cell], begun[cell].growth(), traces[cell])]
+    each = [(runs[cell], begun[cell], {row["round"]: row for row in traces[cell]}) for cell in done]
+    sizes = [row for one in each for row in round_results(*one)]
     results = [*runs.values(), *sizes]
     if sizes:  # as a table has them: methods as they come, budgets from small to large
         order = list(dict.fromkeys(run.method for run in results))
         results.sort(key=lambda run: (order.index(run.method), run.total, run.budget, run.seed))
     return Results(
         runs=tuple(results),
-        rounds=tuple(row for cell in done for row in round_ends(runs[cell], begun[cell], traces[cell])),
-        curves=tuple(curves(grid, traces)),
-        spending=tuple(row for cell in done for row in spending(runs[cell], begun[cell], traces[cell])),
+        rounds=tuple(row for one in each for row in round_ends(*one)),
+        curves=mean_curves(
+            (cell.method, cell.budget, grid.total_of(cell), cell.seed, row["step"], row["accuracy"])
+            for cell, metrics in traces.items()
+            for row in metrics
+        ),
+        spending=tuple(row for one in each for row in spending(*one)),
         compute=tuple(compute(grid)),
         description=describe(grid, begun),
         folder=folder,
@@ -326,24 +325,16 @@ def describe(grid: Grid, begun: Mapping[GridCell, Run]) -> Description:
     scored = f"{' or '.join(f'{n:,}' for n in held_out)} images held out of the pool" if held_out else "the test set"
     # Steps at which runs with the largest budget are given labels, if they are few enough to show.
     growing = [growth for cell, growth in growths.items() if grid.methods[cell.method].grows]
-    largest = max(growing, key=lambda growth: growth.budget, default=None)
-    steps = () if largest is None else tuple(round.begin for round in largest.rounds()[1:])
+    rounds = max(growing, key=lambda growth: growth.budget).rounds() if growing else ()
     return Description(
         title=grid.experiment if own else f"{grid.experiment}, {grid.scale} scale",
         about=f"Preset {base['preset']} on {base['data']['name']}, {base['net']['name']} network, scored on {scored}.",
         scale=grid.scale,
         paper=grid.paper,
-        label_steps=steps if len(steps) < MOST_LABEL_STEPS else (),
+        label_steps=tuple(round.begin for round in rounds[1:]) if len(rounds) <= MOST_LABEL_STEPS else (),
         families={name: method.family for name, method in grid.methods.items() if method.family},
         policies={
-            cell.method: SpendingPolicy(
-                policy=policy.name,
-                money=policy.money,
-                label_price=policy.label_price,
-                image_price=policy.image_price,
-                initial_pool=policy.initial_pool,
-                share=policy.share if isinstance(policy, Split) else None,
-            )
+            cell.method: SpendingPolicy(policy=policy.name, **policy.model_dump(include=SPENT))
             for cell, growth in growths.items()
             if (policy := growth.spending)
         },
@@ -356,82 +347,70 @@ def result(grid: Grid, cell: GridCell, run: Run | None, failure: str | None) -> 
     if run is None:
         return Result(*place, "failed" if failure else "not run", None, 0, 0, 0, failure or "")
     summary = run.summary()
-    if summary["status"] == "done":
-        median = run.median_accuracy()
-        accuracy, count = median if median else (None, 0)
-        return Result(
-            *place, "done", accuracy, count, summary["step"], summary["labels"], "" if median else "no test set"
-        )
+    status, far = summary["status"], (summary["step"], summary["labels"])
+    if status == "done":
+        accuracy = summary["median_accuracy"]
+        return Result(*place, status, accuracy, summary["median_of"], *far, "no test set" if accuracy is None else "")
     status = "running" if summary["busy"] else "failed" if failure else "interrupted"
     note = failure if failure and status == "failed" else f"{100 * summary['step'] // summary['steps']} %"
-    return Result(*place, status, None, 0, summary["step"], summary["labels"], note)
+    return Result(*place, status, None, 0, *far, note)
 
 
-def round_ends(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterable[RoundEnd]:
+# What a finished run shows beside its result; `last` is the last evaluation of each of its rounds.
+
+
+def round_ends(found: Result, run: Run, last: Mapping[int, Row]) -> Iterator[RoundEnd]:
     """Return the last evaluation of each round, how many classes have no label then, and how many images were asked about."""
-    last = {row["round"]: row for row in metrics}
-    place = (found.method, found.budget, found.total, found.seed)
     first_asked = {i: row["round"] for row in reversed(run.read("queries")) for i in row["indices"]}
     answers = [(first_asked[index], label) for index, label in run.answers().items()]  # read once: they can be many
     for number, row in last.items():
         known = [label for asked, label in answers if asked <= number]
-        named = {label for label in known if label >= 0}
-        missed = len(row["guesses"]) - len(named) if row.get("guesses") else None
-        yield RoundEnd(*place, row["labels"], row["step"], row["accuracy"], missed, len(known))
+        missed = len(row["guesses"]) - len({label for label in known if label >= 0}) if row.get("guesses") else None
+        yield RoundEnd(*found.place, row["labels"], row["step"], row["accuracy"], missed, len(known))
 
 
-def round_results(found: Result, growth: Growth, metrics: Sequence[Mapping[str, Any]]) -> Iterator[Result]:
+def round_results(found: Result, run: Run, last: Mapping[int, Row]) -> Iterator[Result]:
     """Return a result for every size of a run that starts anew in each round: it is what a run with that budget ends with."""
-    if not isinstance(growth.policy, Sizes) or growth.refresh_every != 1 or found.accuracy is None:
-        return
-    last = {row["round"]: row for row in metrics}
-    for row in last.values():
-        if row["labels"] < found.budget:
-            place = (found.method, row["labels"], found.total, found.seed)
-            yield Result(*place, "done", row["accuracy"], 1, row["step"], row["labels"], ROUND)
+    growth = run.growth()
+    if isinstance(growth.policy, Sizes) and growth.refresh_every == 1 and found.accuracy is not None:
+        for row in last.values():
+            if row["labels"] < found.budget:
+                place = (found.method, row["labels"], found.total, found.seed)
+                yield Result(*place, "done", row["accuracy"], 1, row["step"], row["labels"], ROUND)
 
 
-def spending(found: Result, run: Run, metrics: Sequence[Mapping[str, Any]]) -> Iterator[RoundSpending]:
+def spending(found: Result, run: Run, last: Mapping[int, Row]) -> Iterator[RoundSpending]:
     """Return money, labels, images and accuracy at the end of each round; nothing where no money is spent."""
     growth = run.growth()
     policy = growth.spending
     if policy is None or found.accuracy is None:
         return
-    last = {row["round"]: row["accuracy"] for row in metrics}
     labels, images = growth.start, policy.initial_pool or found.total
     left = policy.money - policy.measured_by * policy.label_price
     first = {"round": 0, "left": left, "labels": policy.measured_by, "images": 0}
     for bought in [first, *run.purchases()]:
-        labels, images = labels + bought["labels"], images + bought["images"]
-        accuracy = found.accuracy if bought["round"] == max(last) else last.get(bought["round"])
-        if accuracy is not None:
-            place = (found.method, found.budget, found.total, found.seed, bought["round"])
-            yield RoundSpending(*place, round(policy.money - bought["left"], DIGITS), labels, images, accuracy)
+        labels, images, number = labels + bought["labels"], images + bought["images"], bought["round"]
+        if number in last:
+            accuracy = found.accuracy if number == max(last) else last[number]["accuracy"]
+            spent = round(policy.money - bought["left"], DIGITS)
+            yield RoundSpending(*found.place, number, spent, labels, images, accuracy)
 
 
-def curves(grid: Grid, traces: Mapping[GridCell, Sequence[Row]]) -> Iterator[CurvePoint]:
-    """Return the mean accuracy over seeds at every evaluation that all of them have."""
-    groups: dict[tuple[str, int, int], list[dict[int, float]]] = {}
-    for cell, metrics in traces.items():
-        place = (cell.method, cell.budget, grid.total_of(cell))
-        groups.setdefault(place, []).append({row["step"]: row["accuracy"] for row in metrics})
-    return mean_curves(groups)
-
-
-def curves_of_rounds(rounds: Iterable[RoundEnd]) -> Iterator[CurvePoint]:
-    """Return the same for runs that are evaluated at the ends of rounds only: curves.csv would repeat rounds.csv."""
+def mean_curves(points: Iterable[tuple[str, int, int, int, int, float]]) -> tuple[CurvePoint, ...]:
+    """Return means over seeds at the steps that all of them have, from (method, budget, total, seed, step, accuracy)."""
     groups: dict[tuple[str, int, int], dict[int, dict[int, float]]] = {}
-    for row in rounds:
-        seeds = groups.setdefault((row.method, row.budget, row.total), {})
-        seeds.setdefault(row.seed, {})[row.step] = row.accuracy
-    return mean_curves({place: list(seeds.values()) for place, seeds in groups.items()})
+    for method, budget, total, seed, step, accuracy in points:
+        groups.setdefault((method, budget, total), {}).setdefault(seed, {})[step] = accuracy
+    return tuple(
+        CurvePoint(*place, step, round(sum(each[step] for each in seeds.values()) / len(seeds), DIGITS))
+        for place, seeds in groups.items()
+        for step in sorted(set.intersection(*(set(each) for each in seeds.values())))
+    )
 
 
-def mean_curves(groups: Mapping[tuple[str, int, int], Sequence[Mapping[int, float]]]) -> Iterator[CurvePoint]:
-    """Return the mean over seeds (each: step -> accuracy) at the steps that all seeds of a group have."""
-    for place, seeds in groups.items():
-        for step in sorted(set.intersection(*(set(each) for each in seeds))):
-            yield CurvePoint(*place, step, round(sum(each[step] for each in seeds) / len(seeds), DIGITS))
+def curves_of_rounds(rounds: Iterable[RoundEnd]) -> tuple[CurvePoint, ...]:
+    """Return the same for runs that are evaluated at the ends of rounds only: curves.csv would repeat rounds.csv."""
+    return mean_curves((row.method, row.budget, row.total, row.seed, row.step, row.accuracy) for row in rounds)
 
 
 def compute(grid: Grid) -> Iterator[Compute]:
@@ -447,7 +426,7 @@ def compute(grid: Grid) -> Iterator[Compute]:
 def write_csv(folder: Path, found: Results) -> None:
     """Write the rows that `from_csv` reads."""
     more = {CURVES: found.curves, SPENDING: found.spending, COMPUTE: found.compute}
-    if found.curves == tuple(curves_of_rounds(found.rounds)):
+    if found.curves == curves_of_rounds(found.rounds):
         del more[CURVES]
     for name, each in {RUNS: found.runs, ROUNDS: found.rounds, **{n: e for n, e in more.items() if e}}.items():
         columns = [one.name for one in fields(FILES[name])]
@@ -465,6 +444,4 @@ def from_csv(folder: Path) -> Results:
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise UserError(f"{path} is damaged ({why}). Restore it from a copy.") from None
     runs, rounds, points, money, counted = (read_rows(folder / name, kind) for name, kind in FILES.items())
-    if not points:
-        points = tuple(curves_of_rounds(rounds))
-    return Results(runs, rounds, points, money, counted, description, folder)
+    return Results(runs, rounds, points or curves_of_rounds(rounds), money, counted, description, folder)

@@ -10,7 +10,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from mma.cost import first_reach
 from mma.experiments.report.results import DIGITS, Results, RoundEnd
+from mma.text import plural
 
 LEVEL = 0.95
 ALPHA = 0.05
@@ -82,19 +84,13 @@ def wilcoxon(differences: np.ndarray) -> float:
     return float(np.mean(np.abs(sums) >= abs(ranks.sum()) - 1e-9))
 
 
-def smallest_p(n: int) -> float:
-    """Return the smallest p that the signed-rank test can give with n pairs."""
-    return min(1.0, 2.0 * 0.5**n)
-
-
 def holm(values: Sequence[float]) -> list[float]:
     """Correct p values for being many: the smallest is multiplied by their number, the next by one less, and so on."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    corrected, running = [0.0] * len(values), 0.0
-    for position, i in enumerate(order):
-        running = max(running, min(1.0, (len(values) - position) * values[i]))
-        corrected[i] = running
-    return corrected
+    order = np.argsort(values, kind="stable")
+    corrected = np.empty(len(values))
+    factors = np.arange(len(values), 0, -1)
+    corrected[order] = np.minimum(np.maximum.accumulate(np.asarray(values)[order] * factors), 1.0)
+    return corrected.tolist()
 
 
 def differences(found: Results, reference: str) -> list[Difference]:
@@ -130,137 +126,32 @@ def reference_of(found: Results) -> str | None:
 def what_wilcoxon_can_show(rows: Sequence[Difference]) -> str:
     """Say in a sentence whether the test could show anything with so few runs and so many comparisons."""
     n, count = max(row.n for row in rows), len(rows)
-    least = smallest_p(n)
+    least = min(1.0, 2.0 * 0.5**n)  # where all signs are alike
+    begin = f"With {plural(n, 'pair')} the smallest p"
     if least > ALPHA:
         return (
-            f"With {n} pairs the smallest p the signed-rank test can give is {least:.3g}: it cannot show a difference at "
+            f"{begin} the signed-rank test can give is {least:.3g}: it cannot show a difference at "
             f"{ALPHA:g}, whatever the runs say. It takes 6 pairs for one comparison. Read the intervals, as hints."
         )
     if least * count > ALPHA:
         return (
-            f"With {n} pairs the smallest p is {least:.3g}, and {count} comparisons are corrected for: a single method "
+            f"{begin} is {least:.3g}, and {count} comparisons are corrected for: a single method "
             f"cannot reach {ALPHA:g} here unless most others differ as clearly. Fewer methods or more seeds would help."
         )
-    return (
-        f"With {n} pairs the smallest p is {least:.3g}; corrected for {count} comparisons it can still reach {ALPHA:g}."
-    )
+    return f"{begin} is {least:.3g}; corrected for {plural(count, 'comparison')} it can still reach {ALPHA:g}."
 
 
-@dataclass(frozen=True)
-class CurveArea:
-    """Mean accuracy over the budgets, on a logarithmic axis: one number for a whole curve."""
+def spread(values: Sequence[float]) -> float | None:
+    """Return the standard deviation of a sample (divided by n - 1); None for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
-    method: str
-    n: int
-    mean: float
-    std: float
+
+# What curves over budgets say: their area, and the labels that a method saves. All of it is paired by seed.
 
 
 def common_budgets(found: Results) -> list[int]:
     """Return the budgets that several methods have. In a table of the paper, one method alone goes further."""
     return [b for b in found.budgets if len([m for m in found.methods if found.accuracies(m, b)]) > 1]
-
-
-def areas(found: Results) -> list[CurveArea]:
-    """Return the area under each method's curve over the common budgets, divided by its width; seeds that have all count."""
-    budgets = common_budgets(found)
-    rows = []
-    for method in found.methods if len(budgets) > 1 and not found.by_total else ():
-        values = np.array([area(budgets, curve) for curve in curves_by_seed(found, method).values()])
-        if len(values):
-            rows.append(CurveArea(method, len(values), float(values.mean()), spread(values)))
-    return rows
-
-
-def area(budgets: Sequence[int], accuracies: Sequence[float]) -> float:
-    """Return the mean height of a curve over log labels."""
-    x, y = np.log(budgets), np.array(accuracies)
-    return float(((y[1:] + y[:-1]) / 2 * np.diff(x)).sum() / (x[-1] - x[0]))
-
-
-def spread(values: Sequence[float] | np.ndarray) -> float:
-    """Return the standard deviation of a sample (divided by n - 1); NaN for a single value."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-
-
-def labels_needed(budgets: Sequence[int], means: Sequence[float], target: float) -> float | None:
-    """Return the first number of labels at which the mean curve reaches the target, log-linear between budgets.
-
-    None: not reached. The smallest budget is returned when it is enough already; fewer may do.
-    """
-    if means[0] >= target:
-        return float(budgets[0])
-    for (b0, m0), (b1, m1) in zip(
-        zip(budgets, means, strict=True), zip(budgets[1:], means[1:], strict=True), strict=False
-    ):
-        if m0 < target <= m1:
-            share = (target - m0) / (m1 - m0)
-            return float(math.exp(math.log(b0) + share * math.log(b1 / b0)))
-    return None
-
-
-@dataclass(frozen=True)
-class LabelsNeeded:
-    """Labels a method needs for a target."""
-
-    method: str
-    target: float
-    labels: float | None
-    at_most: bool  # the smallest budget is enough already
-
-
-def needs(found: Results, target: float) -> list[LabelsNeeded]:
-    """Return the labels each method needs to reach the target."""
-    rows = []
-    for method in found.methods if not found.by_total else ():
-        curve = {b: list(found.accuracies(method, b).values()) for b in found.budgets}
-        budgets = [b for b, values in curve.items() if values]
-        if budgets:
-            labels = labels_needed(budgets, [float(np.mean(curve[b])) for b in budgets], target)
-            rows.append(LabelsNeeded(method, target, labels, labels == budgets[0]))
-    return rows
-
-
-@dataclass(frozen=True)
-class RoundsBelow:
-    """Rounds of growing in which a method's evaluation was below random's of the same seed and labels."""
-
-    method: str
-    worse: int
-    compared: int
-    last_worse: int  # of the last rounds alone
-    seeds: int
-
-
-def rounds_worse(found: Results, reference: str = "random") -> list[RoundsBelow]:
-    """Count, over seeds and rounds after the first query, where a growing method was below `reference`."""
-    largest = max((row.budget for row in found.rounds if row.method == reference), default=0)
-    grown: dict[str, dict[tuple[int, int, int], float]] = {}
-    for row in found.rounds:
-        if row.budget == largest:
-            grown.setdefault(row.method, {})[row.total, row.seed, row.labels] = row.accuracy
-    start = min((key[2] for key in grown.get(reference, {})), default=0)
-    rows = []
-    for method, values in grown.items():
-        theirs = grown.get(reference, {})
-        shared = [key for key in values.keys() & theirs.keys() if key[2] > start]
-        if method == reference or len({key[2] for key in values}) < 2 or not shared:
-            continue
-        worse = [key for key in shared if values[key] < theirs[key]]
-        last = [key for key in worse if key[2] == largest]
-        rows.append(RoundsBelow(method, len(worse), len(shared), len(last), len({key[:2] for key in shared})))
-    return rows
-
-
-@dataclass(frozen=True)
-class Saving:
-    """A method against random over the seeds both have: a mean with its 95 % interval."""
-
-    method: str
-    n: int
-    mean: float
-    low: float
-    high: float
 
 
 def curves_by_seed(found: Results, method: str) -> dict[int, list[float]]:
@@ -270,33 +161,46 @@ def curves_by_seed(found: Results, method: str) -> dict[int, list[float]]:
     return {seed: [one[seed] for one in each] for seed in seeds}
 
 
-def area_differences(found: Results, reference: str) -> list[Saving]:
-    """Return each method's area under its curve minus the reference's, paired by seed."""
-    theirs, budgets = curves_by_seed(found, reference), common_budgets(found)
-    rows = []
+def area(budgets: Sequence[int], accuracies: Sequence[float]) -> float:
+    """Return the mean height of a curve over log labels."""
+    x, y = np.log(budgets), np.array(accuracies)
+    return float(((y[1:] + y[:-1]) / 2 * np.diff(x)).sum() / (x[-1] - x[0]))
+
+
+def areas(found: Results) -> dict[str, dict[int, float]]:
+    """Return method -> seed -> the mean accuracy over the common budgets, on a logarithmic axis; seeds that have all count."""
+    budgets, found_areas = common_budgets(found), {}
     for method in found.methods if len(budgets) > 1 and not found.by_total else ():
-        ours = curves_by_seed(found, method)
-        shared = sorted(ours.keys() & theirs.keys())
-        values = [area(budgets, ours[seed]) - area(budgets, theirs[seed]) for seed in shared]
-        if method != reference and values:
-            rows.append(Saving(method, len(values), float(np.mean(values)), *interval(np.array(values))))
-    return rows
+        if curves := curves_by_seed(found, method):
+            found_areas[method] = {seed: area(budgets, curve) for seed, curve in curves.items()}
+    return found_areas
 
 
-def labels_saved(found: Results, reference: str, budget: int) -> list[Saving]:
-    """Return how many labels fewer a method needs for what the reference reaches with `budget`, paired by seed.
+def labels_needed(budgets: Sequence[int], means: Sequence[float], target: float) -> float | None:
+    """Return the first number of labels at which the mean curve reaches the target, log-linear between budgets.
+
+    None: not reached. The smallest budget is returned when it is enough already; fewer may do.
+    """
+    if max(means) < target:
+        return None
+    if means[0] >= target:
+        return float(budgets[0])
+    return math.exp(first_reach(np.log(budgets), np.array(means), target))
+
+
+def labels_saved(found: Results, reference: str, budget: int) -> dict[str, np.ndarray]:
+    """Return how many labels fewer a method needs for what the reference reaches with `budget`, for each shared seed.
 
     A curve that never gets there counts as if it needed the largest budget: the saving is then at most what is said.
     """
     theirs, budgets = found.accuracies(reference, budget), common_budgets(found)
-    rows = []
-    for method in found.methods:
+    rows = {}
+    for method in (method for method in found.methods if method != reference):
         ours = curves_by_seed(found, method)
         shared = sorted(ours.keys() & theirs.keys())
         needed = [labels_needed(budgets, ours[seed], theirs[seed]) for seed in shared]
-        values = [budget - (float(budgets[-1]) if labels is None else labels) for labels in needed]
-        if method != reference and values:
-            rows.append(Saving(method, len(values), float(np.mean(values)), *interval(np.array(values))))
+        if shared:
+            rows[method] = budget - np.array([float(budgets[-1]) if labels is None else labels for labels in needed])
     return rows
 
 

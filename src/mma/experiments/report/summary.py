@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from mma.experiments.report import statistics as st
 from mma.experiments.report.results import Results, SpendingPolicy
-from mma.experiments.report.tables import (
-    difference_text,
-    escape,
-    interval_text,
-    markdown_table,
-    mean_and_deviation,
-    plus_minus,
-)
+from mma.experiments.report.tables import escape, interval_text, markdown_table, mean_and_deviation, paired_text
+from mma.text import plural
 
 
 class Section(NamedTuple):
@@ -76,30 +69,20 @@ def against(found: Results, reference: str) -> Section:
 
 
 def curve_areas(found: Results) -> Section:
-    """Return the area under the budget curve, and its paired difference to random's."""
-    title = "Area under the budget curve"
-    rows = st.areas(found)
-    if not rows:
+    """Return the area under the budget curve, and its paired difference to the reference's."""
+    title, areas, reference = "Area under the budget curve", st.areas(found), found.reference or "random"
+    if not areas:
         return Section(
             title, [], [], ["It takes at least two budgets at one total, and seeds that finished all of them."]
         )
-    reference = found.reference or "random"
-    apart = {row.method: row for row in st.area_differences(found, reference)}
     heading = ["method", "n", "mean accuracy over log labels"]
-    lines = [[row.method, str(row.n), plus_minus(row.mean, row.std)] for row in rows]
-    if not apart:
+    lines = [[method, str(len(each)), mean_and_deviation(list(each.values()))] for method, each in areas.items()]
+    apart = {m: st.pair_by_seed(each, areas.get(reference, {})) for m, each in areas.items() if m != reference}
+    if not any(map(len, apart.values())):
         return Section(title, heading, lines, [])
-    lines = [[*line, saving_text(apart.get(line[0]), 2)] for line in lines]
+    lines = [[*line, paired_text(apart.get(line[0], np.empty(0)))] for line in lines]
     remark = "Differences are paired by seed, with 95 % intervals (t). They are not corrected for being several."
     return Section(title, [*heading, f"difference to {reference}"], lines, [remark])
-
-
-def saving_text(found: st.Saving | None, digits: int) -> str:
-    """Write a paired mean with its interval."""
-    if found is None:
-        return "-"
-    low, high = (f"{end:+,.{digits}f}" for end in (found.low, found.high))
-    return f"{found.mean:+,.{digits}f} ({low} to {high})" if found.n > 1 else f"{found.mean:+,.{digits}f}"
 
 
 def saved(found: Results) -> Section:
@@ -109,10 +92,10 @@ def saved(found: Results) -> Section:
     between = st.common_budgets(found)[1:-1]
     if reference not in found.methods or not between or found.by_total:
         return Section(title, [], [], [f"It takes {reference} and at least three budgets."])
-    columns = [{row.method: row for row in st.labels_saved(found, reference, budget)} for budget in between]
+    columns = [st.labels_saved(found, reference, budget) for budget in between]
     heading = ["method", *(f"of {budget:,}" for budget in between)]
     methods = [method for method in found.methods if any(method in column for column in columns)]
-    lines = [[method, *(saving_text(column.get(method), 0) for column in columns)] for method in methods]
+    lines = [[m, *(paired_text(column.get(m, np.empty(0)), 0) for column in columns)] for m in methods]
     remark = (
         f"Labels that a method needs fewer than {reference} for the accuracy that {reference} reaches with so many, paired by "
         "seed, with 95 % intervals (t). A curve that never gets there counts as the largest budget."
@@ -126,39 +109,53 @@ def counted(title: str, counts: dict[str, dict[int, float]], none: str) -> Secti
     if not sizes:
         return Section(title, [], [], [none])
     lines = [[m, *(f"{each[s]:.1f}" if s in each else "-" for s in sizes)] for m, each in counts.items()]
-    return Section(title, ["method", *(f"{size:,} labels" for size in sizes)], lines, ["Mean over seeds."])
+    return Section(title, ["method", *(plural(size, "label") for size in sizes)], lines, ["Mean over seeds."])
 
 
 def reaching(found: Results) -> Section:
-    """Return the labels each method needs for what the references reach with all of theirs."""
-    title = "Labels needed to reach a target"
-    targets = {}  # what each reference reaches at its largest budget
-    for name in st.references(found):
-        reached = {budget: values for budget in found.budgets if (values := found.accuracies(name, budget))}
-        if reached:
-            targets[f"{name} with {max(reached):,}"] = float(np.mean(list(reached[max(reached)].values())))
+    """Return the labels each method needs for what the references reach with all of theirs, read from its mean curve."""
+    title, curves = "Labels needed to reach a target", {}
+    for method in found.methods:
+        means = {b: float(np.mean(list(v.values()))) for b in found.budgets if (v := found.accuracies(method, b))}
+        if means:
+            curves[method] = list(means), list(means.values())
+    targets = {name: curves[name] for name in st.references(found) if name in curves}
     if len(found.budgets) < 2 or found.by_total or not targets:
         return Section(title, [], [], ["It takes at least two budgets and two methods."])
-    heading = ["method", *(f"{target:.2f} % ({name})" for name, target in targets.items())]
-    columns = [
-        {
-            need.method: "not reached" if need.labels is None else f"{'at most ' * need.at_most}{need.labels:,.0f}"
-            for need in st.needs(found, target)
-        }
-        for target in targets.values()
-    ]
-    lines = [[method, *(column.get(method, "-") for column in columns)] for method in found.methods]
+
+    def needed(method: str, target: float) -> str:
+        if method not in curves:
+            return "-"
+        budgets, means = curves[method]
+        labels = st.labels_needed(budgets, means, target)
+        return "not reached" if labels is None else f"{'at most ' * (labels == budgets[0])}{labels:,.0f}"
+
+    heading = ["method", *(f"{means[-1]:.2f} % ({name} with {b[-1]:,})" for name, (b, means) in targets.items())]
+    lines = [[method, *(needed(method, means[-1]) for _, means in targets.values())] for method in found.methods]
     return Section(title, heading, lines, ["Read from the mean curve, linear in log labels between budgets."])
 
 
 def below_random(found: Results) -> Section:
-    """Return how often a growing method was below random while growing."""
-    title = "Rounds worse than random"
-    rows = st.rounds_worse(found)
-    if not rows:
+    """Return how often a growing method was below random of the same seed and labels, after the first query."""
+    title, largest = (
+        "Rounds worse than random",
+        max((r.budget for r in found.rounds if r.method == "random"), default=0),
+    )
+    grown: dict[str, dict[tuple[int, int, int], float]] = {}
+    for row in found.rounds:
+        if row.budget == largest:
+            grown.setdefault(row.method, {})[row.labels, row.total, row.seed] = row.accuracy
+    theirs = grown.pop("random", {})
+    start, lines = min(theirs, default=(0,))[0], []
+    for method, values in grown.items():
+        shared = [key for key in values.keys() & theirs.keys() if key[0] > start]
+        if len({labels for labels, *_ in values}) > 1 and shared:
+            below = [key for key in shared if values[key] < theirs[key]]
+            seeds, last = len({key[1:] for key in shared}), sum(labels == largest for labels, *_ in below)
+            lines.append([method, str(seeds), f"{len(below)} of {len(shared)}", f"{last} of {seeds}"])
+    if not lines:
         return Section(title, [], [], ["It takes random and another growing method with the same rounds."])
     heading = ["method", "seeds", "rounds below random", "of those in the last round"]
-    lines = [[r.method, str(r.seeds), f"{r.worse} of {r.compared}", f"{r.last_worse} of {r.seeds}"] for r in rows]
     remark = "The last evaluation of each round after the first query, against random's with the same seed and labels."
     return Section(title, heading, lines, [remark])
 
@@ -220,7 +217,7 @@ def compute_sections(found: Results) -> list[Section]:
         for other in (line._replace(family=family) for family in families):  # its run of as much arithmetic, if any
             points = lines[other] if other in lines and other != line else []
             there, theirs = min(points, key=lambda point: abs(np.log(point[0] / flop)), default=(np.inf, {}))
-            rows[-1].append(difference_text(reached, theirs) if abs(there / flop - 1) <= NEAR else "-")
+            rows[-1].append(paired_text(st.pair_by_seed(reached, theirs)) if abs(there / flop - 1) <= NEAR else "-")
     remarks = [
         "FLOP: convolutions and matrix products of training steps, evaluations and queries, counted as `mma flop` does. "
         "As much: within a fifth. Differences are paired by seed; intervals of 95 % from the paired t distribution."
@@ -228,8 +225,7 @@ def compute_sections(found: Results) -> list[Section]:
     return [Section("Accuracy over compute", heading, rows, remarks)]
 
 
-@dataclass(frozen=True)
-class Deal:
+class Deal(NamedTuple):
     """What policies have in common when they are compared: prices, money, and the images at the start."""
 
     label_price: float
@@ -237,17 +233,12 @@ class Deal:
     money: float
     initial_pool: int | None
 
-    def __str__(self) -> str:
-        prices = f"a label costs {self.label_price:g}, an image {self.image_price:g}"
-        return f"{prices}, {self.money:g} to spend"
-
 
 def deals(found: Results) -> dict[Deal, dict[str, SpendingPolicy]]:
     """Return the methods that spend money, by deal, in the order of the table."""
     groups: dict[Deal, dict[str, SpendingPolicy]] = {}
     for method in found.methods:
-        policy = found.description.policies.get(method)
-        if policy is not None:
+        if policy := found.description.policies.get(method):
             deal = Deal(policy.label_price, policy.image_price, policy.money, policy.initial_pool)
             groups.setdefault(deal, {})[method] = policy
     return groups
@@ -258,7 +249,8 @@ def money_sections(found: Results) -> list[Section]:
     sections = []
     ends = {(row.method, row.budget, row.total, row.seed): row for row in found.spending}  # the last round of every run
     for deal, policies in deals(found).items():
-        title = f"At equal money: {deal}"
+        prices = f"a label costs {deal.label_price:g}, an image {deal.image_price:g}"
+        title = f"At equal money: {prices}, {deal.money:g} to spend"
         reached = {name: found.accuracies(name, found.budgets[-1]) for name in policies}
         fixed = [name for name in policies if policies[name].share is not None and reached[name]]
         if not fixed:
@@ -271,9 +263,11 @@ def money_sections(found: Results) -> list[Section]:
         for name in (name for name in policies if reached[name]):
             values, last = list(reached[name].values()), [end for end in ends.values() if end.method == name]
             bought = [f"{np.mean([getattr(end, what) for end in last]):,.0f}" for what in ("labels", "images")]
-            regret = "-" if name == best else difference_text(reached[best], reached[name])
-            apart = ["-" if name == buyer else difference_text(reached[buyer], reached[name]) for buyer in buyers]
-            rows.append([name, str(len(values)), *bought, mean_and_deviation(values), regret, *apart])
+            apart = [
+                "-" if name == other else paired_text(st.pair_by_seed(reached[other], reached[name]))
+                for other in (best, *buyers)
+            ]
+            rows.append([name, str(len(values)), *bought, mean_and_deviation(values), *apart])
         remark = (
             "Labels and images: what there is in the end, on average. Regret: how far below the best fixed policy in "
             "hindsight, paired by seed; intervals of 95 % from the paired t distribution."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 from mma import paper
 from mma.data.tables import render_csv
 from mma.experiments.report.results import Result, Results
-from mma.experiments.report.statistics import differences, interval, pair_by_seed, reference_of, spread
+from mma.experiments.report.statistics import differences, interval, reference_of, spread
+from mma.text import plural
 
 TOTALS = "images in total"
 # By scale: why ours and the paper's numbers do not compare.
@@ -24,9 +25,9 @@ UNLIKE_THE_PAPER = {
 }
 
 
-def plus_minus(mean: float, std: float, sign: str = " ± ") -> str:
-    """Write a mean with its standard deviation; without one (NaN), the mean alone."""
-    return f"{mean:.2f}" + ("" if math.isnan(std) else f"{sign}{std:.2f}")
+def plus_minus(mean: float, std: float | None, sign: str = " ± ") -> str:
+    """Write a mean with its standard deviation; without one, the mean alone."""
+    return f"{mean:.2f}" + ("" if std is None else f"{sign}{std:.2f}")
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
@@ -34,18 +35,17 @@ def mean_and_deviation(values: Sequence[float]) -> str:
     return plus_minus(float(np.mean(values)), spread(values))
 
 
-def interval_text(low: float, high: float) -> str:
+def interval_text(low: float, high: float, digits: int = 2) -> str:
     """Write an interval of differences; `-` when it is open."""
-    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else "-"
+    return f"{low:+,.{digits}f} to {high:+,.{digits}f}" if math.isfinite(low) else "-"
 
 
-def difference_text(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
-    """Write a paired difference with its 95 % interval."""
-    values = pair_by_seed(ours, theirs)
+def paired_text(values: np.ndarray, digits: int = 2) -> str:
+    """Write the mean of paired differences with its 95 % interval; `-` without any."""
     if not len(values):
         return "-"
-    text = f"{values.mean():+.2f}"
-    return f"{text} ({interval_text(*interval(values))})" if len(values) > 1 else text
+    spread_of_mean = f" ({interval_text(*interval(values), digits)})" if len(values) > 1 else ""
+    return f"{values.mean():+,.{digits}f}{spread_of_mean}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TableCell:
     """One cell: what our runs reached, why some are missing, and the paper's number."""
 
     mean: float | None
-    std: float  # divided by n - 1; NaN for a single run
+    std: float | None  # divided by n - 1; None for a single run
     n: int
     missing: str  # "2 running", "not run", ...
     published: tuple[float, float] | None  # the paper's mean and std
@@ -74,7 +74,7 @@ class ReportTable:
     @property
     def columns(self) -> tuple[str, ...]:
         """The headings of the columns."""
-        return tuple(f"{budget:,} labels" for budget in self.budgets)
+        return tuple(plural(budget, "label") for budget in self.budgets)
 
     @property
     def same_n(self) -> bool:
@@ -84,10 +84,11 @@ class ReportTable:
     def as_markdown(self) -> str:
         """Return the table as Markdown, columns aligned so that it reads in a terminal too."""
 
-        def write(mean: float, std: float, bold: bool) -> str:
+        def write(mean: float, std: float | None, bold: bool) -> str:
             return f"**{plus_minus(mean, std)}**" if bold else plus_minus(mean, std)
 
-        lines = [[escape(name), *(escape(self._text(cell, write)) for cell in row)] for name, row in self._lines()]
+        named = zip(self.rows, self.cells, strict=True)
+        lines = [[escape(name), *(escape(self._text(cell, write)) for cell in row)] for name, row in named]
         body = markdown_table([[self.corner, *self.columns], *lines])
         return f"### {self.title}\n\n{body}\n\n" + "\n".join(f"{note}  " for note in self.notes) + "\n"
 
@@ -96,48 +97,41 @@ class ReportTable:
         lines: list[list[Any]] = [
             [self.corner, "labels", "mean", "std", "n", "missing", "paper mean", "paper std", "better"]
         ]
-        for name, row in self._lines():
-            for budget, cell in zip(self.budgets, row, strict=True):
-                if cell is not None:
-                    mean = "" if cell.mean is None else f"{cell.mean:.4f}"
-                    std = "" if math.isnan(cell.std) else f"{cell.std:.4f}"
-                    theirs = ["", ""] if cell.published is None else [f"{value:.2f}" for value in cell.published]
-                    row_name = name.replace(",", "") if self.corner == TOTALS else name
-                    lines.append([row_name, budget, mean, std, cell.n, cell.missing, *theirs, int(cell.better)])
+        for name, budget, cell in self._filled():
+            ours = ["" if value is None else f"{value:.4f}" for value in (cell.mean, cell.std)]
+            theirs = ["", ""] if cell.published is None else [f"{value:.2f}" for value in cell.published]
+            row_name = name.replace(",", "") if self.corner == TOTALS else name
+            lines.append([row_name, budget, *ours, cell.n, cell.missing, *theirs, int(cell.better)])
         return render_csv(lines).decode()
 
     def as_latex(self) -> str:
         """Return the table with booktabs rules, as in the paper."""
 
-        def write(mean: float, std: float, bold: bool) -> str:
+        def write(mean: float, std: float | None, bold: bool) -> str:
             shown = plus_minus(mean, std, "\\pm")
             return f"$\\mathbf{{{shown}}}$" if bold else f"${shown}$"
 
         heading = " & ".join([tex(self.corner), *map(tex, self.columns)])
         lines = [f"\\begin{{tabular}}{{l{' r' * len(self.columns)}}}", "\\toprule", f"{heading} \\\\ \\midrule"]
-        for name, row in self._lines():
+        for name, row in zip(self.rows, self.cells, strict=True):
             cells = [self._text(cell, write).replace("%", "\\%") for cell in row]
             lines.append(" & ".join([tex(name), *cells]) + " \\\\")
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *(f"% {note}" for note in self.notes)]) + "\n"
 
     def as_json(self) -> str:
         """Return the table as one JSON object."""
-        rows = [
-            {"row": name, "labels": budget, **{key: without_nan(value) for key, value in vars(cell).items()}}
-            for name, row in self._lines()
-            for budget, cell in zip(self.budgets, row, strict=True)
-            if cell is not None
-        ]
+        rows = [{"row": name, "labels": budget, **vars(cell)} for name, budget, cell in self._filled()]
         found = {"title": self.title, "cells": rows, "notes": self.notes}
         return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
     def __str__(self) -> str:
         return self.as_markdown()
 
-    def _lines(self) -> list[tuple[str, tuple[TableCell | None, ...]]]:
-        return list(zip(self.rows, self.cells, strict=True))
+    def _filled(self) -> list[tuple[str, int, TableCell]]:
+        lines = zip(self.rows, self.cells, strict=True)
+        return [(n, b, cell) for n, row in lines for b, cell in zip(self.budgets, row, strict=True) if cell is not None]
 
-    def _text(self, cell: TableCell | None, write: Callable[[float, float, bool], str]) -> str:
+    def _text(self, cell: TableCell | None, write: Callable[[float, float | None, bool], str]) -> str:
         """Write one cell for people; `write` turns mean, deviation and boldness into text."""
         if cell is None:
             return "-"
@@ -161,19 +155,17 @@ FORMATS: dict[str, Callable[[ReportTable], str]] = {
 
 def table(found: Results) -> ReportTable:
     """Arrange results as the paper does: a row per method, per number of images, or per both where both vary."""
-    totals = sorted({run.total for run in found.runs})
-    if found.weighs_images:  # Supervised stands where all images are labeled
-        corner, keys = TOTALS, [str(total) for total in totals]
-    elif found.by_total:
-        pairs = {(run.method, run.total) for run in found.runs}
-        corner = "method and images"
-        keys = [found.line(m, total) for m in found.methods for total in totals if (m, total) in pairs]
-    else:
-        corner, keys = "method", found.methods
+    corner = TOTALS if found.weighs_images else "method and images" if found.by_total else "method"
+
+    def key(method: str, total: int) -> str:  # Supervised stands where all images are labeled
+        return str(total) if found.weighs_images else found.line(method, total)
+
+    places = dict.fromkeys((run.method, run.total) for run in found.runs)
+    by_size = sorted(places, key=lambda place: (0 if found.weighs_images else found.methods.index(place[0]), place[1]))
+    keys = list(dict.fromkeys(key(*place) for place in by_size))
     groups: dict[tuple[str, int], list[Result]] = {}
     for run in found.runs:
-        key = str(run.total) if found.weighs_images else found.line(run.method, run.total)
-        groups.setdefault((key, run.budget), []).append(run)
+        groups.setdefault((key(run.method, run.total), run.budget), []).append(run)
     published: dict[tuple[str, int], tuple[float, float]] = {}
     for row in paper.table(found.description.paper) if found.description.paper is not None else ():
         published[str(row.total) if found.weighs_images else row.method, row.labels] = row.accuracy, row.std
@@ -250,8 +242,3 @@ def tex(name: str) -> str:
     """Keep a name from being read as a command."""
     special = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in name)
-
-
-def without_nan(value: object) -> object:
-    """Return None for NaN, which JSON does not have."""
-    return None if isinstance(value, float) and math.isnan(value) else value

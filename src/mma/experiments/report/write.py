@@ -8,7 +8,7 @@ import platform
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -27,30 +27,41 @@ from mma.files import explain_write_errors, write_atomically
 from mma.text import printable, render_template
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
-CAPTIONS = {
-    "accuracy-over-labels": "Accuracy over labels: mean over seeds and 95 % interval of the t distribution.",
-    "learning-curves": "Accuracy while training: mean over seeds; 95 % intervals of the t distribution at the ends of rounds.",
-    "accuracy-by-seed": "The result of each seed, their mean and its 95 % interval of the t distribution.",
-    "paired-differences": "Differences paired by seed: mean and 95 % interval of the paired t distribution. "
-    "Filled: shown by the signed-rank test after Holm's correction.",
-    "accuracy-over-money": "Accuracy over money spent: mean over seeds and 95 % interval of the t distribution.",
-    "accuracy-over-compute": "Accuracy over the arithmetic of a run: every seed, and their mean.",
+FIGURES: dict[str, tuple[Callable[[Results], Any], str]] = {  # with their captions
+    "accuracy-over-labels": (
+        figures.accuracy_over_labels,
+        "Accuracy over labels: mean over seeds and 95 % interval of the t distribution.",
+    ),
+    "learning-curves": (
+        figures.learning_curves,
+        "Accuracy while training: mean over seeds; 95 % intervals of the t distribution at the ends of rounds.",
+    ),
+    "accuracy-by-seed": (
+        figures.accuracy_by_seed,
+        "The result of each seed, their mean and its 95 % interval of the t distribution.",
+    ),
+    "paired-differences": (
+        figures.paired_differences,
+        "Differences paired by seed: mean and 95 % interval of the paired t distribution. "
+        "Filled: shown by the signed-rank test after Holm's correction.",
+    ),
+    "accuracy-over-money": (
+        figures.accuracy_over_money,
+        "Accuracy over money spent: mean over seeds and 95 % interval of the t distribution.",
+    ),
+    "accuracy-over-compute": (
+        figures.accuracy_over_compute,
+        "Accuracy over the arithmetic of a run: every seed, and their mean.",
+    ),
 }
 
 
 def draw(found: Results) -> dict[str, Any]:
     """Return the figures that these results allow, by name."""
-    if found.spending:  # policies at different prices have no common axis of labels
-        drawn = {"accuracy-over-money": figures.accuracy_over_money(found)}
-    elif found.compute:  # methods of different lengths have no common axis of steps
-        drawn = {"accuracy-over-compute": figures.accuracy_over_compute(found)}
-    else:
-        drawn = {
-            "accuracy-over-labels": figures.accuracy_over_labels(found),
-            "learning-curves": figures.learning_curves(found),
-            "accuracy-by-seed": figures.accuracy_by_seed(found),
-            "paired-differences": figures.paired_differences(found),
-        }
+    # Policies at different prices have no common axis of labels, methods of different lengths none of steps.
+    alone = "accuracy-over-money" if found.spending else "accuracy-over-compute" if found.compute else None
+    names = [alone] if alone else list(FIGURES)[:4]
+    drawn = {name: FIGURES[name][0](found) for name in names}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -73,7 +84,7 @@ def picture_files(drawn: Mapping[str, Any]) -> dict[str, bytes]:
 
 def page_of(found: Results, files: Mapping[str, bytes]) -> str:
     """Return the HTML page: no scripts, nothing loaded from elsewhere, the SVG pictures among `files` inside."""
-    svg = {text: files[f"{name}.svg"] for name, text in CAPTIONS.items() if f"{name}.svg" in files}
+    svg = {text: files[f"{name}.svg"] for name, (_, text) in FIGURES.items() if f"{name}.svg" in files}
     return render_template(
         "report.html",
         title=found.title,
@@ -93,11 +104,6 @@ def about_text(found: Results) -> str:
     return f"{found.description.about} {done} of {len(runs)} runs done.".strip()
 
 
-def as_text(found: Results) -> str:
-    """Return table and statistics as Markdown."""
-    return f"{found.table().as_markdown()}\n{summary.as_markdown(summary.sections(found))}"
-
-
 def write_all(found: Results, out: Path, command: str) -> list[Path]:
     """Write every file of a report. All but README.md and about.json depend on the results alone."""
     table, pictures = found.table(), picture_files(draw(found))
@@ -105,7 +111,7 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
         "table.md": table.as_markdown(),
         "table.csv": table.as_csv(),
         "table.tex": table.as_latex(),
-        "statistics.md": summary.as_markdown(summary.sections(found)),
+        "statistics.md": found.statistics(),
         **pictures,
         "report.html": page_of(found, pictures),
         **({LABELED_VS_UNLABELED: for_cost(found)} if found.weighs_images else {}),
@@ -125,23 +131,9 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
     with explain_write_errors(out, f"mma report {found.folder} --out {out}"):
         out.mkdir(parents=True, exist_ok=True)
         write_csv(out, found)
-        return write_files(out, files)
-
-
-def write_files(out: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Write files into a folder and return their paths."""
-    for name, data in files.items():
-        write_atomically(out / name, data)
+        for name, data in files.items():
+            write_atomically(out / name, data)
     return [out / name for name in files]
-
-
-def write_pictures(found: Results, out: Path, *, page_too: bool) -> list[Path]:
-    """Write the plots, and the HTML page that has them inside."""
-    files: dict[str, str | bytes] = {**picture_files(draw(found))}
-    pictures = {name: data for name, data in files.items() if isinstance(data, bytes)}
-    with explain_write_errors(out, f"mma report {found.folder} --plots"):
-        out.mkdir(parents=True, exist_ok=True)
-        return write_files(out, {**files, **({"report.html": page_of(found, pictures)} if page_too else {})})
 
 
 def for_cost(found: Results) -> str:
