@@ -9,7 +9,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from mma.project.map import FILE
-from mma.web import tryout
+from mma.web import views
 from tests.browser.acts import open_view, stored, wait_until_saved
 from tests.browser.test_views import propose
 from tests.web.page import write_image
@@ -88,10 +88,10 @@ def test_a_dropped_picture_gets_an_answer(make_project, serve_project, open_page
     row = '{"file": "photo.png", "label": "dog", "confidence": 0.9, "label_2": "cat", "confidence_2": 0.1, "problem": null}'
 
     def run(module, *command, **rest):
-        Path(command[4]).write_text(row + "\n")
+        Path(command[5]).write_text(row + "\n")
         return CompletedProcess([], 0, "{}", "")
 
-    monkeypatch.setattr(tryout.children, "run", run)
+    monkeypatch.setattr(views.children, "run", run)
     served = serve_project(project)
     page = open_page(served.door)
     open_view(page, served, "try")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -331,7 +332,7 @@ def suspects(*files: str) -> dict[str, Any]:
         "neighbours": 5,
         "by": "ann",
     }
-    empty = {"conflicts": [], "disagreements": [], "changed": [], "notes": []}
+    empty = {"conflicts": [], "disagreements": [], "changed": [], "notes": [], "unknown_groups": [], "split": []}
     return {"predicted": 0.8, "suspects": [{"file": file, **doubt} for file in files], **empty}
 
 
@@ -438,11 +439,10 @@ def test_news_leave_the_buttons_of_the_results_and_their_words_alone(
     assert page.locator(".deeper button:enabled").count() == 2
 
 
-def judged_project(project: Project) -> str:
+def judged_project(project: Project, probs: Any = ((0.9, 0.1), (0.2, 0.8), (0.1, 0.9)), labels: Any = (0, 0, 1)) -> str:
     """Give a project a model that takes one cat for a dog; return that image."""
-    ids = [image.id for image in project.images()[:3]]
-    probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
-    labels, names = np.array([0, 0, 1]), ("cat", "dog")
+    ids = [image.id for image in project.images()[: len(labels)]]
+    probs, labels, names = np.array(probs), np.array(labels), ("cat", "dog")
     report = ModelReport(
         number=1,
         kind="live",
@@ -634,3 +634,108 @@ def test_motion_is_left_out_for_those_who_ask(make_project, serve_project, open_
     page = open_page(serve_project(make_project()).door, reduced_motion="reduce")
     picture_name(page)
     assert page.evaluate("() => getComputedStyle(document.querySelector('.choice')).transitionDuration") == "0s"
+
+
+def test_a_click_on_a_mistake_corrects_its_label(make_project, serve_project, open_page):
+    project = make_project()
+    wrong = judged_project(project)
+    project.answer(Answer(id=uuid4(), images=[wrong], kind="label", class_id=0, by="anna"))
+    served = serve_project(project)
+    page = open_page(served.door, bypass_csp=True)
+    open_view(page, served, "results")
+    page.click("[aria-label='1 cat taken for dog: show']")
+    page.click("dialog .tile button")
+    page.wait_for_selector("dialog.photo >> text=The model says dog, 80 % sure")
+    assert not serious_violations(page)
+    page.keyboard.press("2")
+    page.wait_for_selector("dialog.photo", state="detached")
+    page.wait_for_selector("dialog .tile >> text=now dog")
+    wait_until_saved(page)
+    event = project.events()[-1]
+    assert (event.image, event.class_id, event.provenance) == (wrong, 1, "review")
+    page.keyboard.press("Escape")
+    open_view(page, served, "label")
+    page.keyboard.press("u")
+    wait_until_saved(page)
+    assert stored(project) == {next(each.name for each in project.images() if each.id == wrong): 0}
+
+
+def test_cells_of_the_confusion_matrix_look_as_full_as_they_are(make_project, serve_project, open_page):
+    project = make_project()
+    judged_project(project, probs=np.repeat([[0.9, 0.1], [0.2, 0.8]], [11, 1], axis=0), labels=np.zeros(12, int))
+    served = serve_project(project)
+    page = open_page(served.door)
+    open_view(page, served, "results")
+    colours = page.eval_on_selector_all(
+        ".confusion tbody tr:first-child .cell", "(all) => all.map((each) => getComputedStyle(each).backgroundColor)"
+    )
+    channels = [[float(part) for part in re.findall(r"[\d.]+", each)][:3] for each in colours]
+    assert max(abs(a - b) for a, b in zip(*channels, strict=True)) > 0.15
+    assert page.text_content(".confusion tbody tr:first-child .count") == "12"
+
+
+def test_groups_that_have_no_name_and_classes_that_look_like_two_are_named(
+    make_project, serve_project, open_page, monkeypatch
+):
+    project = make_project()
+    ids = {image.name: image.id for image in project.images()}
+    files = [f"photo-{number:03d}.png" for number in range(9)]
+    for file in files[:6]:
+        project.answer(Answer(id=uuid4(), images=[ids[file]], kind="label", class_id=0, by="ann"))
+    found = {**suspects(), "split": [{"label": "cat", "files": files[:2], "others": 4}], "unknown_groups": [files[6:]]}
+    monkeypatch.setattr("mma.web.views.Command.run", lambda command: found)
+    served = serve_project(project)
+    page = open_page(served.door, bypass_csp=True)
+    open_view(page, served, "review")
+    page.click("text=not sure what to call these")
+    page.click(".member >> nth=2")
+    assert not serious_violations(page)
+    page.keyboard.press("+")
+    page.keyboard.type("owl")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=All of these groups are looked at.")
+    page.click("text=looks like two")
+    page.wait_for_selector("text=these 2 differ from the other 4")
+    page.keyboard.press("2")
+    page.wait_for_selector("text=All of these groups are looked at.")
+    wait_until_saved(page)
+    assert stored(project) == {
+        **dict.fromkeys(files[:2], 1),
+        **dict.fromkeys(files[2:6], 0),
+        **dict.fromkeys(files[6:8], 2),
+    }
+
+
+def test_the_heat_map_is_shown_with_h_and_recorded(make_project, serve_project, open_page, monkeypatch):
+    project = make_project()
+    propose(project)
+    asked = []
+
+    def run(command, *images):
+        asked.append(images)
+        maps = {each: {"name": "cat", "rows": [[1.0, -0.5], [0.0, 0.2]]} for each in images}
+        return maps | {images[1]: {"why": "This photo has none."}}
+
+    monkeypatch.setattr("mma.web.views.Command.run", run)
+    served = serve_project(project)
+    page = open_page(served.door, bypass_csp=True)
+    name = picture_name(page)
+    page.keyboard.press("h")
+    page.wait_for_selector(".stage .heat-words >> text=The model sees cat")
+    boxes = [page.locator(each).bounding_box() for each in ("img.picture", ".stage .heat")]
+    assert boxes[0] == boxes[1]
+    assert (
+        page.evaluate(
+            "() => [...document.querySelector('.stage .heat').getContext('2d').getImageData(0, 0, 1, 1).data]"
+        )[0]
+        > 200
+    )
+    assert not serious_violations(page)
+    press_and_move_on(page, "1")
+    page.wait_for_selector(".stage .heat-words >> text=This photo has none.")
+    page.keyboard.press("h")
+    page.keyboard.press("2")
+    wait_until_saved(page)
+    assert len(asked) == 1  # those to come were asked for with the first one
+    assert [event.shown for event in project.events() if event.kind == "label"] == ["hidden; heat map: cat", "hidden"]
+    assert name

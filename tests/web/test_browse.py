@@ -17,7 +17,7 @@ from mma.project import Pick
 from mma.project import browse as browse_module
 from mma.project import map as map_module
 from mma.project.map import FILE, place_vectors
-from mma.web import tryout
+from mma.web import views
 from tests.web.page import write_image
 
 
@@ -113,18 +113,18 @@ def test_a_link_in_the_export_folder_leads_nothing_out(client, project, tmp_path
 def test_a_picture_is_tried_with_the_model_in_use_and_not_kept(client, project, tmp_path, monkeypatch):
     seen = {}
 
-    def run(module, command, folder, images, *options, **rest):
+    def run(module, command, folder, kind, photo, *options, **rest):
         from pathlib import Path
         from subprocess import CompletedProcess
 
-        seen["place"] = Path(images)
-        with Image.open(Path(images) / "photo.png") as photo:
-            seen["size"] = photo.size
+        seen["place"] = Path(photo).parent
+        with Image.open(photo) as picture:
+            seen["size"] = picture.size
         row = '{"file": "photo.png", "label": "dog", "confidence": 0.9, "label_2": "cat", "confidence_2": 0.1, "problem": null}'
         Path(options[1]).write_text(row + "\n")
         return CompletedProcess([], 0, "{}", "")
 
-    monkeypatch.setattr(tryout.children, "run", run)
+    monkeypatch.setattr(views.children, "run", run)
     picture = base64.b64encode(write_image(tmp_path / "new.png", 77).read_bytes()).decode()
     reply = client.post("/api/try", json={"by": "anna", "picture": picture})
     assert reply.json()["answers"] == [["dog", 0.9], ["cat", 0.1]]

@@ -25,7 +25,7 @@ from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, answers_file
 from mma.project.settings import read_settings
 from mma.web import app as app_module
-from mma.web.app import ROUTES, make_app
+from mma.web.app import make_app
 from mma.web.security import Guard
 from mma.web.views import Newsroom, Review, Setup, labeled_images, read_news, recent_answers
 from tests.web.page import PATIENCE, run_apart, write_image
@@ -506,10 +506,6 @@ def test_every_file_the_page_asks_for_is_there(project: Project):
         wanted |= set(re.findall(r'from "\./([\w.]+)"', data.decode()))
     assert wanted <= set(files)
     assert set(files) - wanted <= {"index.html"}
-
-
-def test_every_route_is_documented():
-    assert all(route.endpoint.__doc__ for route in ROUTES)
 
 
 def test_the_page_never_loads_torch():

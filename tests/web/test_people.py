@@ -20,7 +20,7 @@ OWNERS = {
     ("GET", "/api/map"), ("GET", "/api/results"), ("GET", "/api/invitations"), ("POST", "/api/invite"),
     ("POST", "/api/classes"), ("POST", "/api/deep"), ("POST", "/api/review"), ("POST", "/api/export"),
     ("GET", "/api/download"), ("POST", "/api/browse"), ("POST", "/api/try"),
-    ("POST", "/api/find"), ("POST", "/api/measure"), ("POST", "/api/goal"), ("POST", "/api/model"),
+    ("POST", "/api/find"), ("POST", "/api/heat"), ("POST", "/api/goal"), ("POST", "/api/model"),
 }  # fmt: skip
 
 

@@ -46,6 +46,7 @@ BLOCK = 2_048  # images compared with the labeled ones at a time
 FARTHEST = 2_000  # images farthest from all labels, among which groups are looked for
 FEWEST = 5  # images that make a group
 FAR = 0.02  # share of the labeled images that are as far from their nearest labeled one as an image of no class is
+APART = 0.5  # quantile of the distances between classes: parts of a class that are farther apart look like two
 LOOSE = 0.1  # share of the labeled images that are as far from it as two images of one group may be
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
@@ -83,6 +84,15 @@ class FolderDoubt:
 
 
 @dataclass(frozen=True)
+class SplitClass:
+    """A class whose images fall into two parts that are as far apart as two classes are."""
+
+    label: str
+    files: tuple[str, ...]  # the smaller part, the most typical first
+    others: int  # images of the larger one
+
+
+@dataclass(frozen=True)
 class Mistakes:
     """What to look at again. Classes and files by name."""
 
@@ -97,6 +107,7 @@ class Mistakes:
     changed: tuple[ChangedMind, ...]
     doubts: tuple[FolderDoubt, ...]
     unknown_groups: tuple[tuple[str, ...], ...]  # files that look alike and match no class
+    split: tuple[SplitClass, ...]
     notes: tuple[str, ...]  # what was not looked for, and why
 
 
@@ -121,6 +132,7 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     predicted: float | None = None
     suspects: list[SuspectLabel] = []
     unknown_groups: list[tuple[str, ...]] = []
+    split: list[SplitClass] = []
     notes: list[str] = []
     if len(training.train) < LEAST:
         needed = f"wrong labels and new classes are looked for from {LEAST} labels on"
@@ -133,8 +145,12 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
         left_out = {*training.labels.cannot_tell, *training.labels.excluded}
         rows = np.array([row for row, image in enumerate(pool.images) if image.id not in left_out], np.int64)
         given = np.array([training.train.get(pool.images[row].id, -1) for row in rows], np.int64)
-        groups = find_unknown_groups(unit(pool.vectors(rows).numpy()), given)
+        x = unit(pool.vectors(rows).numpy())
+        groups = find_unknown_groups(x, given)
         unknown_groups = [tuple(pool.images[rows[row]].name for row in group) for group in groups]
+        for part, others in find_split_classes(x, given):
+            files = tuple(pool.images[rows[row]].name for row in part)
+            split.append(SplitClass(training.names[int(given[part[0]])], files, others))
     return Mistakes(
         labels=len(training.train),
         predicted=predicted,
@@ -151,6 +167,7 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
         ),
         doubts=tuple(doubts_by_folder([*(names[image] for image in labels), *unsure], unsure)),
         unknown_groups=tuple(unknown_groups),
+        split=tuple(split),
         notes=tuple(notes),
     )
 
@@ -318,6 +335,34 @@ def find_unknown_groups(features: Floats, labels: Ints) -> list[tuple[int, ...]]
         typical = np.argsort(-(members @ members.mean(axis=0)), kind="stable")
         groups.append(tuple(rows[numbers == number][typical].tolist()))
     return sorted(groups, key=lambda group: (-len(group), group))
+
+
+def find_split_classes(features: Floats, labels: Ints) -> list[tuple[tuple[int, ...], int]]:
+    """Return parts of classes that look like a class of their own: the rows of the smaller part, the size of the larger.
+
+    Each class is cut in two (2-means); what counts is whether its parts are as far apart as most pairs of classes are.
+    """  # (N, D) of length one, (N,)
+    from sklearn.cluster import KMeans
+
+    present = [klass for klass in np.unique(labels) if klass >= 0 and (labels == klass).sum() >= FEWEST]
+    if len(present) < 2:
+        return []
+    means = unit(np.stack([features[labels == klass].mean(axis=0, dtype=np.float64) for klass in present]))
+    apart = np.quantile(1.0 - (means @ means.T)[np.triu_indices(len(means), 1)], APART)
+    found = []
+    for klass in present:
+        rows = np.flatnonzero(labels == klass)
+        if len(rows) < 2 * FEWEST:
+            continue
+        x = features[rows].astype(np.float64)
+        part = KMeans(2, n_init=8, random_state=0).fit(x).labels_
+        sides = [rows[part == side] for side in (0, 1)]
+        small, large = sorted(sides, key=len)
+        centres = unit(np.stack([features[side].mean(axis=0, dtype=np.float64) for side in (small, large)]))
+        if len(small) >= FEWEST and 1.0 - centres[0] @ centres[1] >= apart:
+            typical = np.argsort(-(features[small] @ centres[0]), kind="stable")
+            found.append((tuple(small[typical].tolist()), len(large)))
+    return found
 
 
 def nearest_similarity(images: Floats, others: Floats, *, skip_self: bool = False) -> Floats:

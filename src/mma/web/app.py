@@ -1,14 +1,12 @@
-"""The routes of the page. A handler parses, calls the project and answers; the guard around them has checked the rest."""
+"""The routes of the page. Each parses, asks the project and answers; the guard around them has checked the rest."""
 
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import wraps
 from importlib import resources
 from typing import Annotated, Any, Literal
 
@@ -28,14 +26,13 @@ from mma.project.browse import Browser, BrowseRequest
 from mma.project.find import FindRequest, search
 from mma.project.quality.show import measure_words
 from mma.project.quality.status import set_goal
-from mma.project.records import Key, Person
+from mma.project.records import Key, Klass, Person
 from mma.project.worker.supervise import ask_for_deep
 from mma.web.security import Invitations, Visitor, refuse
-from mma.web.tryout import files_to_take, try_photo, zipped
 from mma.web.views import (
     DECODERS,
     SIZES,
-    Command,
+    Heat,
     Json,
     Newsroom,
     Pictures,
@@ -43,10 +40,14 @@ from mma.web.views import (
     Setup,
     classes_for_page,
     counts_for_page,
+    files_to_take,
     labeled_images,
+    mma_command,
     read_news,
     recent_answers,
     results,
+    try_photo,
+    zipped,
 )
 
 STATIC = resources.files("mma.web") / "static"
@@ -85,12 +86,17 @@ class MeasureRequest(PageRequest):
     start: bool = False
 
 
-class GridRequest(PageRequest):
+class GridRequest(NextRequest):
     """Ask for images that look like a class, or like each other, besides those whose answers are on their way."""
 
     n: int = Field(ge=1, le=48)
     class_id: int | None
-    holding: list[Key] = Field(default_factory=list, max_length=MAX_HELD)
+
+
+class HeatRequest(PageRequest):
+    """Ask where the model looks in photos: the one on the screen first, then those to come."""
+
+    images: list[Key] = Field(min_length=1, max_length=9)
 
 
 class TryRequest(PageRequest):
@@ -132,38 +138,14 @@ class Withdraw(PageRequest):
     id: str = Field(pattern="^[0-9a-f]{16}$")
 
 
-class AddClass(PageRequest):
-    """Make a class."""
+class ClassChange(PageRequest):
+    """Make a class, rename it, merge it into another (null takes that back), or give it a key (null: none)."""
 
-    do: Literal["add"]
-    name: str = Field(max_length=1_000)
-
-
-class RenameClass(PageRequest):
-    """Give a class another name."""
-
-    do: Literal["rename"]
-    id: int
-    name: str = Field(max_length=1_000)
-
-
-class MergeClass(PageRequest):
-    """Count a class's labels for another one; null takes that back."""
-
-    do: Literal["merge"]
-    id: int
-    into: int | None
-
-
-class SetKey(PageRequest):
-    """Give a class a key, or none."""
-
-    do: Literal["key"]
-    id: int
-    key: str | None
-
-
-ClassChange = Annotated[AddClass | RenameClass | MergeClass | SetKey, Field(discriminator="do")]
+    do: Literal["add", "rename", "merge", "key"]
+    id: int = -1  # no class has it
+    name: str = Field(default="", max_length=1_000)
+    into: int | None = None
+    key: str | None = None
 
 
 @dataclass
@@ -181,10 +163,14 @@ class Page:
         self.files = {each.name: (each.read_bytes(), MEDIA_TYPES[each.name.rsplit(".", 1)[1]]) for each in found}
         self.here: dict[str, dict[str, float]] = {}  # person -> browser -> when it was last seen
         self.pictures, self.newsroom, self.setup = Pictures(self.project), Newsroom(self.project), Setup(self.project)
-        self.browser = Browser(self.project, lambda: self.ending())
-        self.trying = threading.Lock()  # one picture is tried at a time
-        self.review = Review(self.project, lambda: self.ending())
-        self.export = Command("export", self.project, "the model was not exported", lambda: self.ending())
+
+        def ending() -> bool:
+            return self.ending()
+
+        self.browser = Browser(self.project, ending)
+        self.review, self.heat = Review(self.project, ending), Heat(self.project, ending)
+        self.export = mma_command("export", self.project, "the model was not exported", ending)
+        self.predict = mma_command("predict", self.project, "the picture was not classified", ending)
         self.decoders = anyio.CapacityLimiter(DECODERS)  # decoding never takes the threads that store labels
 
 
@@ -207,26 +193,165 @@ def parse(kind: Any, data: bytes | str, *, json: bool = True) -> Any:
         raise NotUnderstood(error) from error
 
 
-def answers(
-    kind: Any = None, *, takes_visitor: bool = False
-) -> Callable[[Callable[..., Json]], Callable[[Request], Any]]:
-    """Make a route of a function: it gets the page and the parsed body or the query, and runs in a thread of its own."""
+# Answers that take more than a line. Each gets the page, what was asked (the query, or the parsed body), and who asks.
 
-    def decorate(handle: Callable[..., Json]) -> Callable[[Request], Any]:
-        @wraps(handle)
-        async def endpoint(request: Request) -> Response:
-            asked: Any = request.query_params if kind is None else parse(kind, await request.body())
-            visitor = request.scope["mma.visitor"]
-            if visitor.invitation and kind is not None and asked.by != visitor.invitation.name:
-                raise HTTPException(
-                    403, f"your invitation is for {visitor.invitation.name}, and this is by somebody else"
-                )
-            arguments = (request.app.state.page, asked, *((visitor,) if takes_visitor else ()))
-            return JSONResponse(await run_in_threadpool(handle, *arguments))
 
-        return endpoint
+def begin(page: Page, query: Any, visitor: Visitor) -> Json:
+    """What the page needs to begin."""
+    project, by = page.project, visitor.name or page.by
+    about = {"id": project.settings.id, "name": project.root.name, "by": by, "role": visitor.role}
+    return {**read_news(project), "project": {**about, "overlap": project.settings.overlap}}
 
-    return decorate
+
+def disagreements(page: Page, query: Any, visitor: Visitor) -> Json:
+    """Images that people answered differently; an invited person gets those they have not answered."""
+    found = page.project.disagreements(visitor.name)
+    return {"images": [{**each._asdict(), "images": [each.image], "id": each.event} for each in found[:DISPUTED]]}
+
+
+def labels_of_class(page: Page, query: Any, visitor: Visitor) -> Json:
+    """The labels of a class."""
+    class_id = query.get("class_id", "")
+    if not class_id.isdecimal() or len(class_id) > 9:
+        raise HTTPException(404, "there is no such class")
+    return labeled_images(page.project, int(class_id))
+
+
+def note_here(page: Page, asked: HereRequest, visitor: Visitor) -> Json:
+    """Whether another browser has the same name."""
+    now, seen = time.monotonic(), page.here.setdefault(asked.by.casefold(), {})
+    seen[asked.browser] = now
+    return {"twice": sum(now - at < HERE_SECONDS for at in list(seen.values())) > 1}
+
+
+def change_invitations(page: Page, change: Invite | Withdraw, visitor: Visitor) -> Json:
+    """The token of an invitation, which is sent this once; None for one that is withdrawn."""
+    if isinstance(change, Withdraw):
+        page.invitations.revoke(change.id)
+        return {"token": None}
+    return {"token": page.invitations.make(change.name, datetime.now(UTC).isoformat(timespec="seconds"))}
+
+
+def measure(page: Page, wanted: MeasureRequest, visitor: Visitor) -> Json:
+    """What more audit labels would tell; their images are leased when asked to."""
+    if wanted.start:
+        page.project.measure(wanted.by, wanted.n)
+    return {"left": page.project.audit_left(), "words": measure_words(page.project, wanted.n)}
+
+
+def store_answer(page: Page, answer: Answer, visitor: Visitor) -> Json:
+    """That an answer is stored. The page says "saved" when it has this reply."""
+    if visitor.invitation:  # what others answered is theirs, unless it is in dispute
+        if answer.source == "review":
+            open_ones = {each.image for each in page.project.disagreements(answer.by)}
+            if answer.kind != "undo" and not set(answer.images) <= open_ones:
+                raise UserError("somebody has decided about this image already, or you answered it yourself.")
+        if answer.kind == "undo" and answer.supersedes and not page.project.gave(answer.by, str(answer.supersedes)):
+            raise UserError("that is another person's answer. Only the owner takes it back.")
+    events = page.project.answer(answer)
+    return {"saved": str(answer.id), "seq": events[-1].seq, "counts": counts_for_page(page.project)}
+
+
+def grid(page: Page, wanted: GridRequest, visitor: Visitor) -> Json:
+    """Images that look alike, leased."""
+    images, alike, guessed = page.project.grid(wanted.by, wanted.class_id, wanted.n, wanted.holding)
+    return {"items": [{"image": each.id, "name": each.name} for each in images], "alike": alike, "guessed": guessed}
+
+
+def change_class(page: Page, change: ClassChange, visitor: Visitor) -> Json:
+    """The classes after one was made, renamed, merged or given a key."""
+    project, by = page.project, change.by
+    changes: dict[str, Callable[[], Klass]] = {
+        "add": lambda: project.add_class(change.name, by),
+        "rename": lambda: project.rename_class(change.id, change.name, by),
+        "merge": lambda: project.merge_class(change.id, change.into, by),
+        "key": lambda: project.set_key(change.id, change.key, by),
+    }
+    made = changes[change.do]()
+    return {"made": made.id, **classes_for_page(project), "counts": counts_for_page(project)}
+
+
+def change_goal(page: Page, asked: GoalRequest, visitor: Visitor) -> Json:
+    """How the project stands against a new goal; without a target there is none."""
+    set_goal(page.project, asked.target, asked.class_id)
+    return results(page.project)
+
+
+def choose_model(page: Page, asked: ModelRequest, visitor: Visitor) -> Json:
+    """How the project stands; the worker makes the next model by this choice."""
+    page.project.wish(use_model=asked.use)
+    return results(page.project)
+
+
+def train_deep(page: Page, asked: PageRequest, visitor: Visitor) -> Json:
+    """That a training on pixels is asked for."""
+    ask_for_deep(page.project, asked.by)
+    return {"asked": True}
+
+
+def find(page: Page, asked: FindRequest, visitor: Visitor) -> Json:
+    """The next batch of a search, after the answer to the last one is taken."""
+    state = search(page.project, asked)
+    items = [item._asdict() for item in state.items]
+    return {**state._asdict(), "items": items, "counts": counts_for_page(page.project)}
+
+
+Handle = Callable[[Page, Any, Visitor], Json]
+READS: dict[str, Handle] = {
+    "/api/state": begin,
+    "/api/recent": lambda page, query, who: {
+        "answers": recent_answers(page.project, who.name or parse(Person, query.get("by", ""), json=False))
+    },
+    "/api/labels": labels_of_class,
+    "/api/sheet": lambda page, query, who: {"images": page.setup.sheet(), "offers": page.setup.offers},
+    "/api/results": lambda page, query, who: results(page.project),
+    "/api/map": lambda page, query, who: page.browser.map(),
+    "/api/people": lambda page, query, who: {"people": [each._asdict() for each in page.project.people()]},
+    "/api/disagreements": disagreements,
+    "/api/invitations": lambda page, query, who: {  # tokens are not kept
+        "invitations": [{name: getattr(each, name) for name in INVITED} for each in page.invitations.all]
+    },
+}
+SENDS: dict[str, tuple[Any, Handle]] = {
+    "/api/browse": (BrowseRequest, lambda page, wanted, who: page.browser.page(wanted)),
+    "/api/find": (FindRequest, find),
+    "/api/heat": (HeatRequest, lambda page, wanted, who: page.heat.maps(wanted.images)),
+    "/api/try": (TryRequest, lambda page, asked, who: try_photo(page.predict, asked.picture)),
+    "/api/here": (HereRequest, note_here),
+    "/api/invite": (Annotated[Invite | Withdraw, Field(discriminator="do")], change_invitations),
+    "/api/next": (
+        NextRequest,
+        lambda page, wanted, who: {
+            "items": [item._asdict() for item in page.project.next(wanted.by, wanted.n, wanted.holding)]
+        },
+    ),
+    "/api/measure": (MeasureRequest, measure),
+    "/api/answers": (Answer, store_answer),
+    "/api/grid": (GridRequest, grid),
+    "/api/classes": (ClassChange, change_class),
+    "/api/goal": (GoalRequest, change_goal),
+    "/api/model": (ModelRequest, choose_model),
+    "/api/deep": (PageRequest, train_deep),
+    # These take seconds or minutes, and change no label; as a POST only our page can ask for them.
+    "/api/review": (PageRequest, lambda page, asked, who: page.review.likely_mistakes()),
+    "/api/export": (PageRequest, lambda page, asked, who: page.export.run()),
+}
+
+
+def answering(handle: Handle, kind: Any = None) -> Callable[[Request], Any]:
+    """Make an endpoint: it parses the body, if there is one, and answers from a thread of its own."""
+
+    async def endpoint(request: Request) -> Response:
+        asked: Any = request.query_params if kind is None else parse(kind, await request.body())
+        visitor: Visitor = request.scope["mma.visitor"]
+        if visitor.name and kind is not None and asked.by != visitor.name:
+            raise HTTPException(403, f"your invitation is for {visitor.name}, and this is by somebody else")
+        return JSONResponse(await run_in_threadpool(handle, request.app.state.page, asked, visitor))
+
+    return endpoint
+
+
+# What is no JSON: files of the page, news as they come, pictures, and the zip.
 
 
 async def get_file(request: Request) -> Response:
@@ -240,15 +365,14 @@ async def get_file(request: Request) -> Response:
 
 
 async def get_events(request: Request) -> Response:
-    """Send news as they come."""
+    """Send news as they come, until the server stops or the invitation is withdrawn."""
     page: Page = request.app.state.page
     if page.newsroom.streams >= MAX_STREAMS:
         raise HTTPException(503, "too many pages listen already")
     invited = request.scope["mma.visitor"].invitation
 
     def ending() -> bool:
-        withdrawn = invited and any(each.id == invited.id and each.revoked for each in page.invitations.all)
-        return page.ending() or bool(withdrawn)
+        return page.ending() or any(invited and each.id == invited.id and each.revoked for each in page.invitations.all)
 
     return StreamingResponse(page.newsroom.stream(ending), media_type="text/event-stream")
 
@@ -269,193 +393,6 @@ async def get_image(request: Request) -> Response:
     return Response(picture.data, media_type=picture.media, headers=KEPT_BY_BROWSER, background=keep)
 
 
-@answers(takes_visitor=True)
-def get_state(page: Page, query: Any, visitor: Visitor) -> Json:
-    """Send what the page needs to begin."""
-    by = visitor.invitation.name if visitor.invitation else page.by
-    about = {"id": page.project.settings.id, "name": page.project.root.name, "by": by, "role": visitor.role}
-    return {**read_news(page.project), "project": {**about, "overlap": page.project.settings.overlap}}
-
-
-@answers(takes_visitor=True)
-def get_recent(page: Page, query: Any, visitor: Visitor) -> Json:
-    """Send a person's last answers; an invited person sees their own."""
-    by = visitor.invitation.name if visitor.invitation else parse(Person, query.get("by", ""), json=False)
-    return {"answers": recent_answers(page.project, by)}
-
-
-@answers()
-def get_people(page: Page, query: Any) -> Json:
-    """Send how far each person is and how far they agree."""
-    return {"people": [each._asdict() for each in page.project.people()]}
-
-
-@answers(takes_visitor=True)
-def get_disagreements(page: Page, query: Any, visitor: Visitor) -> Json:
-    """Send images that people answered differently; an invited person gets those they have not answered."""
-    found = page.project.disagreements(visitor.invitation.name if visitor.invitation else None)
-    return {"images": [{**each._asdict(), "images": [each.image], "id": each.event} for each in found[:DISPUTED]]}
-
-
-@answers(HereRequest)
-def post_here(page: Page, asked: HereRequest) -> Json:
-    """Note who sits where; say whether another browser has the same name."""
-    now, seen = time.monotonic(), page.here.setdefault(asked.by.casefold(), {})
-    seen[asked.browser] = now
-    return {"twice": sum(now - at < HERE_SECONDS for at in list(seen.values())) > 1}
-
-
-@answers()
-def get_invitations(page: Page, query: Any) -> Json:
-    """Send who is invited. Tokens are not kept."""
-    return {"invitations": [{n: getattr(each, n) for n in INVITED} for each in page.invitations.all]}
-
-
-@answers(Annotated[Invite | Withdraw, Field(discriminator="do")])
-def post_invitations(page: Page, change: Invite | Withdraw) -> Json:
-    """Invite a person, whose token is sent this once, or withdraw an invitation."""
-    token = None
-    if isinstance(change, Invite):
-        token = page.invitations.make(change.name, datetime.now(UTC).isoformat(timespec="seconds"))
-    else:
-        page.invitations.revoke(change.id)
-    return {"token": token}
-
-
-@answers()
-def get_labels(page: Page, query: Any) -> Json:
-    """Send the labels of a class."""
-    class_id = query.get("class_id", "")
-    if not class_id.isdecimal() or len(class_id) > 9:
-        raise HTTPException(404, "there is no such class")
-    return labeled_images(page.project, int(class_id))
-
-
-@answers()
-def get_sheet(page: Page, query: Any) -> Json:
-    """Send some images that differ from each other, and class names that lie at hand."""
-    return {"images": page.setup.sheet(), "offers": page.setup.offers}
-
-
-@answers()
-def get_results(page: Page, query: Any) -> Json:
-    """Send how good the model is and what more labels would bring."""
-    return results(page.project)
-
-
-@answers(NextRequest)
-def post_next(page: Page, wanted: NextRequest) -> Json:
-    """Lease images to the person."""
-    return {"items": [item._asdict() for item in page.project.next(wanted.by, wanted.n, wanted.holding)]}
-
-
-@answers(MeasureRequest)
-def post_measure(page: Page, wanted: MeasureRequest) -> Json:
-    """Say what more audit labels would tell, and lease their images when asked to."""
-    if wanted.start:
-        page.project.measure(wanted.by, wanted.n)
-    return {"left": page.project.audit_left(), "words": measure_words(page.project, wanted.n)}
-
-
-@answers(Answer, takes_visitor=True)
-def post_answer(page: Page, answer: Answer, visitor: Visitor) -> Json:
-    """Store an answer. The page says "saved" when it has this reply."""
-    if visitor.invitation:  # what others answered is theirs, unless it is in dispute
-        if answer.source == "review":
-            open_ones = {each.image for each in page.project.disagreements(answer.by)}
-            if answer.kind != "undo" and not set(answer.images) <= open_ones:
-                raise UserError("somebody has decided about this image already, or you answered it yourself.")
-        if answer.kind == "undo" and answer.supersedes and not page.project.gave(answer.by, str(answer.supersedes)):
-            raise UserError("that is another person's answer. Only the owner takes it back.")
-    events = page.project.answer(answer)
-    return {"saved": str(answer.id), "seq": events[-1].seq, "counts": counts_for_page(page.project)}
-
-
-@answers(GridRequest)
-def post_grid(page: Page, wanted: GridRequest) -> Json:
-    """Lease images that look alike."""
-    images, alike, guessed = page.project.grid(wanted.by, wanted.class_id, wanted.n, wanted.holding)
-    return {"items": [{"image": each.id, "name": each.name} for each in images], "alike": alike, "guessed": guessed}
-
-
-@answers(ClassChange)
-def post_class(page: Page, change: AddClass | RenameClass | MergeClass | SetKey) -> Json:
-    """Make, rename or merge a class, or give it a key."""
-    project = page.project
-    if isinstance(change, AddClass):
-        made = project.add_class(change.name, change.by)
-    elif isinstance(change, RenameClass):
-        made = project.rename_class(change.id, change.name, change.by)
-    elif isinstance(change, MergeClass):
-        made = project.merge_class(change.id, change.into, change.by)
-    else:
-        made = project.set_key(change.id, change.key, change.by)
-    return {"made": made.id, **classes_for_page(project), "counts": counts_for_page(project)}
-
-
-@answers(GoalRequest)
-def post_goal(page: Page, asked: GoalRequest) -> Json:
-    """Set the goal; without a target there is none."""
-    set_goal(page.project, asked.target, asked.class_id)
-    return results(page.project)
-
-
-@answers(ModelRequest)
-def post_model(page: Page, asked: ModelRequest) -> Json:
-    """Choose which model serves; the worker makes the next model by that."""
-    page.project.wish(use_model=asked.use)
-    return results(page.project)
-
-
-@answers(PageRequest)
-def post_deep(page: Page, asked: PageRequest) -> Json:
-    """Ask the worker to train on pixels."""
-    ask_for_deep(page.project, asked.by)
-    return {"asked": True}
-
-
-@answers(PageRequest)
-def post_review(page: Page, asked: PageRequest) -> Json:
-    """Look for labels that may be wrong. It takes seconds and changes nothing; as a POST only our page can ask for it."""
-    return page.review.likely_mistakes()
-
-
-@answers(PageRequest)
-def post_export(page: Page, asked: PageRequest) -> Json:
-    """Export the model in use into the project's folder. It takes a while; labeling goes on."""
-    return page.export.run()
-
-
-@answers(BrowseRequest)
-def post_browse(page: Page, wanted: BrowseRequest) -> Json:
-    """List photos: by class, label, person or name. Nothing is leased."""
-    return page.browser.page(wanted)
-
-
-@answers()
-def get_map(page: Page, query: Any) -> Json:
-    """Send the photos in two dimensions. A map that is missing or old is drawn in the background."""
-    return page.browser.map()
-
-
-@answers(FindRequest)
-def post_find(page: Page, asked: FindRequest) -> Json:
-    """Take the answer to a batch of a search, and send the next one."""
-    state = search(page.project, asked)
-    return {
-        **state._asdict(),
-        "items": [item._asdict() for item in state.items],
-        "counts": counts_for_page(page.project),
-    }
-
-
-@answers(TryRequest)
-def post_try(page: Page, asked: TryRequest) -> Json:
-    """Classify a picture that is not in the project. It is not kept."""
-    with page.trying:
-        return try_photo(page.project, asked.picture, lambda: page.ending())
-
-
 async def get_download(request: Request) -> Response:
     """Send the newest exported model and the labels as a zip, as it is made."""
     page: Page = request.app.state.page
@@ -467,6 +404,17 @@ async def get_download(request: Request) -> Response:
     return StreamingResponse(zipped(files), media_type="application/zip", headers=headers)
 
 
+ROUTES = [
+    Route("/", get_file),
+    Route("/static/{name}", get_file),
+    Route("/images/{image}/{size}", get_image),
+    Route("/api/events", get_events),
+    Route("/api/download", get_download),
+    *(Route(path, answering(handle)) for path, handle in READS.items()),
+    *(Route(path, answering(handle, kind), methods=["POST"]) for path, (kind, handle) in SENDS.items()),
+]
+
+
 async def say_refused(request: Request, error: Exception) -> Response:
     """Answer what a person can mend. The page gives a label up after this alone, so it is signed with the project's id."""
     status = 422 if isinstance(error, NotUnderstood) else 400
@@ -474,58 +422,11 @@ async def say_refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error), "refused": True, "project": project}, status)
 
 
-async def say_not_now(request: Request, error: Exception) -> Response:
-    """Answer while a disk or a database fails."""
-    return refuse(503, str(error))
-
-
-async def say_http(request: Request, error: Exception) -> Response:
-    """Answer an address or method that does not exist."""
-    assert isinstance(error, HTTPException)
-    return refuse(error.status_code, error.detail)
-
-
-async def say_failed(request: Request, error: Exception) -> Response:
-    """Answer after a mistake of ours; the terminal shows it."""
-    return refuse(500, "the server made a mistake; its terminal says more")
-
-
-ROUTES = [
-    Route("/", get_file),
-    Route("/static/{name}", get_file),
-    Route("/images/{image}/{size}", get_image),
-    Route("/api/state", get_state),
-    Route("/api/events", get_events),
-    Route("/api/recent", get_recent),
-    Route("/api/labels", get_labels),
-    Route("/api/sheet", get_sheet),
-    Route("/api/results", get_results),
-    Route("/api/download", get_download),
-    Route("/api/browse", post_browse, methods=["POST"]),
-    Route("/api/map", get_map),
-    Route("/api/find", post_find, methods=["POST"]),
-    Route("/api/try", post_try, methods=["POST"]),
-    Route("/api/people", get_people),
-    Route("/api/disagreements", get_disagreements),
-    Route("/api/invitations", get_invitations),
-    Route("/api/here", post_here, methods=["POST"]),
-    Route("/api/invite", post_invitations, methods=["POST"]),
-    Route("/api/next", post_next, methods=["POST"]),
-    Route("/api/measure", post_measure, methods=["POST"]),
-    Route("/api/answers", post_answer, methods=["POST"]),
-    Route("/api/grid", post_grid, methods=["POST"]),
-    Route("/api/classes", post_class, methods=["POST"]),
-    Route("/api/goal", post_goal, methods=["POST"]),
-    Route("/api/model", post_model, methods=["POST"]),
-    Route("/api/deep", post_deep, methods=["POST"]),
-    Route("/api/review", post_review, methods=["POST"]),
-    Route("/api/export", post_export, methods=["POST"]),
-]
-HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {
+HANDLERS: dict[Any, Callable[[Request, Any], Any]] = {
     UserError: say_refused,
-    TemporarilyUnavailable: say_not_now,
-    HTTPException: say_http,
-    Exception: say_failed,
+    TemporarilyUnavailable: lambda request, error: refuse(503, str(error)),  # a disk or a database fails
+    HTTPException: lambda request, error: refuse(error.status_code, error.detail),
+    Exception: lambda request, error: refuse(500, "the server made a mistake; its terminal says more"),
 }
 
 

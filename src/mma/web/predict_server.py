@@ -28,13 +28,13 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from mma.data.photos import FORMATS, explain_bad_file, quiet_decoders
 from mma.errors import UserError
 from mma.files import write_atomically
 from mma.text import printable
-from mma.web.security import RequestLimits, read_body, refuse, replay, same, with_policy
+from mma.web.security import HostGuard, RequestLimits, refuse, same
 from mma.web.server import address, allowed_hosts, bind, check_address, is_loopback, plain_server, stopped_by_signals
 
 if TYPE_CHECKING:
@@ -127,36 +127,20 @@ class Busy(Exception):
     """More images wait than can be computed soon."""
 
 
-class KeyGuard:
+class KeyGuard(HostGuard):
     """Checks host, size and key of every request before any route is looked up."""
 
+    unknown_host = "unknown host. Use the address that mma serve printed, or start it with --allow-host NAME"
+
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], limits: RequestLimits):
-        self.app, self.token, self.hosts, self.limits = app, token, hosts, limits
+        super().__init__(app, hosts, limits)
+        self.token = token
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, or forward it."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        send = with_policy(send, self.limits.send)
-        answer = self.refusal(scope) or await read_body(receive, self.limits)
-        if isinstance(answer, bytes):
-            return await self.app(scope, replay(answer, receive), send)
-        answer.headers["Connection"] = "close"
-        return await answer(scope, receive, send)
-
-    def refusal(self, scope: Scope) -> Response | None:
+    def answer(self, scope: Scope) -> Response | None:
         """Return why a request goes no further; None lets it pass."""
         headers = Headers(scope=scope)
-        host = headers.getlist("host")
-        if len(host) != 1 or host[0].lower() not in self.hosts:
-            return refuse(
-                403, "unknown host. Use the address that mma serve printed, or start it with --allow-host NAME"
-            )
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self.limits.url:
-            return refuse(414, "the address is too long")
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.limits.body:
-            return refuse(413, f"a request has at most {self.limits.body:,} bytes")
+        if misfit := self.misfit(scope, headers):
+            return refuse(*misfit)
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return refuse(403, "the request comes from another site")
         if scope["path"] in OPEN:

@@ -98,6 +98,11 @@ class Visitor(NamedTuple):
     invitation: Invitation | None = None
 
     @property
+    def name(self) -> str | None:
+        """The name of an invited person."""
+        return self.invitation.name if self.invitation else None
+
+    @property
     def role(self) -> str:
         """What the person may do."""
         return "annotator" if self.invitation else "owner"
@@ -145,7 +150,7 @@ def digest_of(token: str) -> str:
 
 # What an invited person may ask for. Everything else is the owner's.
 ANNOTATOR_READS = ("/", "/api/state", "/api/events", "/api/recent", "/api/sheet", "/api/people", "/api/disagreements")
-ANNOTATOR_SENDS = ("/api/next", "/api/answers", "/api/grid", "/api/here")
+ANNOTATOR_SENDS = ("/api/next", "/api/answers", "/api/grid", "/api/here", "/api/measure")
 OWNER_ONLY = "this is the owner's to do; with your invitation you can label"
 
 
@@ -160,24 +165,31 @@ class RequestLimits:
     send: float = 60.0  # seconds a client may take to read what we sent
 
 
-class Guard:
-    """Checks host, size, method, origin, kind and key of every request, in this order, before any route is looked up."""
+class HostGuard:
+    """Stands before an application: checks host and size of every request, and what `answer` adds."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        keys: Keys,
-        hosts: frozenset[str],
-        project: str,
-        limits: RequestLimits | None = None,
-        invitations: Invitations | None = None,
-        *,
-        scheme: str = "http",
-    ):
-        self.app, self.keys, self.hosts, self.project = app, keys, hosts, project
-        self.limits, self.invitations, self.scheme = limits or RequestLimits(), invitations, scheme
-        # The browser sends cookies to every port of a host: the port in the name keeps two projects apart.
-        self.cookie = "mma-" + next(iter(hosts)).rsplit(":", 1)[1]
+    unknown_host = "unknown host. Open the address that mma start printed"
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], limits: RequestLimits):
+        self.app, self.hosts, self.limits = app, hosts, limits
+
+    def answer(self, scope: Scope) -> Response | None:
+        """Return what is answered instead of the application; None lets the request pass."""
+        raise NotImplementedError
+
+    def misfit(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Return status and reason for a request that names another host, or is too long."""
+        limits, host, length = self.limits, headers.getlist("host"), headers.get("content-length", "0")
+        # Our own names with our port alone, so that no other name can be made to point here.
+        if len(host) != 1 or host[0].lower() not in self.hosts:
+            return 403, self.unknown_host
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.url:
+            return 414, "the address is too long"
+        if sum(len(name) + len(value) for name, value in headers.raw) > limits.headers:
+            return 431, "the headers are too long"
+        if not length.isdecimal() or int(length) > limits.body:
+            return 413, f"a request has at most {limits.body:,} bytes"
+        return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or forward it."""
@@ -200,6 +212,26 @@ class Guard:
             return  # the client does not read; the server closes the connection
         except Exception:
             logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
+
+
+class Guard(HostGuard):
+    """Checks host, size, method, origin, kind and key of every request, in this order, before any route is looked up."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        hosts: frozenset[str],
+        project: str,
+        limits: RequestLimits | None = None,
+        invitations: Invitations | None = None,
+        *,
+        scheme: str = "http",
+    ):
+        super().__init__(app, hosts, limits or RequestLimits())
+        self.keys, self.project, self.invitations, self.scheme = keys, project, invitations, scheme
+        # The browser sends cookies to every port of a host: the port in the name keeps two projects apart.
+        self.cookie = "mma-" + next(iter(hosts)).rsplit(":", 1)[1]
 
     def answer(self, scope: Scope) -> Response | None:
         """Return a refusal or the exchange of token for cookie; None lets the request pass."""
@@ -226,24 +258,16 @@ class Guard:
 
     def problem(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Return status and reason for a request that nobody with a key sends either."""
-        limits, method, host = self.limits, scope["method"], headers.getlist("host")
-        # Our own names with our port alone, so that no other name can be made to point here.
-        if len(host) != 1 or host[0].lower() not in self.hosts:
-            return 403, "unknown host. Open the address that mma start printed"
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.url:
-            return 414, "the address is too long"
-        if sum(len(name) + len(value) for name, value in headers.raw) > limits.headers:
-            return 431, "the headers are too long"
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > limits.body:
-            return 413, "the body is too long"
+        if misfit := self.misfit(scope, headers):
+            return misfit
+        method, host = scope["method"], headers["host"].lower()
         if method not in ("GET", "HEAD", "POST"):
             return 405, "only GET and POST are served"
         # A change comes from our own page; whatever names an origin names ours.
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and scope["path"] != "/":
             return 403, ELSEWHERE
         origins = headers.getlist("origin")
-        if (origins or method == "POST") and origins != [f"{self.scheme}://{host[0].lower()}"]:
+        if (origins or method == "POST") and origins != [f"{self.scheme}://{host}"]:
             return 403, ELSEWHERE
         if method != "POST":
             return None

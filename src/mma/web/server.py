@@ -42,6 +42,7 @@ AT_ONCE = 16  # of them taken in before requests get their turn
 WILDCARDS = ("0.0.0.0", "::")
 KEEP_ALIVE, GRACE = 30, 1  # seconds
 MAX_HEADERS = 16_384  # bytes of a request before its body
+OPENSSL = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 -subj /CN=mma"
 Say = Callable[[str], None]
 
 
@@ -259,19 +260,7 @@ def certificate(state: Path, host: str) -> tuple[Path, Path]:
         name = f"subjectAltName=IP:{ipaddress.ip_address(host)},DNS:localhost,IP:127.0.0.1"
     except ValueError:
         name = f"subjectAltName=DNS:{host},DNS:localhost,IP:127.0.0.1"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "365",
-    ]
-    command += ["-subj", "/CN=mma", "-addext", name, "-keyout", str(pair[1]), "-out", str(pair[0])]
+    command = [*OPENSSL.split(), "-addext", name, "-keyout", str(pair[1]), "-out", str(pair[0])]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
+import re
+import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile, ZipInfo
 
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from mma import children
-from mma.data.photos import LARGE, bounded_photo, explain_bad_file, open_photo, reduce_photo
+from mma.data.photos import (
+    LARGE,
+    bounded_photo,
+    explain_bad_file,
+    open_image,
+    open_photo,
+    quiet_decoders,
+    reduce_photo,
+)
 from mma.data.tables import DEFAULT, read_labels
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import write_atomically
@@ -40,6 +53,10 @@ EVENTS = 1_000  # a grid is many events and one answer
 SHOWN = 240  # labels of one class
 SHEET = 24  # images of the first minute
 PATIENCE = 600.0  # seconds for a command
+MAPS = 500  # heat maps kept
+TRY_SIDE = 1_024  # pixels of a photo that is tried
+TOP = 3  # classes that an answer names
+PART = 1 << 20  # bytes of a zip sent at a time
 SIZES = {"thumb": 320, "full": 2_048}  # pixels of the longer side, at most
 LOSSLESS = 256 * 256  # pixels: small pictures are shown enlarged, where JPEG's blocks would show
 DECODERS = 3  # at once, however many cores there are: memory is what they share
@@ -176,22 +193,26 @@ def as_answer(labeled: LabeledImage) -> Json:
 
 
 class Command:
-    """`mma NAME PROJECT --json`. It takes torch, so it runs in a process of its own, one at a time; others go on."""
+    """A module that takes torch. It runs in a process of its own, one at a time; labeling goes on."""
 
-    def __init__(self, name: str, project: Project, failed: str, ending: Callable[[], bool] = bool) -> None:
-        self.name, self.project, self.failed, self.ending = name, project, failed, ending
-        self.turn = threading.Lock()
+    def __init__(self, project: Project, failed: str, ending: Callable[[], bool], module: str, *arguments: str) -> None:
+        self.project, self.failed, self.ending = project, failed, ending
+        self.module, self.arguments, self.turn = module, arguments, threading.Lock()
 
-    def run(self) -> Json:
+    def run(self, *more: str) -> Json:
         """Return what it printed, or say why it failed. When the server ends, so does it."""
-        command = (self.name, str(self.project.folder), "--json")
         with self.turn:
-            done = children.run("mma.cli", *command, timeout=PATIENCE, stop=self.ending)
+            done = children.run(self.module, *self.arguments, *more, timeout=PATIENCE, stop=self.ending)
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise TemporarilyUnavailable(f"{self.failed}: {why.removeprefix(f'mma {self.name}: ')}")
+            raise TemporarilyUnavailable(f"{self.failed}: {re.sub('^mma [a-z]+: ', '', why)}")
         found: Json = json.loads(done.stdout)
         return found
+
+
+def mma_command(name: str, project: Project, failed: str, ending: Callable[[], bool] = bool) -> Command:
+    """Return `mma NAME PROJECT --json`."""
+    return Command(project, failed, ending, "mma.cli", name, str(project.folder), "--json")
 
 
 class Review:
@@ -199,7 +220,7 @@ class Review:
 
     def __init__(self, project: Project, ending: Callable[[], bool] = bool) -> None:
         self.project = project
-        self.command = Command("review", project, "the search for mistakes failed", ending)
+        self.command = mma_command("review", project, "the search for mistakes failed", ending)
         self.seq, self.found = -1, Json()
 
     def likely_mistakes(self) -> Json:
@@ -223,7 +244,44 @@ class Review:
             notes.append(f"The models that doubt them did not see them, and are right about {right} of all labels.")
         entries = {each.file: as_answer(each) for each in self.project.labeled_files(list(reasons))}
         images = [{**entries[file], "why": why} for file, why in reasons.items() if file in entries]
-        return {"images": images, "notes": notes}
+        return {"images": images, "notes": notes, "groups": self.groups()}
+
+    def groups(self) -> list[Json]:
+        """Return photos that look alike and match no class, and parts of a class that look like a class of their own."""
+        unnamed = [(None, 0, files) for files in self.found["unknown_groups"]]
+        parts = [(each["label"], each["others"], each["files"]) for each in self.found["split"]]
+        names = {each.name: each.id for each in self.project.classes()}
+        ids = {image.name: image.id for image in self.project.images()} if unnamed or parts else {}
+        found = [
+            {
+                "class_id": names.get(label),
+                "others": others,
+                "images": [{"image": ids[file], "name": file} for file in files if file in ids],
+            }
+            for label, others, files in [*parts, *unnamed]
+            if label is None or label in names
+        ]
+        return [each for each in found if each["images"]]
+
+
+class Heat:
+    """Where the model looks in photos. What was found is kept until there is another model."""
+
+    def __init__(self, project: Project, ending: Callable[[], bool] = bool) -> None:
+        self.project, self.model, self.found = project, 0, dict[str, Json]()
+        failed = "the heat map was not made"
+        self.command = Command(project, failed, ending, "mma.project.heat", str(project.folder))
+
+    def maps(self, images: Sequence[str]) -> Json:
+        """Return the maps of images, or why there are none. If the first one is known, the others are as well, or wait."""
+        newest = max((row.number for row in self.project.models.rows() if row.state == "ready"), default=0)
+        if not newest:
+            raise UserError("there is no model yet. Label some photos first.")
+        if newest != self.model or len(self.found) > MAPS:
+            self.model, self.found = newest, {}
+        if images[0] not in self.found:
+            self.found |= self.command.run(*(each for each in images if each not in self.found))
+        return {"maps": {each: self.found[each] for each in images if each in self.found}}
 
 
 def results(project: Project) -> Json:
@@ -327,3 +385,71 @@ class Pictures:
                     write_atomically(path, picture.data)
         except OSError:
             return
+
+
+def try_photo(command: Command, encoded: str) -> Json:
+    """Classify one picture, sent in base64, with the model in use: `command` is `mma predict`."""
+    try:
+        data = base64.b64decode(encoded, validate=True)
+        with quiet_decoders(), open_image(data) as image:
+            small = bounded_photo(image, TRY_SIDE)
+    except Exception as error:  # decoders raise anything at all on broken bytes
+        raise UserError(f"the picture cannot be read: {explain_bad_file(error)}.") from error
+    with tempfile.TemporaryDirectory(prefix="mma-try-") as scratch:
+        photo, answer = Path(scratch) / "photo.png", Path(scratch) / "answer.jsonl"
+        small.save(photo)
+        command.run(str(photo), "-o", str(answer), "--top", str(TOP))
+        row = json.loads(answer.read_text("utf-8").splitlines()[0])
+    ranks = [f"_{rank}" if rank > 1 else "" for rank in range(1, TOP + 1)]
+    answers = [[row[f"label{rank}"], row[f"confidence{rank}"]] for rank in ranks if row.get(f"label{rank}")]
+    # What else a prediction says, for example that nothing like the picture was labeled.
+    more = {name: value for name, value in row.items() if not name.startswith(("label", "confidence", "file"))}
+    return {"answers": answers, "more": more}
+
+
+# The newest exported model and the labels, as a zip: no copy of it is made on disk or in memory.
+
+
+def files_to_take(project: Project) -> dict[str, Path]:
+    """Return what a person takes home, by its name in the zip."""
+    project.mirror.finish()
+    files = {"labels.csv": project.layout.mirror} if project.layout.mirror.is_file() else {}
+    exported = [
+        each for each in (project.folder / "export").iterdir() if each.is_dir() and not each.name.startswith(".")
+    ]
+    if exported:
+        newest = max(exported, key=lambda each: (each.stat().st_mtime_ns, each.name))
+        found = [each for each in sorted(newest.rglob("*")) if each.is_file() and not each.is_symlink()]
+        files |= {f"{newest.name}/{each.relative_to(newest).as_posix()}": each for each in found}
+    return files
+
+
+class _Pipe(io.RawIOBase):
+    """Where a zip is written to, and read from at once."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.data += bytes(data)
+        return len(data)
+
+    def take(self) -> bytes:
+        data, self.data = self.data, b""
+        return data
+
+
+def zipped(files: Mapping[str, Path]) -> Iterator[bytes]:
+    """Yield a zip of files, a part at a time."""
+    pipe = _Pipe()
+    with ZipFile(pipe, "w") as archive:
+        for name, path in files.items():
+            about = ZipInfo.from_file(path, name)
+            with path.open("rb") as source, archive.open(about, "w", force_zip64=True) as target:
+                while part := source.read(PART):
+                    target.write(part)
+                    yield pipe.take()
+    yield pipe.take()

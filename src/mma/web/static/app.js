@@ -67,7 +67,7 @@ class Page {
       find: new FindView(shared),
       rest: new RestView(shared),
       review: new ReviewView({ correct: (entry) => this.correct(entry), outbox, history: this.history }),
-      results: new ResultsView(() => this.measure()),
+      results: new ResultsView({ measure: () => this.measure(), outbox, history: this.history }),
       try: new TryView(),
       classes: new SetupView({ begin: () => { location.hash = ["soon", "ready"].includes(state.names.state) && !state.model ? "grid" : "label"; } }),
     };

@@ -3,7 +3,7 @@
 import { announce, h, icon, nameOf, number, percent, plural, printable, show } from "./dom.js";
 import { imageAddress, post, Refused } from "./api.js";
 import { Choices, typing } from "./choices.js";
-import { ask, askClass } from "./dialogs.js";
+import { askClass, askPhoto } from "./dialogs.js";
 import { MapPane } from "./map.js";
 import { by, classById, newAnswer, secondsSince, state } from "./state.js";
 
@@ -152,9 +152,10 @@ export class BrowseView {
     this.render();
   }
 
-  enlarge(item) {
-    return ask(printable(item.name), (finish) => [h("div", { class: "dialog-head" }, h("h2", {}, nameOf(item.name)), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close"))),
-      h("img", { class: "enlarged", src: imageAddress(item.image, "full"), alt: printable(item.name) })]);
+  /** One photo large; its class can be given there. */
+  async enlarge(item) {
+    const picked = await askPhoto(item, "Give it a class here, or close:", item.label);
+    if (picked !== null) this.label(picked, [item.image]);
   }
 
   /** One answer for the photos that are chosen. What the model says of them was on the screen. */

@@ -1,9 +1,10 @@
 /** Small windows that ask one thing. While one is open, keys belong to it. */
 
 import { h, icon, nameOf, plural, printable } from "./dom.js";
+import { canShowHeat, HeatLayer } from "./heat.js";
 import { imageAddress, post } from "./api.js";
 import { applyTheme, by, choice, choose, state, update } from "./state.js";
-import { typing } from "./choices.js";
+import { keysOf, typing } from "./choices.js";
 import { wordsFor } from "./history.js";
 
 /** Open a dialog; `build(finish)` returns its content, `finish(value)` closes it. Escape means null. */
@@ -17,6 +18,33 @@ export function ask(label, build) {
     document.body.append(dialog);
     dialog.showModal();
   });
+}
+
+const head = (finish, title) => h("div", { class: "dialog-head" }, h("h2", {}, title), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close")));
+
+/** Show a photo large, with what the model looks at. With `question`, its class is asked for: a click or a key gives its id, else null. */
+export async function askPhoto({ image, name }, question = null, now = null) {
+  const heat = new HeatLayer(), keys = question ? keysOf(state.classes) : new Map(), key = new Map([...keys].map(([each, id]) => [id, each]));
+  heat.turnTo(image);
+  const picked = ask(printable(name), (finish) => [
+    head(finish, nameOf(name)), h("div", { class: "enlarged" }, h("img", { src: imageAddress(image, "full"), alt: printable(name) }), heat.canvas), heat.words,
+    question ? h("p", { class: "soft" }, question) : null,
+    question ? h("div", { class: "choices", role: "group", "aria-label": "Its class" }, state.classes.map((each) => h("button", { type: "button", class: "choice", "aria-pressed": String(each.id === now), onclick: () => finish(each.id) },
+      key.has(each.id) ? h("kbd", {}, key.get(each.id)) : null, nameOf(each.name)))) : null,
+    canShowHeat() ? h("div", { class: "buttons" }, h("button", { type: "button", class: "quiet", onclick: () => heat.toggle() }, icon("heat"), "Heat map", h("kbd", {}, "H"))) : null,
+  ].filter(Boolean));
+  const dialog = [...document.querySelectorAll("dialog[open]")].at(-1);
+  dialog.classList.add("photo");
+  dialog.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    const id = keys.get(event.key.toLowerCase());
+    if (id !== undefined) { dialog.answer = id; dialog.close(); }
+    else if (event.key.toLowerCase() === "h") heat.toggle();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  return picked;
 }
 
 const buttons = (finish, words) => h("div", { class: "buttons" },
@@ -34,8 +62,8 @@ export function askNote(name) {
 }
 
 /** Make a class, if need be ask for its name; returns its id or null. */
-export async function askClass(name) {
-  const wanted = name || (await askName());
+export async function askClass(name, words = "Its name. This image becomes its first label.") {
+  const wanted = name || (await askName(words));
   if (!wanted) return null;
   try {
     const { classes, made } = await post("/api/classes", { do: "add", name: wanted, by: by() });
@@ -47,10 +75,10 @@ export async function askClass(name) {
   }
 }
 
-function askName() {
+function askName(words) {
   const field = h("input", { id: "class-name", type: "text", maxlength: 200, autocomplete: "off", dir: "auto" });
   return ask("New class", (finish) => form(finish, () => field.value.trim() || null,
-    h("h2", {}, "New class"), h("label", { for: "class-name" }, "Its name. This image becomes its first label."), field, buttons(finish, "Add class")));
+    h("h2", {}, "New class"), h("label", { for: "class-name" }, words), field, buttons(finish, "Add class")));
 }
 
 const MEASURED = 30;
@@ -107,6 +135,7 @@ const KEYS = () => [
   [typing() ? "Alt X" : "X", "exclude it from the project"],
   [typing() ? "Alt N" : "N", "note"],
   [typing() ? "Alt Z" : "Z", "zoom; drag to move"],
+  ...(canShowHeat() ? [[typing() ? "Alt H" : "H", "heat map: where the model looks"]] : []),
   ["arrows, space, Enter", "grid: move, add or remove an image, confirm"],
   ["E", "grid: look at one image large, and give it its class there"],
   ["?", "this window"],
@@ -116,7 +145,7 @@ const KEYS = () => [
 export function showSettings() {
   const who = h("input", { id: "who", type: "text", disabled: state.project.role === "annotator", maxlength: 60, value: by(), autocomplete: "off", dir: "auto", onchange: () => choose("by", who.value.trim()) });
   return ask("Settings and keys", (finish) => [
-    h("div", { class: "dialog-head" }, h("h2", {}, "Settings and keys"), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close"))),
+    head(finish, "Settings and keys"),
     choiceOf("suggestions", "What the model thinks", [["hidden", "Hidden"], ["after", "After my answer"], ["shown", "Shown"]]),
     h("p", { class: "hint" }, "Hidden is best: a suggestion changes what people say. Every label records what was shown."),
     choiceOf("theme", "Colours", [["auto", "System"], ["light", "Light"], ["dark", "Dark"]]),

@@ -1,9 +1,9 @@
 /** Many at once: take out the wrong ones, confirm the rest as one answer with one undo. */
 
-import { announce, h, icon, nameOf, number, plural, printable, show } from "./dom.js";
+import { announce, h, nameOf, number, plural, printable, show } from "./dom.js";
 import { imageAddress, post, Refused } from "./api.js";
 import { Choices, typing } from "./choices.js";
-import { ask, askClass } from "./dialogs.js";
+import { askClass, askPhoto } from "./dialogs.js";
 import { by, classById, newAnswer, secondsSince, state } from "./state.js";
 
 const SIZE = 24;
@@ -195,11 +195,7 @@ export class GridView {
   async enlarge() {
     const item = this.items[this.at];
     if (!item) return;
-    const picked = await ask(printable(item.name), (finish) => [
-      h("div", { class: "dialog-head" }, h("h2", {}, nameOf(item.name)), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close"))),
-      h("img", { class: "enlarged", src: imageAddress(item.image, "full"), alt: printable(item.name) }),
-      h("div", { class: "choices", role: "group", "aria-label": "Its class" }, state.classes.map((each) => h("button", { type: "button", class: "choice", onclick: () => finish(each.id) }, nameOf(each.name)))),
-    ]);
+    const picked = await askPhoto(item, "Give it its class here, or close:");
     if (picked === null || !this.items.includes(item)) return;
     this.store(picked, [item.image]);
     this.items = this.items.filter((each) => each !== item);

@@ -2,6 +2,7 @@
 
 import { h, show, announce, icon, nameOf, plural, printable } from "./dom.js";
 import { Choices, suggestionWords, typing } from "./choices.js";
+import { canShowHeat } from "./heat.js";
 import { Stage } from "./stage.js";
 import { choice, newAnswer, secondsSince, state } from "./state.js";
 import { askClass, askNote } from "./dialogs.js";
@@ -14,7 +15,9 @@ const COMMANDS = [
   ["x", "exclude", "exclude", "Exclude"],
   ["n", "note", "note", "Note"],
   ["z", "zoom", "zoom", "Zoom"],
+  ["h", "heat", "heat", "Heat map"],
 ];
+const commands = () => COMMANDS.filter(([, name]) => name !== "heat" || canShowHeat());
 
 export class LabelView {
   title = "Label";
@@ -49,7 +52,7 @@ export class LabelView {
 
   showCommands() {
     const keys = (letter) => (typing() ? [h("kbd", {}, `Alt ${letter.toUpperCase()}`)] : [h("kbd", {}, letter.toUpperCase())]);
-    show(this.commands, COMMANDS.map(([letter, name, glyph, words]) =>
+    show(this.commands, commands().map(([letter, name, glyph, words]) =>
       h("button", { type: "button", class: "command", onclick: () => this.command(name), "aria-keyshortcuts": typing() ? `Alt+${letter}` : letter },
         icon(glyph), h("span", {}, words), keys(letter))));
   }
@@ -68,7 +71,7 @@ export class LabelView {
     this.choices.refresh();
     this.explainWhy(item);
     if (!ready) return this.stage.explain(item.image);
-    return this.stage.showPicture(item.picture, this.alt(item));
+    return this.stage.showPicture(item.picture, this.alt(item), item.image, this.queue.items.slice(1).map((each) => each.image));
   }
 
   alt(item) {
@@ -129,9 +132,9 @@ export class LabelView {
 
   /** What of the model's opinion the person could see. */
   wasShown(item) {
-    const mode = choice("suggestions");
-    if (mode === "hidden" || !item.suggestion) return "hidden";
-    return `${mode}: ${item.suggestion.slice(0, 3).map(([id, p]) => `${id}=${p.toFixed(3)}`).join(" ")}`;
+    const mode = choice("suggestions"), heat = this.stage.heat.shown;
+    const suggested = mode === "hidden" || !item.suggestion ? "hidden" : `${mode}: ${item.suggestion.slice(0, 3).map(([id, p]) => `${id}=${p.toFixed(3)}`).join(" ")}`;
+    return heat === null ? suggested : `${suggested}; heat map: ${heat}`.slice(0, 200);
   }
 
   /** After the answer: does the model agree? */
@@ -146,6 +149,7 @@ export class LabelView {
   command(name) {
     if (name === "undo") this.undo();
     else if (name === "zoom") this.stage.zoom();
+    else if (name === "heat") this.stage.heat.toggle();
     else if (name === "note") this.note();
     else this.answer(name);
   }
@@ -198,7 +202,7 @@ export class LabelView {
     if ((event.ctrlKey || event.metaKey) && letter === "z") return this.undo(), true;
     if (event.ctrlKey || event.metaKey) return false;
     if (event.key === "Escape" && this.shown?.before) return this.cancel(), true;
-    const chosen = event.altKey || !typing() ? COMMANDS.find(([each]) => each === (event.altKey ? letter : event.key.toLowerCase())) : null;
+    const chosen = event.altKey || !typing() ? commands().find(([each]) => each === (event.altKey ? letter : event.key.toLowerCase())) : null;
     const taken = !event.altKey && state.classes.some((each) => each.key === event.key.toLowerCase());
     if (chosen && !taken) return this.command(chosen[1]), true;
     return event.altKey ? false : this.choices.onKey(event);

@@ -58,9 +58,9 @@ function modelPart(measure) {
   return h("section", { class: "card" }, h("h2", {}, "Model now"),
     accuracy === null ? h("p", { class: "soft" }, "How good it is: too early to say.") : h("div", {},
       h("p", { class: "big-number" }, h("b", {}, percent(accuracy)), h("span", {}, " right")),
-      curve(state.models),
+      curve(state.models), curveEnds(state.models),
       h("p", { class: "soft" }, `between ${Math.round(100 * low)} and ${Math.round(100 * high)}, ${printable(source)}`)),
-    state.project.role === "annotator" ? null : h("p", {}, h("button", { type: "button", class: "link", onclick: measure }, "Measure now")),
+    h("p", {}, h("button", { type: "button", class: "link", onclick: measure }, "Measure now")),
     forecast ? h("p", { class: "soft" }, printable(forecast)) : null,
     h("p", { class: "soft model-state", "data-state": model.state }, icon(model.state === "failed" ? "alert" : model.state === "training" ? "clock" : "check"), h("span", {}, modelWords(model))));
 }
@@ -73,9 +73,17 @@ function modelWords({ number: count, kind, state: now, message }) {
   return now === "training" ? `${name}: training${message ? `, ${printable(message)}` : ""}` : `${name}: ready`;
 }
 
+const measuredOf = (models) => models.filter((each) => each.accuracy !== null && each.kind !== "deep").slice(-20);
+
+/** What the line begins and ends with. */
+function curveEnds(models) {
+  const points = measuredOf(models);
+  return points.length < 2 ? null : h("p", { class: "soft row", "aria-hidden": "true" }, h("span", {}, `model ${number(points[0].number)}: ${percent(points[0].accuracy)}`), h("span", {}, `now ${percent(points.at(-1).accuracy)}`));
+}
+
 /** The estimates of past models as a line, with their intervals as a band. */
 function curve(models) {
-  const points = models.filter((each) => each.accuracy !== null && each.kind !== "deep").slice(-20);
+  const points = measuredOf(models);
   if (points.length < 2) return null;
   const [width, height] = [200, 44];
   const x = (place) => (width - 4) * place / (points.length - 1) + 2;

@@ -1,9 +1,9 @@
 /** Two promises: the rest labels itself (both heaps), and all photos of one class are found. */
 
-import { announce, h, icon, nameOf, number, percent, plural, printable, show } from "./dom.js";
-import { imageAddress, post, Refused } from "./api.js";
+import { announce, h, nameOf, number, percent, plural, printable, show } from "./dom.js";
+import { post, Refused } from "./api.js";
 import { BrowseView } from "./browse.js";
-import { ask } from "./dialogs.js";
+import { askPhoto } from "./dialogs.js";
 import { GridView } from "./grid.js";
 import { by, classById, secondsSince, state } from "./state.js";
 
@@ -118,8 +118,6 @@ export class FindView extends GridView {
   undo() {}
 
   enlarge() {
-    const item = this.items[this.at];
-    return item && ask(printable(item.name), (finish) => [h("div", { class: "dialog-head" }, h("h2", {}, nameOf(item.name)), h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => finish(null) }, icon("close"))),
-      h("img", { class: "enlarged", src: imageAddress(item.image, "full"), alt: printable(item.name) })]);
+    return this.items[this.at] && askPhoto(this.items[this.at]);
   }
 }

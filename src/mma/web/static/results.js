@@ -1,9 +1,9 @@
 /** Results: is it good enough, what to do next, and why. Everything comes from the project's own status. */
 
-import { draw, goalBar, h, nameOf, number, plural, printable, sentence, show } from "./dom.js";
+import { announce, draw, goalBar, h, nameOf, number, percent, plural, printable, sentence, show } from "./dom.js";
 import { get, imageAddress, post } from "./api.js";
-import { ask } from "./dialogs.js";
-import { by, state } from "./state.js";
+import { ask, askPhoto } from "./dialogs.js";
+import { by, newAnswer, state } from "./state.js";
 
 const EXPORT = 600_000; // milliseconds
 
@@ -90,7 +90,8 @@ export class ResultsView {
   exporter = new Action("Export the model", askExport, { again: true });
   goal = new GoalForm((status) => this.render(status));
 
-  constructor(measure) {
+  constructor({ measure, outbox, history }) {
+    Object.assign(this, { outbox, history });
     this.measure = h("button", { type: "button", class: "quiet", onclick: measure }, "Measure now");
   }
 
@@ -126,8 +127,41 @@ export class ResultsView {
       stop && stop.rule !== "target" ? h("section", { class: "card stop-card" }, h("h3", {}, "It is time to stop"), h("p", {}, sentence(stop.why))) : null,
       report ? h("div", { class: "cards" }, card("What more labels bring", paragraphs(status.next)), this.modelCard(status), helpingCard(status), labelsCard(status)) : null, guessesCard(status),
       report?.curve.length > 1 ? h("section", { class: "card" }, h("h3", {}, "Accuracy over labels"), curve(report.curve, status.band), h("p", { class: "soft" }, status.band.length ? `${CURVE} The lighter part is a forecast.` : CURVE)) : null,
-      classCard(status), report?.quality ? confusionCard(report) : null,
+      classCard(status), report?.quality ? confusionCard(report, "the model", (found) => this.showImages(found)) : null,
       status.guesses.filter((each) => each.quality).map((each) => confusionCard({ ...each, judged: [] }, each.name)));
+  }
+
+  /** The photos of one cell of the matrix, the surest first. A click opens one, and a class corrects its label. */
+  showImages({ label, said, count, images }) {
+    const title = label === said ? ["Rightly called ", nameOf(said)] : [nameOf(label), " taken for ", nameOf(said)];
+    const shown = images.length < count ? `${number(images.length)} of ${number(count)}, the surest first.` : "The surest first.";
+    const classOf = (name) => state.classes.find((each) => each.name === name)?.id ?? null;
+    const tile = (found) => {
+      const words = found.now === undefined ? `${percent(found.confidence)} sure` : `now ${printable(state.classes.find((each) => each.id === found.now)?.name ?? "")}`;
+      const open = async () => {
+        const question = `Labeled ${printable(label)}. The model says ${printable(said)}, ${percent(found.confidence)} sure. What is it?`;
+        const picked = await askPhoto({ image: found.image, name: `${label} / ${said}` }, question, found.now ?? classOf(label));
+        if (picked === null) return;
+        this.correct(found.image, picked);
+        node.replaceWith(tile({ ...found, now: picked }));
+      };
+      const node = h("li", { class: "tile" }, h("button", { type: "button", class: "past-tile", onclick: open },
+        h("img", { src: imageAddress(found.image, "thumb"), alt: `${printable(label)}, called ${printable(said)}`, loading: "lazy", decoding: "async" }), h("span", { class: "reason" }, words)));
+      return node;
+    };
+    return ask("Photos of a cell", (finish) => [
+      h("h2", {}, title), h("p", { class: "soft" }, `${shown} A click opens one; there its label can be corrected, and the next model counts it. These photos measure the model: who looks at its mistakes alone makes it look better than it is, so look at some of its right answers, too.`),
+      h("ul", { class: "tiles judged", "aria-label": "Photos" }, images.map(tile)),
+      h("div", { class: "buttons" }, h("button", { type: "button", class: "main", onclick: () => finish(null) }, "Close")),
+    ]);
+  }
+
+  /** A label that is kept or corrected is an answer like any other. */
+  correct(image, classId) {
+    const answer = newAnswer({ images: [image], class_id: classId, shown: "review", source: "review" });
+    this.outbox.add(answer);
+    this.history.add(answer);
+    announce(`Labeled ${printable(state.classes.find((each) => each.id === classId)?.name ?? "")}.`);
   }
 
   /** Is it good enough? Against the goal, with the one next thing to do. */
@@ -212,40 +246,27 @@ function classCard({ per_class: counts, report, common }) {
     h("thead", {}, h("tr", {}, heads.map((words, place) => h("th", { scope: "col", class: place ? "count" : "" }, words)))), h("tbody", {}, rows))));
 }
 
-/** The confusion matrix of a report. */
-function confusionCard({ classes, quality, judged }, source = "the model") {
+/** The confusion matrix of a report; `open` shows the photos of a cell. */
+function confusionCard({ classes, quality, judged }, source, open) {
   if (!quality.confusion.flat().some((count) => count > 0)) return null;
-  const rows = quality.confusion.map((row, label) => {
-    const total = Math.max(1, row.reduce((sum, each) => sum + each, 0));
+  const who = printable(source), rows = quality.confusion.map((row, label) => {
+    const total = row.reduce((sum, each) => sum + each, 0);
     return h("tr", {}, h("th", { scope: "row" }, nameOf(classes[label])), row.map((count, said) => {
       const images = judged.filter((each) => each.label === classes[label] && each.said === classes[said]);
-      return cell({ label: classes[label], said: classes[said], count, images, audit: true }, count / total);
-    }));
+      return cell({ label: classes[label], said: classes[said], count, images }, count / Math.max(1, total), open);
+    }), h("td", { class: "count" }, number(total)));
   });
-  return h("section", { class: "card" }, h("h3", {}, source === "the model" ? "Which class is taken for which" : `What ${printable(source)} takes for what`),
-    h("p", { class: "soft" }, `Rows: what people say. Columns: what ${printable(source)} says.${judged.length ? " A number opens its images." : ""}`),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Confusion matrix of ${printable(source)}` }, h("table", { class: "confusion" },
-      h("thead", {}, h("tr", {}, h("td", {}), classes.map((name) => h("th", { scope: "col" }, nameOf(name))))), h("tbody", {}, rows))));
+  return h("section", { class: "card" }, h("h3", {}, source === "the model" ? "Which class is taken for which" : `What ${who} takes for what`),
+    judged.length ? h("p", { class: "soft" }, "A number opens its photos.") : null,
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Confusion matrix of ${who}` }, h("table", { class: "confusion" },
+      h("thead", {}, h("tr", {}, h("td", {}), h("th", { class: "axis", colspan: classes.length, scope: "colgroup" }, `${sentence(source)} says`), h("td", {})),
+        h("tr", {}, h("th", { class: "axis", scope: "col" }, "People say"), classes.map((name) => h("th", { scope: "col" }, nameOf(name))), h("th", { class: "axis", scope: "col" }, "All"))), h("tbody", {}, rows))));
 }
 
-function cell(found, share) {
+function cell(found, share, open) {
   const words = `${number(found.count)} ${printable(found.label)} taken for ${printable(found.said)}`;
-  const inside = found.images.length ? h("button", { type: "button", class: "open-cell", "aria-label": `${words}: show`, onclick: () => showImages(found) }, number(found.count)) : found.count ? number(found.count) : "·";
-  const node = h("td", { class: found.label === found.said ? "cell right" : "cell wrong" }, inside);
-  node.style.setProperty("--share", `${Math.round(70 * share)}%`);
+  const inside = found.images.length ? h("button", { type: "button", class: "open-cell", "aria-label": `${words}: show`, onclick: () => open(found) }, number(found.count)) : found.count ? number(found.count) : "·";
+  const node = h("td", { class: `cell ${!found.count ? "none" : found.label === found.said ? "right" : "wrong"}` }, inside);
+  node.style.setProperty("--share", `${Math.round(100 * share)}%`);
   return node;
-}
-
-/** The images of one cell, the surest first. */
-function showImages({ label, said, count, images, audit }) {
-  const title = label === said ? ["Rightly called ", nameOf(said)] : [nameOf(label), " taken for ", nameOf(said)];
-  const shown = images.length < count ? `${number(images.length)} of ${number(count)}, the surest first.` : "The surest first.";
-  const note = audit ? " These labels measure the model and are not corrected here: whoever mends only where it is wrong makes it look better than it is." : "";
-  return ask("Images of a cell", (finish) => [
-    h("h2", {}, title), h("p", { class: "soft" }, shown + note),
-    h("ul", { class: "tiles judged", tabindex: "0", "aria-label": "Images" }, images.map(({ image, confidence }) => h("li", { class: "tile" },
-      h("img", { src: imageAddress(image, "thumb"), alt: `${printable(label)}, called ${printable(said)}`, loading: "lazy", decoding: "async" }),
-      h("span", { class: "reason" }, `${Math.round(100 * confidence)} % sure`)))),
-    h("div", { class: "buttons" }, h("button", { type: "button", class: "main", onclick: () => finish(null) }, "Close")),
-  ]);
 }

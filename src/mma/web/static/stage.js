@@ -1,7 +1,8 @@
-/** The image, as large as fits: zoom, pan, and swipes for two classes. */
+/** The image, as large as fits: zoom, pan, swipes for two classes, and where the model looks. */
 
 import { h, show } from "./dom.js";
 import { get, imageAddress } from "./api.js";
+import { HeatLayer } from "./heat.js";
 
 const SCALES = [1, 2.5, 5];
 const ENLARGE = 14; // times: beyond this a small photo is only blur
@@ -12,6 +13,7 @@ export class Stage {
   scale = 1;
   x = 0;
   y = 0;
+  heat = new HeatLayer();
 
   /** `swiped(-1 or 1)` is called for a swipe to the left or right. */
   constructor({ swiped }) {
@@ -25,18 +27,20 @@ export class Stage {
     new ResizeObserver(() => this.fit()).observe(this.frame);
   }
 
-  /** Show a picture that is decoded already; `alt` says what it is. */
-  showPicture(picture, alt) {
+  /** Show the picture of an image, decoded already; `alt` says what it is, `ahead` are the images to come. */
+  showPicture(picture, alt, image, ahead = []) {
     this.picture = picture;
+    this.heat.turnTo(image, ahead);
     picture.alt = alt;
     picture.className = "picture";
     Object.assign(this, { scale: 1, x: 0, y: 0 });
     this.fit();
-    show(this.frame, picture);
+    show(this.frame, picture, this.heat.canvas, this.heat.words);
   }
 
   showMessage(...words) {
     this.picture = null;
+    this.heat.turnTo(null);
     show(this.frame, h("div", { class: "message" }, ...words));
   }
 
@@ -52,15 +56,21 @@ export class Stage {
     if (!picture) return;
     const [clientWidth, clientHeight] = [this.frame.clientWidth - MARGIN, this.frame.clientHeight - MARGIN];
     const enlarge = Math.min(clientWidth / picture.naturalWidth, clientHeight / picture.naturalHeight, ENLARGE);
-    picture.style.width = `${Math.floor(picture.naturalWidth * enlarge)}px`;
-    picture.style.height = `${Math.floor(picture.naturalHeight * enlarge)}px`;
+    for (const { style } of [picture, this.heat.canvas]) {
+      style.width = `${Math.floor(picture.naturalWidth * enlarge)}px`;
+      style.height = `${Math.floor(picture.naturalHeight * enlarge)}px`;
+    }
     this.place();
   }
 
   place() {
     this.frame.classList.toggle("zoomed", this.scale > 1);
     if (this.scale === 1) Object.assign(this, { x: 0, y: 0 });
-    this.picture.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.scale})`;
+    this.move(`translate(${this.x}px, ${this.y}px) scale(${this.scale})`);
+  }
+
+  move(transform) {
+    for (const { style } of [this.picture, this.heat.canvas]) style.transform = transform;
   }
 
   /** To the next size, and around to the first. */
@@ -89,7 +99,7 @@ export class Stage {
     if (this.scale > 1) {
       Object.assign(this, { x: this.held.fromX + dx, y: this.held.fromY + dy });
       this.place();
-    } else if (this.held.touch) this.picture.style.transform = `translate(${dx}px, 0) rotate(${dx / 40}deg)`;
+    } else if (this.held.touch) this.move(`translate(${dx}px, 0) rotate(${dx / 40}deg)`);
   }
 
   release(event) {

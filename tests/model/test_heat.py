@@ -1,0 +1,56 @@
+"""Heat maps: what each place of a photo adds to the answer, and why there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mma.project.heat import look, places, visible_part
+
+
+@pytest.fixture
+def files(tmp_path: Path, scene: np.ndarray) -> list[str]:
+    for number in range(3):
+        Image.fromarray(scene[40 * number : 40 * number + 200, 60 * number :]).save(tmp_path / f"{number}.png")
+    return ["0.png", "1.png", "2.png"]
+
+
+@pytest.mark.parametrize("backbone", ["lite0@64/float32", "hog@32+lite0@64/float32"])
+def test_places_add_up_to_the_logits(heads, tmp_path, files, backbone):
+    model = heads(backbone, gate=backbone.count("+"))
+    predictor, part = model.predictor, visible_part(model)
+    head = predictor.network.head
+    with torch.no_grad():
+        head.bias.copy_(torch.tensor([0.5, -1.0, 0.25]))
+        head.temperature.fill_(1.7)
+    prepared = [predictor.prepare(lambda name=name: Image.open(tmp_path / name)) for name in files]
+    said = predictor.network(predictor.vectors(prepared)[:3]) / predictor.temperature
+    bias = head.bias / (head.temperature * predictor.temperature)
+    found = places(predictor, part, prepared)
+    assert found.shape == (3, 3, 2, 2)
+    assert torch.allclose(found.mean((2, 3)) + bias, said, atol=0.01)
+    assert found.std() > 0.05
+
+
+def test_a_map_is_of_the_class_that_the_model_sees_and_leaves_out_what_speaks_for_all(heads, tmp_path, files):
+    model = heads("lite0@64/float32")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    *maps, broken = look(model, tmp_path, [*files, "broken.png"])
+    said = model.predict([tmp_path / name for name in files]).labels
+    assert [each["name"] for each in maps] == said
+    with torch.no_grad():
+        model.predictor.network.head.weight.add_(torch.randn(1, 1280))  # the same for all classes
+    again = look(model, tmp_path, files)
+    for one, other in zip(maps, again, strict=True):
+        assert np.allclose(one["rows"], other["rows"], atol=1e-3)
+    assert "cannot be read" in broken["why"]
+
+
+def test_a_model_whose_answer_is_no_sum_over_places_says_so(heads, pixels, refusal):
+    for model in (heads("hog@32"), heads("hog@32+lite0@64"), pixels("small")):
+        with refusal():
+            visible_part(model)
