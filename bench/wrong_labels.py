@@ -16,7 +16,7 @@ from mma.features import features, image_source
 from mma.nets.head import fit_logistic
 from mma.project.quality.accuracy import fold_numbers
 from mma.project.review import find_wrong_labels, label_margins
-from mma.project.worker.verdict import PENALTY
+from mma.project.worker.round import PENALTY
 from mma.rng import rng
 
 BACKBONE, LABELS, NOISE, SEEDS = "hog", (150, 300), 0.05, 10

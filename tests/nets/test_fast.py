@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mma.nets import NETS, initialise
-from mma.nets.small import Cosines, cosines
+from mma.nets.small import Cosines, Fast, cosines
 from mma.rng import rng
 
 
@@ -84,3 +84,9 @@ def test_training_sees_images_one_way():
     net, plain = (drawn(mirrored=mirrored) for mirrored in (True, False))
     x = torch.from_numpy(rng(2, "x").standard_normal((3, 3, 16, 16), dtype="float32"))
     assert torch.equal(net(x), plain(x))
+
+
+def test_a_stem_of_cosines_is_built_without_memory_as_every_stored_model_is_before_it_is_read():
+    with torch.device("meta"):
+        network = Fast(stem="cosines").build((32, 32, 3), 4)
+    assert all(value.is_meta for value in network.state_dict().values())

@@ -33,10 +33,7 @@ def report(right: dict[str, tuple[int, int]]) -> ModelReport:
 def verdict(right: dict[str, tuple[int, int]] | None, **goals):
     found = None if right is None else report(right)
     per_class = dict.fromkeys(NAMES, 30)
-    audit = found.audit if found else 0
-    return judge_goal(
-        Goals(**goals), GoalSituation(90, per_class, dict(zip(NAMES, range(3), strict=True)), found, audit, 500)
-    )
+    return judge_goal(Goals(**goals), GoalSituation(90, per_class, dict(zip(NAMES, range(3), strict=True)), found, 500))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +75,7 @@ def test_a_class_that_no_audit_photo_shows_is_not_judged():
 
 
 def test_before_anything_is_measured_the_next_thing_is_to_measure():
-    found = judge_goal(Goals(), GoalSituation(40, {}, {}, replace(report({"cat": (4, 4)}), quality=None), 4, 100))
+    found = judge_goal(Goals(), GoalSituation(40, {}, {}, replace(report({"cat": (4, 4)}), quality=None), 100))
     assert found.answer == "too early"
     assert (found.next.words, found.next.button) == (
         "Answer 6 photos drawn at random, to measure the model.",
@@ -87,7 +84,7 @@ def test_before_anything_is_measured_the_next_thing_is_to_measure():
 
 
 def test_one_class_alone_is_said():
-    found = judge_goal(Goals(), GoalSituation(12, {"cat": 12, "dog": 0}, {}, None, 0, 100))
+    found = judge_goal(Goals(), GoalSituation(12, {"cat": 12, "dog": 0}, {}, None, 100))
     assert found.why == "All 12 labels are cat: a model needs a second class."
 
 

@@ -318,9 +318,11 @@ def test_the_model_that_is_kept_says_what_the_trained_one_says(made):
     rows = np.arange(len(worker.pool))
     parts = [part.take(rows) for part in worker.pool.views.parts]
     found = head.probabilities(parts)
-    from mma.project.worker.live_model import fit
+    from mma.project.worker.live_model import fit_answers
 
-    fitted = fit(worker.pool, worker.training_set(), worker.config)
+    pool, training = worker.pool, worker.training_set()
+    answers = {pool.row[image]: label for image, label in training.learned.items()}
+    fitted = fit_answers(pool, training, answers, worker.config)
     assert np.abs(found - fitted.probabilities(worker.pool.views, rows)).max() < 0.01
 
 

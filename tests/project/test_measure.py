@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mma.project.worker.verdict import audit_curve, audit_groups, thin
+from mma.project.worker.round import audit_curve, audit_groups, thin
 from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 
@@ -43,7 +43,7 @@ def test_no_number_is_said_below_ten_audit_labels_and_one_from_then_on(made):
 
 
 def test_audit_labels_are_learned_and_each_is_judged_by_a_head_without_it(made, monkeypatch):
-    from mma.project.worker import verdict
+    from mma.project.worker import round as rounds
 
     project, kinds = made
     calls, blind = [], []
@@ -52,8 +52,8 @@ def test_audit_labels_are_learned_and_each_is_judged_by_a_head_without_it(made, 
         (blind if rest.get("about") is not None else calls).append((set(answers), left_out.tolist()))
         return real(fitted, views, answers, left_out, **rest)
 
-    real = verdict.answers_without
-    monkeypatch.setattr(verdict, "answers_without", note)
+    real = rounds.answers_without
+    monkeypatch.setattr(rounds, "answers_without", note)
     worker = settled(project)
     shapes.answer_next(project, kinds, 30)
     shapes.settle(worker)

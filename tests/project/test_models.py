@@ -20,7 +20,7 @@ from mma.project.models import (
 )
 from mma.project.quality.accuracy import judge
 from mma.project.worker.live_model import serving_of
-from mma.project.worker.verdict import choose_model, measured_answers
+from mma.project.worker.round import choose_model, measured_answers
 
 REPORTED = ModelReport(
     number=7,

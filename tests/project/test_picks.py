@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from mma.project.records import Labels, Pick, ProjectImage
+from mma.project.worker.features import TrainingSet
 from mma.project.worker.picks import (
     Question,
     candidate_rows,
@@ -19,7 +20,6 @@ from mma.project.worker.picks import (
     mix_likely,
     mix_random,
 )
-from mma.project.worker.training_set import TrainingSet
 
 KLASSES = (SimpleNamespace(id=0), SimpleNamespace(id=1))
 

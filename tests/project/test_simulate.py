@@ -14,16 +14,20 @@ from PIL import Image
 
 from mma.project import create_project, open_project
 from mma.project.simulate import (
+    Cleaned,
     LabeledPhotos,
     Plan,
     ScriptedPerson,
+    SimulatedProject,
+    TruePoint,
     check_plan,
     link_photos,
     read_labeled,
+    result_page,
     simulate,
     split,
+    summarise,
 )
-from mma.project.simulation_report import Cleaned, SimulatedProject, TruePoint, cleaning_lines, summarise, verdict
 from mma.shares import Share
 from tests.project import shapes
 
@@ -76,7 +80,7 @@ def test_pairs_are_compared_seed_by_seed():
     first, last = summarise(found).rows
     assert (first.difference, last.difference) == (-2.5, 9.5)
     assert last.low == pytest.approx(9.5 - 12.706 * np.std([10, 9], ddof=1) / np.sqrt(2), abs=0.01)
-    assert verdict(summarise(found)).startswith("Asking would have helped: +9.5 points") is (last.low > 0)
+    assert summarise(found).verdict.startswith("Asking would have helped: +9.5 points") is (last.low > 0)
 
 
 def test_it_is_counted_how_often_the_audit_was_right():
@@ -121,7 +125,7 @@ def test_what_the_review_found_is_added_up_over_projects():
     found = summarise([one, other]).cleaning
     assert found is not None
     assert (found.precision, found.recall, found.gain) == (0.8, 0.8, 2.0)
-    text = "\n".join(cleaning_lines(found))
+    text = result_page(Path("photos"), Plan(noise=0.05), [one, other])
     assert "precision 80%, recall 80%. As many by the lowest margin: 70% and 70%." in text
     assert "89.0 % before, 91.0 % after these were looked at, +2.0 points" in text
     assert summarise([result(1, True, 90.0)]).cleaning is None

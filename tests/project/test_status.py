@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from mma.cli import commands
 from mma.project import Answer, open_project
 from mma.project.quality.goal import Goals
-from mma.project.quality.show import page, status_lines, write_page
-from mma.project.quality.status import seconds_per_label, status
+from mma.project.quality.status import page, seconds_per_label, status, status_lines, write_page
 from mma.project.worker.worker import LiveWorker
 from tests.project import shapes
 

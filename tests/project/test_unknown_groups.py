@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from mma.project import review
-from mma.project.review import find_unknown_groups, nearest_similarity
+from mma.project.review import find_unknown_groups
+from mma.project.worker import picks
+from mma.project.worker.picks import nearest_similarity
 
 
 def blobs(counts: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -67,6 +68,6 @@ def test_a_digit_that_nobody_named_is_found_among_real_ones():
 def test_similarities_are_the_same_in_blocks(monkeypatch):
     features, _ = blobs([30, 30])
     whole = nearest_similarity(features, features, skip_self=True)
-    monkeypatch.setattr(review, "BLOCK", 7)
+    monkeypatch.setattr(picks, "BLOCK", 7)
     assert nearest_similarity(features, features, skip_self=True) == pytest.approx(whole)
     assert whole.max() < 1

@@ -346,7 +346,7 @@ def audit(
     """Measure now: ask about images drawn at random, and say how sharply that tells the accuracy."""
     from mma.project import open_project
     from mma.project.exchange.formats import ask as write_questions
-    from mma.project.quality.show import measure_words
+    from mma.project.quality.status import measure_words
 
     with closing(open_project(project)) as opened:
         written = write_questions(opened, n, out, by, measure=True)
@@ -556,8 +556,7 @@ def status(
     from mma.cli.terminal import print_table
     from mma.project import open_project
     from mma.project.quality.goal import check_goal
-    from mma.project.quality.show import class_rows, run_lines, status_lines, write_page
-    from mma.project.quality.status import goals_of, run_status
+    from mma.project.quality.status import class_rows, goals_of, run_lines, run_status, status_lines, write_page
     from mma.project.quality.status import status as read_status
 
     if (project / "config.json").is_file():
@@ -616,10 +615,9 @@ def simulate(
     from tempfile import TemporaryDirectory
 
     from mma.cli.terminal import talk
-    from mma.project.simulate import Plan
+    from mma.project.simulate import Plan, result_page, write_result
+    from mma.project.simulate import as_json as plain
     from mma.project.simulate import simulate as run
-    from mma.project.simulation_report import as_json as plain
-    from mma.project.simulation_report import result_page, write_result
 
     plan, found = Plan(budget, noise, every, audit), []
     with TemporaryDirectory(prefix="mma-simulate-") as scratch:

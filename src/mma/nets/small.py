@@ -129,11 +129,14 @@ class Cosines(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        across, along = cosines(channels), cosines(3)
-        basis = torch.einsum("cz,ay,bx->cabzyx", across, along, along)  # (C, 3, 3, C, 3, 3): waves, then pixels
-        waves = sum(torch.meshgrid(*map(torch.arange, basis.shape[:3]), indexing="ij"))  # (C, 3, 3)
-        slow = basis[waves <= WAVES]
-        kernel = torch.cat([slow, -slow]).contiguous(memory_format=torch.channels_last)
+        with torch.device(
+            "cpu"
+        ):  # also where a network is built without memory: which waves are slow depends on values
+            across, along = cosines(channels), cosines(3)
+            basis = torch.einsum("cz,ay,bx->cabzyx", across, along, along)  # (C, 3, 3, C, 3, 3): waves, then pixels
+            waves = sum(torch.meshgrid(*map(torch.arange, basis.shape[:3]), indexing="ij"))  # (C, 3, 3)
+            slow = basis[waves <= WAVES]
+            kernel = torch.cat([slow, -slow]).contiguous(memory_format=torch.channels_last)
         self.register_buffer("kernel", kernel, persistent=False)  # the same for every run
         self.out_channels = len(kernel)
 

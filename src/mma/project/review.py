@@ -1,8 +1,6 @@
 """`mma review`: labels and images of a project that somebody should look at again. Nothing is changed.
 
-Four questions: which labels do models doubt that did not see them, where do near-duplicates or people disagree, what could
-nobody tell, and which images match no class. Audit images are left out: looking at them again because of what a model says
-would spoil the measurement.
+Audit images are left out: looking at them again because of what a model says would spoil the measurement.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from mma.errors import UserError
 from mma.features.table import unit
 from mma.project.labels.events import merge_roots
 from mma.project.project import Project
-from mma.project.quality.accuracy import fold_numbers
+from mma.project.quality.accuracy import cross_fit
 from mma.project.quality.agreement import (
     Answers,
     Kappa,
@@ -32,17 +30,16 @@ from mma.project.quality.agreement import (
     second_looks,
     self_consistency,
 )
-from mma.project.records import ANSWERS, Event, Klass
-from mma.project.worker.features import Pool, open_pool
+from mma.project.records import ANSWERS, Event
+from mma.project.worker.features import Pool, TrainingSet, open_pool
 from mma.project.worker.live_model import fit_answers
+from mma.project.worker.picks import nearest_similarity
 from mma.project.worker.round import live_config
-from mma.project.worker.training_set import TrainingSet
 from mma.text import install_hint
 from mma.views import FeatureViews
 
 LEAST = 20  # labels before any is called wrong
 NEIGHBOURS = 5
-BLOCK = 2_048  # images compared with the labeled ones at a time
 FARTHEST = 2_000  # images farthest from all labels, among which groups are looked for
 FEWEST = 5  # images that make a group
 FAR = 0.02  # share of the labeled images that are as far from their nearest labeled one as an image of no class is
@@ -127,16 +124,14 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
         for conflict in find_conflicts(labels, project.groups())
         if any(image not in reviewed for images in conflict.values() for image in images)
     ]
-    answers, repeats = answers_by_person(events, training.labels.classes)
+    answers, repeats = answers_by_person(events, merge_roots(training.labels.classes))
     unsure = [names[image] for image in training.labels.cannot_tell if image in names]
-    predicted: float | None = None
-    suspects: list[SuspectLabel] = []
-    unknown_groups: list[tuple[str, ...]] = []
-    split: list[SplitClass] = []
-    notes: list[str] = []
+    predicted, suspects, split = None, list[SuspectLabel](), list[SplitClass]()
+    unknown_groups, notes = list[tuple[str, ...]](), list[str]()
     if len(training.train) < LEAST:
-        needed = f"wrong labels and new classes are looked for from {LEAST} labels on"
-        notes = [f"{needed}; there are {len(training.train)}."]
+        notes = [
+            f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
+        ]
     else:
         config = live_config(project)
         assert isinstance(config.views, FeatureViews)
@@ -172,19 +167,16 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     )
 
 
-def answers_by_person(answers: Sequence[Event], classes: Sequence[Klass]) -> tuple[Answers, list[tuple[str, int, int]]]:
-    """Return what each person last said about each image, and (person, first answer, second) of those asked again.
-
-    A correction of one's own answer is not a second opinion.
-    """
-    target = merge_roots(classes)
-    last: dict[str, dict[str, int]] = {}
-    repeats: list[tuple[str, int, int]] = []
+def answers_by_person(
+    answers: Sequence[Event], target: Mapping[int, int]
+) -> tuple[Answers, list[tuple[str, int, int]]]:
+    """Return what each person last said about each image, and (person, first answer, second) of those asked again."""
+    last, repeats = dict[str, dict[str, int]](), list[tuple[str, int, int]]()
     for event in answers:
         if event.kind != "label" or event.image is None or event.class_id not in target:
             continue
         label, given = target[event.class_id], last.setdefault(event.image, {})
-        if event.by in given and event.supersedes is None:
+        if event.by in given and event.supersedes is None:  # a correction of one's own answer is no second opinion
             repeats.append((event.by, given[event.by], label))
         given[event.by] = label
     return last, repeats
@@ -195,11 +187,11 @@ def find_conflicts(labels: Mapping[str, int], groups: Mapping[str, str]) -> list
     members: defaultdict[str, defaultdict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for image, label in sorted(labels.items()):
         members[groups.get(image, image)][label].append(image)
-    several = [(group, by_class) for group, by_class in members.items() if len(by_class) > 1]
-    several.sort(key=lambda item: (-sum(map(len, item[1].values())), item[0]))
+    several = sorted(members.items(), key=lambda item: (-sum(map(len, item[1].values())), item[0]))
     return [
-        {label: tuple(by_class[label]) for label in sorted(by_class, key=lambda label: (-len(by_class[label]), label))}
-        for _, by_class in several
+        {label: tuple(images) for label, images in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
+        for _, found in several
+        if len(found) > 1
     ]
 
 
@@ -248,13 +240,12 @@ def out_of_sample(pool: Pool, training: TrainingSet, images: Sequence[str], conf
     """Return the labels of images, and what live models say that were trained without them; near-duplicates stay together."""
     labels = np.array([training.train[image] for image in images], np.int64)
     rows = np.array([pool.row[image] for image in images], np.int64)
-    fold = fold_numbers(labels, [pool.group(image) for image in images])
-    probs = np.zeros((len(labels), len(training.classes)), np.float32)
-    for number in np.unique(fold):
-        test = fold == number
+
+    def predict(test: NDArray[np.bool_]) -> Floats:
         known = dict(zip(rows[~test].tolist(), labels[~test].tolist(), strict=True))
-        probs[test] = fit_answers(pool, training, known, config).probabilities(pool.views, rows[test])
-    return labels, probs
+        return fit_answers(pool, training, known, config).probabilities(pool.views, rows[test])
+
+    return labels, cross_fit(labels, [pool.group(image) for image in images], predict)
 
 
 class Suspect(NamedTuple):
@@ -269,15 +260,14 @@ class Suspect(NamedTuple):
 def find_wrong_labels(labels: Ints, probs: Floats) -> list[Suspect]:
     """Return the labels that may be wrong, the least likely first (confident learning, arXiv:1911.00068).
 
-    An image counts as mislabeled when another class is predicted with more than that class's own average confidence. This tells
-    how many there are; which ones they are is told best by the probability of the given label. A class without a label takes no
-    part; with fewer than two classes there is nothing to compare, so nothing is suspect.
+    How many there are is told by other classes predicted with more than their own average confidence; which ones they are is
+    told best by the probability of the given label. A class without a label takes no part.
     """
     present = np.unique(labels)
     if len(present) < 2:
         return []
     judged = probs[:, present].astype(np.float64)
-    judged = judged / np.maximum(judged.sum(axis=1, keepdims=True), 1e-12)
+    judged /= np.maximum(judged.sum(axis=1, keepdims=True), 1e-12)
     try:
         cleanlab = importlib.import_module("cleanlab.filter")
     except ImportError:
@@ -310,10 +300,9 @@ def label_margins(labels: Ints, probs: Floats) -> Floats:
 def find_unknown_groups(features: Floats, labels: Ints) -> list[tuple[int, ...]]:
     """Return groups of unlabeled rows (label -1) that look like no labeled one: the largest first, the most typical row first.
 
-    `features` are vectors of length one. An image matches no class when its nearest labeled image is farther away than that
-    of all but a few labeled ones is from their own. Groups are looked for among the FARTHEST: images with FEWEST neighbours
-    as near as most labeled images have theirs. Costs images x labels, in blocks.
-    """  # (N, D), (N,)
+    An image matches no class when its nearest labeled image is farther away than that of all but a few labeled ones is from
+    their own. Groups are images with FEWEST neighbours as near as most labeled images have theirs. Costs images x labels.
+    """  # (N, D) of length one, (N,)
     from sklearn.cluster import DBSCAN
 
     labeled, unlabeled = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
@@ -331,9 +320,8 @@ def find_unknown_groups(features: Floats, labels: Ints) -> list[tuple[int, ...]]
     numbers = DBSCAN(eps=max(1.0 - alike, 1e-6), min_samples=FEWEST, metric="precomputed").fit(distance).labels_
     groups = []
     for number in range(numbers.max() + 1):
-        members = x[numbers == number]
-        typical = np.argsort(-(members @ members.mean(axis=0)), kind="stable")
-        groups.append(tuple(rows[numbers == number][typical].tolist()))
+        members, of = x[numbers == number], rows[numbers == number]
+        groups.append(tuple(of[np.argsort(-(members @ members.mean(axis=0)), kind="stable")].tolist()))
     return sorted(groups, key=lambda group: (-len(group), group))
 
 
@@ -363,14 +351,3 @@ def find_split_classes(features: Floats, labels: Ints) -> list[tuple[tuple[int, 
             typical = np.argsort(-(features[small] @ centres[0]), kind="stable")
             found.append((tuple(small[typical].tolist()), len(large)))
     return found
-
-
-def nearest_similarity(images: Floats, others: Floats, *, skip_self: bool = False) -> Floats:
-    """Return the cosine similarity of each image to its nearest other one. (N,)"""
-    nearest = np.empty(len(images), np.float32)
-    for start in range(0, len(images), BLOCK):
-        block = images[start : start + BLOCK].astype(np.float32) @ others.astype(np.float32).T  # (B, M)
-        if skip_self:
-            block[np.arange(len(block)), start + np.arange(len(block))] = -np.inf
-        nearest[start : start + BLOCK] = block.max(axis=1)
-    return nearest

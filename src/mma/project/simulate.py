@@ -12,10 +12,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -24,6 +24,7 @@ import torch
 from mma.children import cores
 from mma.data.photos import FORMATS, quiet_decoders
 from mma.errors import UserError
+from mma.experiments.report.statistics import interval
 from mma.files import explain_write_errors, sync_folder, write_atomically
 from mma.project import Answer, create_project
 from mma.project.models import Models
@@ -31,13 +32,13 @@ from mma.project.project import Project, silent
 from mma.project.quality.status import status
 from mma.project.records import ProjectImage
 from mma.project.review import find_wrong_labels, label_margins, out_of_sample
-from mma.project.simulation_report import Cleaned, SimulatedProject, TruePoint, describe
 from mma.project.worker.features import Parts, Pool, photo_files, usable_key
 from mma.project.worker.live_model import read_head
 from mma.project.worker.round import live_config
 from mma.project.worker.worker import LiveWorker
 from mma.rng import rng
-from mma.text import printable
+from mma.shares import Share
+from mma.text import printable, render_template
 
 HELD = 0.3  # share of the photos that the projects never see
 LEAST = 20  # labels
@@ -55,6 +56,65 @@ class Plan:
     noise: float = 0.0  # share of wrong answers
     every: int = 25  # labels between two trainings
     audit_asked: float = 0.1
+
+
+@dataclass(frozen=True)
+class TruePoint:
+    """The true accuracy, in percent, of the model with so many answers, audit ones included."""
+
+    answers: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """Wrong labels that the review found, and the true accuracy in percent before and after they were corrected."""
+
+    labels: int  # trained with
+    wrong: int  # of these
+    suspects: int  # labels that the review names
+    found: int  # wrong ones among them
+    found_by_margin: int  # wrong ones among as many labels with the lowest margin
+    before: float
+    after: float  # suspects corrected
+    ceiling: float  # every wrong label corrected
+
+
+@dataclass(frozen=True)
+class SimulatedProject:
+    """What one scripted project came to."""
+
+    seed: int
+    asks: bool
+    points: tuple[TruePoint, ...]
+    audit: Share | None  # what the project itself says at the end
+    wrong: int  # answers that were wrong on purpose
+    helping: str
+    stop: str | None
+    cleaned: Cleaned | None = None  # what the review brought, where answers were wrong
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the audit's interval holds the true accuracy; None without an audit."""
+        return None if self.audit is None else self.audit.low <= self.points[-1].accuracy / 100 <= self.audit.high
+
+    @property
+    def words(self) -> str:
+        """How it ended, in one line."""
+        audit, last = "no audit", self.points[-1]
+        if (found := self.audit) is not None:
+            verdict = "inside" if self.inside else "OUTSIDE"
+            band = f"{100 * found.low:.1f}-{100 * found.high:.1f}, {found.of} labels"
+            audit = f"audit {100 * found.value:.1f} % ({band}): {verdict}"
+        way = "asking" if self.asks else "random order"
+        words = f"seed {self.seed}, {way}: {last.answers} labels, truly {last.accuracy:.1f} %; {audit}"
+        if (review := self.cleaned) is None:
+            return words
+        return (
+            f"{words}; {review.found} of {review.wrong} wrong labels among {review.suspects} suspects "
+            f"({review.found_by_margin} by margin), accuracy {review.before:.1f} -> {review.after:.1f} % (all right: "
+            f"{review.ceiling:.1f})"
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +178,7 @@ def simulate(
         link_photos(photos, shown, images)
         for asks in (True, False) if control else (True,):
             one = simulate_project(photos, hidden, images, plan, seed=seed, asks=asks)
-            say(describe(one))
+            say(one.words)
             yield one
 
 
@@ -305,3 +365,112 @@ def clean(worker: LiveWorker, person: ScriptedPerson, hidden: HiddenPhotos) -> C
     return Cleaned(
         len(training.train), len(wrong), len(suspects), len(wrong & suspects), len(wrong & by_margin), *accuracies
     )
+
+
+# What all of them came to: a table of asking against random order, and how often the audit was right.
+
+
+@dataclass(frozen=True)
+class ComparedAt:
+    """Asking against random order after so many answers: means in percent, and the paired difference in points."""
+
+    answers: int
+    asking: float
+    random: float | None = None
+    difference: float | None = None
+    low: float | None = None  # 95 % interval of the difference
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class CleaningSummary(Cleaned):
+    """What the review found in all projects together, mean accuracies, and the paired gain in points."""
+
+    gain: float
+    low: float | None  # 95 % interval of the gain
+    high: float | None
+
+    @property
+    def precision(self) -> float:
+        """The share of the suspects that are wrong."""
+        return self.found / max(self.suspects, 1)
+
+    @property
+    def recall(self) -> float:
+        """The share of the wrong labels that are suspects."""
+        return self.found / max(self.wrong, 1)
+
+
+@dataclass(frozen=True)
+class SimulationSummary:
+    """All seeds together."""
+
+    rows: tuple[ComparedAt, ...]
+    projects: int
+    inside: int  # audits whose interval holds the true accuracy
+    audited: int
+    cleaning: CleaningSummary | None = None  # None: no answer was wrong
+
+    @property
+    def verdict(self) -> str:
+        """Whether asking would have helped, in one sentence."""
+        compared = [row for row in self.rows if row.random is not None]
+        if not compared:
+            return "There was nothing to compare with."
+        last = compared[-1]
+        after = f"{last.difference:+.1f} points after {last.answers} answers."
+        if last.low is not None and last.low > 0:
+            enough = next((row.answers for row in compared if row.asking >= (last.random or 0.0)), last.answers)
+            saved = f" It reaches with {enough} answers what random order reaches with {last.answers}."
+            return f"Asking would have helped: {after}{saved if enough < last.answers else ''}"
+        if last.high is not None and last.high < 0:
+            return f"Asking would have been worse: {after}"
+        return f"No difference is shown after {last.answers} answers ({last.difference:+.1f} points)."
+
+
+def summarise(projects: Sequence[SimulatedProject]) -> SimulationSummary:
+    """Compare asking with random order seed by seed, and add up what audits and reviews came to."""
+    audits = [one.inside for one in projects if one.inside is not None]
+    true = {(point.answers, one.asks, one.seed): point.accuracy for one in projects for point in one.points}
+    asked = sorted({one.seed for one in projects if one.asks})
+    rows = []
+    for answers in sorted({count for count, asks, _ in true if asks}):
+        if any((answers, True, seed) not in true for seed in asked):
+            continue  # a mean takes a model of every seed
+        mean = float(np.mean([true[answers, True, seed] for seed in asked]))
+        both = [seed for seed in asked if (answers, False, seed) in true]
+        others = [true[answers, False, seed] for seed in both]
+        gaps = [true[answers, True, seed] - other for seed, other in zip(both, others, strict=True)]
+        compared = (float(np.mean(others)), *_mean_interval(gaps)) if both else ()
+        rows.append(ComparedAt(answers, mean, *compared))
+    cleaned, cleaning = [one.cleaned for one in projects if one.cleaned is not None], None
+    if cleaned:
+        columns = list(zip(*map(astuple, cleaned), strict=True))
+        sums: list[Any] = [sum(column) for column in columns[:5]] + [float(np.mean(column)) for column in columns[5:]]
+        sums += _mean_interval([one.after - one.before for one in cleaned])
+        cleaning = CleaningSummary(*sums)
+    return SimulationSummary(tuple(rows), len(projects), sum(audits), len(audits), cleaning)
+
+
+def _mean_interval(differences: Sequence[float]) -> tuple[float, float | None, float | None]:
+    low, high = interval(np.array(differences)) if len(differences) > 1 else (None, None)
+    return float(np.mean(differences)), low, high
+
+
+def result_page(folder: Path, plan: Plan, projects: Sequence[SimulatedProject]) -> str:
+    """Return the result as Markdown."""
+    name, seeds = folder.resolve().name, len({one.seed for one in projects})
+    summary = summarise(projects)
+    return render_template("simulation.md", folder=name, plan=plan, seeds=seeds, projects=projects, summary=summary)
+
+
+def as_json(projects: Sequence[SimulatedProject]) -> dict[str, Any]:
+    """Return everything as plain values."""
+    rows = [{**asdict(one), "inside": one.inside} for one in projects]
+    return {"summary": asdict(summarise(projects)), "projects": rows}
+
+
+def write_result(out: Path, folder: Path, plan: Plan, projects: Sequence[SimulatedProject]) -> None:
+    """Keep the page and the numbers beside the projects."""
+    write_atomically(out / "README.md", result_page(folder, plan, projects))
+    write_atomically(out / "projects.json", json.dumps(as_json(projects), indent=1) + "\n")

@@ -24,8 +24,7 @@ from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import Answer, Project
 from mma.project.browse import Browser, BrowseRequest
 from mma.project.find import FindRequest, search
-from mma.project.quality.show import measure_words
-from mma.project.quality.status import set_goal
+from mma.project.quality.status import measure_words, set_goal
 from mma.project.records import Key, Klass, Person
 from mma.project.worker.supervise import ask_for_deep
 from mma.web.security import Invitations, Visitor, refuse

@@ -38,8 +38,7 @@ from mma.project import ModelRow, Project
 from mma.project.photos import list_images
 from mma.project.quality.accuracy import LEAST_AUDIT
 from mma.project.quality.agreement import looks_words
-from mma.project.quality.show import money_words, target_words
-from mma.project.quality.status import ProjectStatus, goals_of, status
+from mma.project.quality.status import ProjectStatus, goals_of, money_words, status, target_words
 from mma.project.records import LabeledImage
 
 Json = dict[str, Any]

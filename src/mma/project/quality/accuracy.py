@@ -1,7 +1,4 @@
-"""How good a model is, from photos drawn at random and judged by models that never saw them. No torch.
-
-One estimate for everything that is said: exact intervals, per class, confusion, calibration.
-"""
+"""How good a model is, from photos drawn at random and judged by models that never saw them. No torch."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ from mma.shares import Share, exact_interval
 
 LEAST_AUDIT = 10  # audit labels below which it is too early to name a number
 FOLDS = 3  # of audit labels: as many heads are trained without one of them each
-CROSSED = (
-    20  # a sample that lacks something makes the model worse and looks easier: with few labels it counts for less.
-)
-# Chosen with the intervals of results/trust, which hold 95 % with it at 50 labels and without it less.
+# A sample that lacks something makes the model worse and looks easier: with few labels it counts for less. Chosen with the
+# intervals of results/trust, which hold 95 % with it at 50 labels and without it less.
+CROSSED = 20
 UNEVEN = 2.0  # times the mean share of a class, from which the largest one makes balanced accuracy worth a line
 BINS = 5  # of the calibration, with as many images each
 SURE = 0.8  # probability from which a model that contradicts a label is sure enough to ask again
 PER_CELL = 48  # images of one cell of the confusion matrix that can be looked at
+LIKELY = 0.8  # accuracy that is assumed before there is one, to say what more audit labels would bring
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
@@ -85,17 +82,15 @@ def share(right: NDArray[np.bool_], groups: Sequence[object] | None = None, lear
     count, total = int(right.sum()), len(right)
     if not total:
         return Share(float("nan"), 0.0, 1.0, 0, 0)
-    size = float(total) if groups is None else effective_size(right, groups)
-    size = max(size * worth(learned), 1.0)
+    size = max((total if groups is None else effective_size(right, groups)) * worth(learned), 1.0)
     low, high = exact_interval(min(count / total * size, size), size)
     return Share(count / total, low, high, count, total)
 
 
 def effective_size(right: NDArray[np.bool_], groups: Sequence[object]) -> float:
     """Return how many independent images these are worth (Korn and Graubard's rule for clusters); never more than there are."""
-    total = len(right)
-    _, number = np.unique([str(group) for group in groups], return_inverse=True) if total else (None, np.zeros(0, int))
-    many = int(number.max()) + 1 if total else 0
+    names, number = np.unique([str(group) for group in groups], return_inverse=True)
+    total, many = len(right), len(names)
     if many in (0, 1, total):
         return float(many)
     mean = float(right.mean())
@@ -158,12 +153,12 @@ def cross_fit(labels: Ints, groups: Sequence[object], predict: Callable[[NDArray
 
     `predict` is told which images to leave out, trains on everything else, and returns what it says about these.
     """
-    fold, answers = fold_numbers(labels, groups), dict[int, Floats]()
-    for number in np.unique(fold).tolist():
-        answers[number] = predict(fold == number)
-    probs = np.zeros((len(labels), next(iter(answers.values())).shape[1] if answers else 0), np.float32)
-    for number, found in answers.items():
-        probs[fold == number] = found
+    fold = fold_numbers(labels, groups)
+    tests = [fold == number for number in np.unique(fold)]
+    answers = [predict(test) for test in tests]
+    probs = np.zeros((len(labels), answers[0].shape[1] if answers else 0), np.float32)
+    for test, found in zip(tests, answers, strict=True):
+        probs[test] = found
     return probs
 
 
@@ -178,9 +173,6 @@ def doubtful_rows(probs: Floats, labels: Ints, asked_again: NDArray[np.bool_], d
     doubted = [row for row in fresh if said[row] != labels[row] and probs[row].max() >= SURE]
     agreed = [row for row in draw.permutation(fresh) if said[row] == labels[row]][: len(doubted)]
     return draw.permutation(np.array([*doubted, *agreed], np.int64))
-
-
-LIKELY = 0.8  # accuracy that is assumed before there is one, to say what more audit labels would bring
 
 
 def foresee(accuracy: Share | None, audit: int, labels: int, more: int) -> str:
@@ -214,24 +206,18 @@ def calibrate(probs: Floats, right: NDArray[np.bool_]) -> Calibration:
 
 def judged_images(ids: Sequence[str], probs: Floats, labels: Ints, classes: Sequence[str]) -> tuple[JudgedImage, ...]:
     """Return what the cells of the confusion matrix are made of: at most PER_CELL images of each, the surest first."""
-    said = probs.argmax(1) if len(labels) else np.zeros(0, np.int64)
-    order = sorted(range(len(labels)), key=lambda row: -float(probs[row, said[row]]))
-    cells: Counter[tuple[int, int]] = Counter()
-    found = []
-    for row in order:
-        cell = (int(labels[row]), int(said[row]))
+    cells, found = Counter[tuple[str, str]](), []
+    for row in sorted(range(len(labels)), key=lambda row: -float(probs[row].max())):
+        cell = classes[labels[row]], classes[probs[row].argmax()]
         cells[cell] += 1
         if cells[cell] <= PER_CELL:
-            sure = round(float(probs[row, said[row]]), 4)
-            found.append(JudgedImage(ids[row], classes[cell[0]], classes[cell[1]], sure))
+            found.append(JudgedImage(ids[row], *cell, round(float(probs[row].max()), 4)))
     return tuple(found)
 
 
 def fold_numbers(labels: Ints, groups: Sequence[object], folds: int = FOLDS) -> Ints:
     """Deal labels into folds: near-duplicates stay together, and every fold gets its part of each class. (N,)"""
-    first: dict[str, int] = {}
-    for row, group in enumerate(groups):
-        first.setdefault(str(group), row)
-    order = sorted(first, key=lambda group: (int(labels[first[group]]), group))
-    fold = {group: place % folds for place, group in enumerate(order)}
-    return np.array([fold[str(group)] for group in groups], np.int64)
+    names, first, number = np.unique([str(group) for group in groups], return_index=True, return_inverse=True)
+    fold = np.empty(len(names), np.int64)
+    fold[np.lexsort((np.arange(len(names)), labels[first]))] = np.arange(len(names)) % folds
+    return fold[number]

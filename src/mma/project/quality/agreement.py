@@ -33,19 +33,20 @@ class Kappa:
     images: int  # it rests on
     same: float  # share of answers that are the same, chance included
 
+    @classmethod
+    def of(cls, same: float, chance: float, images: int) -> Kappa:
+        """Return agreement beyond chance."""
+        return cls(None if chance >= 1.0 else (same - chance) / (1.0 - chance), images, same)
+
 
 def cohen_kappa(first: Ints, second: Ints) -> Kappa:
-    """Return the agreement of two people about the same images (Cohen, 1960).
-
-    It is not defined when both always say the same one class: chance alone would do that too.
-    """
+    """Return the agreement of two people about the same images (Cohen, 1960); not defined when both say one class alone."""
     assert len(first) == len(second)
     if not len(first):
         return Kappa(None, 0, 0.0)
     classes = int(max(first.max(), second.max())) + 1
     shares = [np.bincount(each, minlength=classes) / len(each) for each in (first, second)]
-    same = float((first == second).mean())
-    return Kappa(_beyond_chance(same, float(shares[0] @ shares[1])), len(first), same)
+    return Kappa.of(float((first == second).mean()), float(shares[0] @ shares[1]), len(first))
 
 
 def fleiss_kappa(counts: Ints) -> Kappa:
@@ -59,11 +60,7 @@ def fleiss_kappa(counts: Ints) -> Kappa:
     people = counts.sum(axis=1)
     shares = counts.sum(axis=0) / counts.sum()
     same = float(((counts * (counts - 1)).sum(axis=1) / (people * (people - 1))).mean())
-    return Kappa(_beyond_chance(same, float(shares @ shares)), len(counts), same)
-
-
-def _beyond_chance(same: float, chance: float) -> float | None:
-    return None if chance >= 1.0 else (same - chance) / (1.0 - chance)
+    return Kappa.of(same, float(shares @ shares), len(counts))
 
 
 def pairwise_kappas(answers: Answers) -> dict[tuple[str, str], Kappa]:

@@ -38,22 +38,12 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class AccuracyPoint:
-    """The accuracy, in percent, of the model that was trained with so many labels."""
+    """The accuracy, in percent, with so many labels: measured, with a 95 % interval, or forecast, with a 90 % band."""
 
     labels: int
     accuracy: float
-    low: float | None = None  # 95 % interval
+    low: float | None = None
     high: float | None = None
-
-
-@dataclass(frozen=True)
-class CurveForecast:
-    """The accuracy, in percent, that a model with so many labels is expected to have, with its 90 % band."""
-
-    labels: int
-    accuracy: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -126,15 +116,14 @@ class Curve:
         means: Floats = np.clip(100.0 - error, 0.0, 100.0)
         return means
 
-    def at(self, labels: int) -> CurveForecast:
+    def at(self, labels: int) -> AccuracyPoint:
         """Forecast the accuracy of the model that will be trained with so many labels."""
         means = self.means(labels)
         drawn = means + self._noise(means, labels) * self.luck
         if self.scatter:  # as the same few photos would show it
             drawn += self.last.accuracy - np.median(self.means(self.last.labels))
         drawn = np.clip(drawn, 0.0, 100.0)
-        low, high = _band(drawn)
-        return CurveForecast(labels, float(np.median(drawn)), low, high)
+        return AccuracyPoint(labels, float(np.median(drawn)), *_band(drawn))
 
     def _noise(self, means: Floats, labels: int) -> Floats:
         """Return the noise of a training. Where few photos measure all models, their own noise hides it: one size for all."""
@@ -167,16 +156,15 @@ def _possible_errors(points: Sequence[AccuracyPoint], draw: np.random.Generator)
 
     All models are measured on the same few photos, so that a whole curve is too high or too low, and to some part too steep.
     """
-    errors = np.array([100.0 - point.accuracy for point in points])
     if any(point.low is None or point.high is None for point in points):
-        return [errors], 0.0
+        return [np.array([100.0 - point.accuracy for point in points])], 0.0
     sizes = np.log([point.labels for point in points])
     back = (sizes - sizes[-1]) / max(sizes[-1] - sizes[0], 1e-9)  # -1 at the first point, 0 at the last one
     low, high = np.array([(100.0 - (point.high or 0.0), 100.0 - (point.low or 0.0)) for point in points]).T
     scatter, errors = (
         (high - low) / WIDE,
         (low + high) / 2,
-    )  # the middle of the interval: no mistake in ten photos is not none
+    )  # not the share itself: no mistake in ten photos is not none
     shifts, turns = draw.standard_normal((2, WORLDS, 1))
     found: Floats = np.clip(errors + scatter * (shifts + TURN * turns * back), 0.0, 100.0)
     return list(found), float(scatter[-1])
@@ -188,14 +176,17 @@ def _posterior(labels: Floats, error: Floats, wanted: int, draw: np.random.Gener
     size, worth = NOISE
     prior = np.diag([1 / FLOOR[1] ** 2, 1 / RANGE**2]) * size**2  # precision, in units of the noise's variance
     centre = np.array([FLOOR[0], 0.0])
-    shape0, rate0 = worth / 2, worth * size**2 / 2
     bases = [np.stack([np.ones_like(x), x**-power], 1) * even[:, None] for power in POWERS]
-    fits = [_fit(basis, error * even, prior, centre, (shape0, rate0)) for basis in bases]
+    fits = [_fit(basis, error * even, prior, centre, (worth / 2, worth * size**2 / 2)) for basis in bases]
     evidence = np.array([fit[4] for fit in fits])
     weight = np.exp(evidence - evidence.max())
-    counts = draw.multinomial(8 * wanted, weight / weight.sum())
-    drawn = zip(POWERS, fits, counts, strict=True)
-    found = np.concatenate([_draw_falling(power, fit, int(many), draw) for power, fit, many in drawn])
+    counts, drawn = draw.multinomial(8 * wanted, weight / weight.sum()), []
+    for power, (mean, covariance, shape, rate, _), many in zip(POWERS, fits, counts.tolist(), strict=True):
+        noise = np.sqrt(rate / draw.gamma(shape, size=many))
+        line = mean + noise[:, None] * (draw.standard_normal((many, 2)) @ np.linalg.cholesky(covariance).T)
+        possible = (line >= 0).all(axis=1)  # an error that falls, to a floor that is not below zero
+        drawn.append(np.column_stack([line[possible], np.full(possible.sum(), power), noise[possible]]))
+    found = np.concatenate(drawn)
     if len(found) < wanted // 10:  # a curve that only falls: nothing is gained, by its own noise
         flat = draw.standard_normal(wanted) * error.std() / math.sqrt(len(error)) + error.mean()
         found = np.stack([flat, np.zeros(wanted), np.ones(wanted), np.full(wanted, (error * even).std())], 1)
@@ -214,16 +205,6 @@ def _fit(basis: Floats, error: Floats, prior: Floats, centre: Floats, noise: tup
     rate = rate0 + 0.5 * float(error @ error + centre @ prior @ centre - mean @ precision @ mean)
     evidence = 0.5 * (np.linalg.slogdet(prior)[1] - np.linalg.slogdet(precision)[1]) - shape * math.log(rate)
     return mean, np.linalg.inv(precision), shape, rate, float(evidence)
-
-
-def _draw_falling(power: float, fit: Fit, many: int, draw: np.random.Generator) -> Floats:
-    """Draw from a posterior and keep what can be: an error that falls, to a floor that is not below zero."""
-    mean, covariance, shape, rate, _ = fit
-    noise = np.sqrt(rate / draw.gamma(shape, size=many))
-    line = mean + noise[:, None] * (draw.standard_normal((many, 2)) @ np.linalg.cholesky(covariance).T)
-    possible = (line >= 0).all(axis=1)
-    kept = line[possible]
-    return np.column_stack([kept, np.full(len(kept), power), noise[possible]])
 
 
 def spread_at(error: Floats, labels: float | Floats) -> Floats:

@@ -79,7 +79,6 @@ class GoalSituation:
     per_class: dict[str, int]
     class_ids: dict[str, int]
     report: ModelReport | None
-    audit: int  # answers about audit photos
     left: int  # photos without an answer
     flat: bool = False  # a forecast says that more labels bring little
 
@@ -110,34 +109,25 @@ def judge_goal(goals: Goals, now: GoalSituation) -> Verdict:
     if reached is not None:
         above = [100 * value >= goals.percent for value in (reached.high, reached.value, reached.low)]
         answer = "yes" if all(above) else "probably" if all(above[:2]) else "no"
-    why = _too_early(goals, now, quality)
-    if reached is not None:
         what = "all photos are right" if goals.of_class is None else f"the photos of {goals.of_class} are found"
         low, high = 100 * reached.low, 100 * reached.high
         why = (
             f"{100 * reached.value:.0f} % of {what}. With 95 % certainty it is between {low:.0f} and {high:.0f} %. "
             f"The goal is {goals.percent:g} %."
         )
+    elif quality is not None:
+        drawn = photos(quality.accuracy.of)
+        why = f"None of the {drawn} that were drawn at random is {goals.of_class}, so nothing is measured."
+    elif now.report is not None:
+        why = f"Nothing is measured yet: that takes {LEAST_AUDIT} answers about random photos, and there are "
+        why += f"{now.report.audit}."
+    else:
+        named = [name for name, count in now.per_class.items() if count]
+        why = "The first model comes after ten labels of two classes."
+        if len(named) == 1 and now.labels >= FIRST:
+            why = f"All {now.labels:,} labels are {named[0]}: a model needs a second class."
     step = next_step(goals, now, answer, quality)
     return Verdict(answer, HEADLINES[answer], why, goals.words, goals.target is None, goals.percent, reached, step)
-
-
-def _too_early(goals: Goals, now: GoalSituation, quality: Quality | None) -> str:
-    if now.report is None:
-        return first_model_words(now.labels, now.per_class)
-    if quality is None:
-        return (
-            f"Nothing is measured yet: that takes {LEAST_AUDIT} answers about random photos, and there are {now.audit}."
-        )
-    return f"None of the {photos(quality.accuracy.of)} that were drawn at random is {goals.of_class}, so nothing is measured."
-
-
-def first_model_words(labels: int, per_class: dict[str, int]) -> str:
-    """Return what is missing for a first model."""
-    named = [name for name, count in per_class.items() if count]
-    if len(named) == 1 and labels >= FIRST:
-        return f"All {labels:,} labels are {named[0]}: a model needs a second class."
-    return "The first model comes after ten labels of two classes."
 
 
 def next_step(goals: Goals, now: GoalSituation, answer: Answer, quality: Quality | None) -> NextStep:
@@ -149,23 +139,20 @@ def next_step(goals: Goals, now: GoalSituation, answer: Answer, quality: Quality
     if not now.left:
         return NextStep("Every photo has an answer. Training deeper may still help.", "deeper")
     if quality is None:
-        return NextStep(
-            f"Answer {photos(max(LEAST_AUDIT - now.audit, 1))} drawn at random, to measure the model.", "measure"
-        )
-    if goals.of_class is not None:
-        return _more_of(goals.of_class, recall_of(quality, goals.of_class), now)
-    if answer == "probably":
-        return NextStep("Answer 30 more photos drawn at random, to be surer that the goal is reached.", "measure")
-    missed = {each.name: each.recall.of - each.recall.right for each in quality.classes if each.recall}
-    worst = max(missed, key=lambda name: missed[name], default="")
-    if worst and missed[worst] >= MISSED and worst in now.class_ids:
-        return _more_of(worst, recall_of(quality, worst), now)
-    if now.flat:
-        return NextStep("More labels bring little now. Train deeper.", "deeper")
-    return NextStep("Label the photos that the model asks about.", "label")
-
-
-def _more_of(name: str, recall: Share | None, now: GoalSituation) -> NextStep:
+        few = photos(max(LEAST_AUDIT - now.report.audit, 1))
+        return NextStep(f"Answer {few} drawn at random, to measure the model.", "measure")
+    name = goals.of_class
+    if name is None:
+        if answer == "probably":
+            return NextStep("Answer 30 more photos drawn at random, to be surer that the goal is reached.", "measure")
+        missed = {each.name: each.recall.of - each.recall.right for each in quality.classes if each.recall}
+        worst = max(missed, key=lambda name: missed[name], default="")
+        if not worst or missed[worst] < MISSED or worst not in now.class_ids:
+            if now.flat:
+                return NextStep("More labels bring little now. Train deeper.", "deeper")
+            return NextStep("Label the photos that the model asks about.", "label")
+        name = worst
+    recall = recall_of(quality, name)
     share = "Nobody knows how many" if recall is None else f"{100 * recall.value:.0f} %"
     found = f"{share} of the photos of {name} are found"
     return NextStep(f"{found}: {HELPS} more labels of it would help most.", "likely", now.class_ids.get(name))
@@ -173,12 +160,8 @@ def _more_of(name: str, recall: Share | None, now: GoalSituation) -> NextStep:
 
 def how_common(quality: Quality | None) -> dict[str, Share]:
     """Return how common each class is, from photos that were drawn at random, with 95 % intervals."""
-    counts = (
-        {each.name: sum(row) for each, row in zip(quality.classes, quality.confusion, strict=True)} if quality else {}
-    )
-    total = sum(counts.values())
-    return {
-        name: Share(count / total, *exact_interval(count, total), count, total)
-        for name, count in counts.items()
-        if total
-    }
+    total = sum(map(sum, quality.confusion)) if quality else 0
+    if quality is None or not total:
+        return {}
+    counts = {each.name: sum(row) for each, row in zip(quality.classes, quality.confusion, strict=True)}
+    return {name: Share(count / total, *exact_interval(count, total), count, total) for name, count in counts.items()}

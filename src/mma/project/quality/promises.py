@@ -1,11 +1,4 @@
-"""Three promises about photos that nobody has labeled, each with a bound that holds for few labels. No torch.
-
-`alone`: the model answers the photos it is sure of, and of these at most a share is wrong. Learn then test (arXiv:2110.01052):
-thresholds are tried one after the other, from strict to loose, each by an exact binomial test on audit labels.
-`Recall`: so many photos of a class are found. Photos drawn at random from those not looked at bet against every number of
-photos there could be; whoever bets against the true number becomes rich with little probability, whenever one stops.
-`strange_above`: photos unlike anything labeled, by a border that few audit photos lie above.
-"""
+"""Three promises about photos that nobody has labeled, each with a bound that holds for few labels. No torch."""
 
 from __future__ import annotations
 
@@ -89,9 +82,10 @@ def check_max_error(max_error: float) -> float:
 def alone(max_error: float, judged: Judgements, pool: Floats) -> Alone:
     """Return the loosest threshold before the first at which the promise cannot be shown. `pool` are confidences. (M,)
 
-    Audit photos are taken in from the surest on, and each larger set is tested; the set to begin with depends on their number
-    alone. The largest set that holds at most `max_error` wrong photos on average passes its test with 5 % at most, and no set
-    behind it is reached otherwise, as long as errors do not become rarer where the model is less sure.
+    Learn then test (arXiv:2110.01052): audit photos are taken in from the surest on, and each larger set is tested; the set to
+    begin with depends on their number alone. The largest set that holds at most `max_error` wrong photos on average passes
+    with 5 % at most, and no set behind it is reached otherwise, as long as errors do not become rarer where the model is less
+    sure.
     """
     from scipy.stats import beta, binom
 
@@ -162,13 +156,14 @@ def alone_words(found: Alone, photos: int, share: float | None = None) -> str:
         share = found.share if share is None else share
         yours = photos - round(share * photos)
         return f"I answer {100 * share:.0f} % of the photos alone, {wish}; {yours:,} {'is' if yours == 1 else 'are'} yours."
-    have = f"there {'is' if found.audit == 1 else 'are'} {found.audit:,}"
+    wrong, have = (
+        f"that at most {100 * found.max_error:g} % of my answers are wrong",
+        "is" if found.audit == 1 else "are",
+    )
+    text = f"I cannot promise {wrong}: even where I am surest, too many were."
     if found.needed is not None:
-        text = f"I cannot promise yet that at most {100 * found.max_error:g} % of my answers are wrong ({100 * SURE:.0f} % "
-        text += f"sure): that takes about {found.needed:,} labels of photos drawn at random, and {have}."
-    else:
-        text = f"I cannot promise that at most {100 * found.max_error:g} % of my answers are wrong: even where I am surest, "
-        text += "too many were."
+        text = f"I cannot promise yet {wrong} ({100 * SURE:.0f} % sure): that takes about {found.needed:,} labels of photos "
+        text += f"drawn at random, and there {have} {found.audit:,}."
     if found.audit and found.possible < 0.5:
         text += (
             f" What I can promise now: of the half that I am surest of, at most {100 * found.possible:.1f} % are wrong."
@@ -189,13 +184,11 @@ class Recall:
 
     def __init__(self, photos: int) -> None:
         dense = np.arange(min(photos, 1_000) + 1)
-        wide = (
-            np.unique(np.geomspace(1_000, max(photos, 1_001), 400).astype(np.int64)) if photos > 1_000 else dense[-1:]
-        )
-        self.low, self.high = (
-            np.append(dense, wide[:-1] + 1),
-            np.append(dense, wide[1:]),
-        )  # numbers, in cells where many
+        wide = dense[-1:]
+        if photos > 1_000:
+            wide = np.unique(np.geomspace(1_000, photos, 400).astype(np.int64))
+        # Numbers of photos, in cells where they are many.
+        self.low, self.high = np.append(dense, wide[:-1] + 1), np.append(dense, wide[1:])
         self.misses, self.hits = np.zeros(len(self.low)), np.zeros(len(self.low))
 
     def draw(self, rest: int, found: int, *, hit: bool) -> None:
@@ -241,7 +234,7 @@ def draws_at_random(batches: Sequence[tuple[bool, int, int]], rest: int) -> bool
 def strange_above(scores: Floats, share: float = REFUSED) -> float | None:
     """Return a score that a new ordinary photo exceeds with at most this probability; None: too few photos to tell. (N,)
 
-    The scores of audit photos and of the new one are in any order equally likely, so that the right order statistic is enough.
+    The scores of audit photos and of the new one are in any order equally likely: the right order statistic is enough.
     """
     place = math.ceil((len(scores) + 1) * (1 - share))
     return float(np.sort(scores)[place - 1]) if place <= len(scores) else None

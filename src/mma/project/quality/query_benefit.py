@@ -1,7 +1,7 @@
 """Is asking helping here? Models from queried labels against models from as many random ones, on the same images. No torch.
 
 Random labels are those of random picks and, crosswise, of the audit: one half of it trains a model that the other half
-tests. These models are made for the comparison and thrown away; no model in use sees an audit label.
+tests. These models are thrown away.
 """
 
 from __future__ import annotations
@@ -70,17 +70,15 @@ class LabeledRows:
 def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) -> QueryBenefit:
     """Compare models from equally many queried and random labels on audit images neither trained on.
 
-    `switch` says whether the project asks for coverage where queried labels are worse.
+    `switch`: whether the project asks for coverage where queried labels are worse.
     """
     halves = split_by_group(rows.audit, rows.groups, seed)
     queried = (rows.queried, rows.queried)
     random = tuple(np.concatenate([rows.random, other]) for other in reversed(halves))
     size, tested = min(len(rows.queried), *map(len, random)), len(rows.audit)
     if size < LEAST_RANDOM or tested < LEAST_TESTED:
-        missing = (
-            f"Not compared yet: it takes {LEAST_RANDOM} labels that were asked for, as many random ones, and {LEAST_TESTED} "
-            f"answers about audit photos (now {size} and {tested})."
-        )
+        missing = f"Not compared yet: it takes {LEAST_RANDOM} labels that were asked for, as many random ones, and "
+        missing += f"{LEAST_TESTED} answers about audit photos (now {size} and {tested})."
         return QueryBenefit("no difference shown yet", missing, size, tested)
 
     def hits(sources: Sequence[Ints], size: int) -> Floats:
@@ -93,9 +91,12 @@ def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) 
         return np.concatenate(shares)
 
     random_hits = hits(random, size)
-    mean, half = clustered_interval(
-        hits(queried, size) - random_hits, [rows.groups[int(row)] for part in halves for row in part]
-    )
+    values = hits(queried, size) - random_hits
+    # Near-duplicates count together.
+    _, number = np.unique([rows.groups[int(row)] for part in halves for row in part], return_inverse=True)
+    off = np.bincount(number, weights=values - values.mean())
+    error = math.sqrt(len(off) / max(len(off) - 1, 1) * float((off**2).sum())) / len(values)
+    mean, half = float(values.mean()), float(norm.ppf((1 + LEVEL) / 2)) * error
     mean, low, high = 100 * mean, 100 * (mean - half), 100 * (mean + half)
     numbers = (
         f"A model from {size} labels that were asked for, against one from {size} random labels: {mean:+.1f} points "
@@ -110,11 +111,8 @@ def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) 
         saved = round(len(rows.queried) * (size / float(np.clip(enough, sizes[0], size)) - 1))
         return QueryBenefit("saved", f"Asking saved about {saved} labels. {numbers}.", *basis, saved)
     if high < 0:
-        way_out = (
-            "photos that stand for many others are asked about instead"
-            if switch
-            else "fallback = true in mma.toml asks about photos that stand for many others"
-        )
+        way_out = "fallback = true in mma.toml asks about photos that stand for many others"
+        way_out = "photos that stand for many others are asked about instead" if switch else way_out
         return QueryBenefit("worse", f"Asking is worse here than chance: {way_out}. {numbers}.", *basis)
     return QueryBenefit("no difference shown yet", f"Asking makes no difference that can be seen. {numbers}.", *basis)
 
@@ -125,12 +123,3 @@ def split_by_group(audit: Ints, groups: dict[int, str], seed: int) -> tuple[Ints
     first = {names[i] for i in rng(seed, "halves").permutation(len(names))[: len(names) // 2]}
     inside = np.array([groups[int(row)] in first for row in audit], np.bool_)
     return audit[inside], audit[~inside]
-
-
-def clustered_interval(values: Floats, groups: Sequence[str]) -> tuple[float, float]:
-    """Return the mean and half the width of its interval; near-duplicates count together."""
-    _, number = np.unique(groups, return_inverse=True)
-    off = np.bincount(number, weights=values - values.mean())
-    many = len(off)
-    error = math.sqrt(many / max(many - 1, 1) * float((off**2).sum())) / len(values)
-    return float(values.mean()), float(norm.ppf((1 + LEVEL) / 2)) * error

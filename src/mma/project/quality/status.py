@@ -1,4 +1,4 @@
-"""How a project or a run stands: counts, accuracy, forecast, money and a reason to stop. Torch is loaded for runs alone."""
+"""How a project or a run stands, in numbers, in sentences and as report.html. Torch is loaded for runs alone."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from mma.errors import UserError
-from mma.files import Row, read_json
+from mma.files import Row, read_json, write_atomically
 from mma.project.guesses import SourceQuality
 from mma.project.labels.events import count_labels, find_class, merge_roots
 from mma.project.models import MORE, ModelReport
 from mma.project.project import Project
-from mma.project.quality.agreement import SecondLooks, second_looks
+from mma.project.quality.accuracy import Quality, foresee
+from mma.project.quality.agreement import SecondLooks, looks_words, second_looks
 from mma.project.quality.forecast import (
+    BAND,
     LEAST,
     WORTH,
     AccuracyPoint,
     Check,
     Curve,
-    CurveForecast,
     Gain,
     LabelsToTarget,
     check_forecasts,
@@ -33,7 +34,8 @@ from mma.project.quality.forecast import (
 )
 from mma.project.quality.goal import Goals, GoalSituation, Verdict, check_goal, how_common, judge_goal
 from mma.run import Run
-from mma.shares import Share
+from mma.shares import Share, describe_accuracy
+from mma.text import render_template
 
 RECENT = 50  # labels whose median says how fast a person is
 LONGEST = 120.0  # seconds for a label: whoever takes longer was away
@@ -94,7 +96,7 @@ class ProjectStatus:
     goals: Goals
     working: ModelState | None  # None: no model yet
     report: ModelReport | None  # of the model in use
-    band: tuple[CurveForecast, ...]
+    band: tuple[AccuracyPoint, ...]
     gain: Gain | None
     target: LabelsToTarget | None
     money: LabelMoney | None
@@ -121,38 +123,24 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
     goals, classes = goals or goals_of(project), project.classes()
     counts, names = project.counts(), {each.id: each.name for each in classes}
     report = project.models.latest_report("live")  # it says which model serves, and judges that one
+    agreement = report.agreement if report else ()
     seconds = seconds_per_label(project)
     curve = Curve(report.curve) if report is not None and len(report.curve) >= LEAST else None
     checks = check_forecasts([(one.labels, one.gain) for one in report.forecasts], report.curve) if report else ()
-    gain = money = low = None
-    if curve is not None:
-        gain = curve.gain(MORE, seconds)
+    gain = curve.gain(MORE, seconds) if curve is not None else None
     forecast = forecast_words(gain, checks)
-    gain = gain if gain is not None and gain.decides and not fails(checks) else None
+    if gain is not None and (not gain.decides or fails(checks)):
+        curve = gain = None  # nothing is said by a forecast that is not shown
+    money = None
     if gain is not None and goals.label_price is not None:
         cost = gain.more * goals.label_price
         money = LabelMoney(goals.label_price, cost, cost / gain.points if gain.points > 0 else None)
     ids = {each.name: each.id for each in classes if each.merged_into is None}
     per_class = {names[number]: many for number, many in counts.per_class.items()}
-    stable = report is not None and has_settled(report.agreement)
-    flat = stable or (gain is not None and gain.high < WORTH)
-    audit = report.audit if report else 0
-    verdict = judge_goal(goals, GoalSituation(counts.labeled, per_class, ids, report, audit, counts.left, flat))
-    if verdict.reached is not None:
-        low = 100 * verdict.reached.low
-    if verdict.answer != "yes":  # more labels bring little, and that is no reason to be content: the next step says so
-        low = None
-    situation = StopSituation(
-        counts.labeled,
-        counts.left,
-        goals.budget,
-        goals.target,
-        low,
-        gain,
-        () if report is None else report.agreement,
-        goals.point_value,
-        None if money is None else money.price_of_a_point,
-    )
+    flat = has_settled(agreement) or (gain is not None and gain.high < WORTH)
+    verdict = judge_goal(goals, GoalSituation(counts.labeled, per_class, ids, report, counts.left, flat))
+    # Where the goal is not reached, that more labels bring little is no reason to be content: the next step says so.
+    low = 100 * verdict.reached.low if verdict.answer == "yes" and verdict.reached is not None else None
     return ProjectStatus(
         name=project.root.name,
         labels=counts.labeled,
@@ -165,14 +153,12 @@ def status(project: Project, goals: Goals | None = None) -> ProjectStatus:
         goals=goals,
         working=working_on(project),
         report=report,
-        band=()
-        if curve is None or gain is None
-        else tuple(curve.at(round(curve.last.labels * ahead)) for ahead in AHEAD),
+        band=tuple(curve.at(round(curve.last.labels * ahead)) for ahead in AHEAD) if curve else (),
         gain=gain,
-        target=None if curve is None or gain is None or goals.of_class else curve.labels_to(goals.percent),
+        target=None if curve is None or goals.of_class else curve.labels_to(goals.percent),
         money=money,
         checks=checks,
-        stop=stop_card(situation),
+        stop=stop_card(goals, counts.labeled, counts.left, low=low, gain=gain, agreement=agreement, money=money),
         looks=second_looks(project),
         verdict=verdict,
         common=how_common(report.quality if report else None),
@@ -205,8 +191,7 @@ def goals_of(project: Project) -> Goals:
     """Return the goals that mma.toml holds. A class that was merged counts as the one it was merged into."""
     given, classes = project.settings, project.classes()
     root = None if given.target_class is None else merge_roots(classes).get(given.target_class)
-    names = {each.id: each.name for each in classes}
-    of_class = None if root is None else names[root]
+    of_class = next((each.name for each in classes if each.id == root), None)
     return Goals(given.target, of_class, given.label_price, given.point_value, given.budget)
 
 
@@ -245,45 +230,139 @@ class StopCard:
     why: str
 
 
-@dataclass(frozen=True)
-class StopSituation:
-    """What the rules look at. Accuracies in percent."""
-
-    labels: int
-    left: int  # images that can still be asked about
-    budget: int | None = None
-    target: float | None = None
-    accuracy_low: float | None = None  # lower end of a verdict's interval; None before there is one
-    gain: Gain | None = None
-    agreement: tuple[float, ...] = ()  # kappa of each model with the one before it, latest last
-    point_value: float | None = None  # money that a point of accuracy is worth
-    point_price: float | None = None  # what a point costs now
-
-
 def has_settled(agreement: Sequence[float]) -> bool:
     """Tell whether the last trainings changed almost no answer."""
     return len(agreement) >= STABLE_FOR and min(agreement[-STABLE_FOR:]) >= STABLE
 
 
-def stop_card(now: StopSituation) -> StopCard | None:
-    """Return the first rule that fires, the most certain one first; None: go on."""
-    if now.left == 0 and now.labels:
+def stop_card(
+    goals: Goals,
+    labels: int,
+    left: int,
+    *,
+    low: float | None = None,
+    gain: Gain | None = None,
+    agreement: Sequence[float] = (),
+    money: LabelMoney | None = None,
+) -> StopCard | None:
+    """Return the first rule that fires, the most certain one first; None: go on.
+
+    `left` images can still be asked about; `low` is the lower end of a verdict's interval, in percent; `agreement` the kappa of
+    each model with the one before it.
+    """
+    if left == 0 and labels:
         return StopCard("nothing left", "every image has an answer.")
-    if now.budget is not None and now.labels >= now.budget:
-        return StopCard("budget", f"{now.labels:,} of {now.budget:,} labels are given.")
-    low = now.accuracy_low
-    if now.target is not None and low is not None and low >= now.target:
-        return StopCard("target", f"the goal of {now.target:g} % is reached: it is {low:.1f} % or more (95 % sure).")
-    if now.gain is not None and low is not None and now.gain.high < SMALL_GAIN:
-        why = f"the next {now.gain.more} labels bring {now.gain.high:.1f} points at most (90 % band)."
+    if goals.budget is not None and labels >= goals.budget:
+        return StopCard("budget", f"{labels:,} of {goals.budget:,} labels are given.")
+    if goals.target is not None and low is not None and low >= goals.target:
+        return StopCard("target", f"the goal of {goals.target:g} % is reached: it is {low:.1f} % or more (95 % sure).")
+    if gain is not None and low is not None and gain.high < SMALL_GAIN:
+        why = f"the next {gain.more} labels bring {gain.high:.1f} points at most (90 % band)."
         return StopCard("flat curve", why)
-    if now.point_value is not None and now.point_price is not None and now.point_price > now.point_value:
-        why = f"a point of accuracy now costs {now.point_price:.2f}, and is worth {now.point_value:.2f}."
-        return StopCard("price", why)
-    if has_settled(now.agreement) and low is not None:
-        why = f"the last {STABLE_FOR} trainings changed almost no answer."
-        return StopCard("stable answers", why)
+    price, value = money.price_of_a_point if money else None, goals.point_value
+    if value is not None and price is not None and price > value:
+        return StopCard("price", f"a point of accuracy now costs {price:.2f}, and is worth {value:.2f}.")
+    if has_settled(agreement) and low is not None:
+        return StopCard("stable answers", f"the last {STABLE_FOR} trainings changed almost no answer.")
     return None
+
+
+# In sentences, for the terminal, the page and report.html.
+
+ABOUT_RIGHT = 3.0  # points between confidence and accuracy that nobody need know of
+
+
+def status_lines(now: ProjectStatus) -> list[str]:
+    """Return what `mma status` prints above its table."""
+    more = [words for words in (target_words(now), money_words(now)) if words]
+    balanced = balanced_words(now.report.quality if now.report else None)
+    text = render_template(
+        "status.txt", now=now, more=more, balanced=balanced, looks=looks_words(now.looks), rest=_rest(now)
+    )
+    return text.splitlines()
+
+
+def balanced_words(quality: Quality | None) -> list[str]:
+    """Return balanced accuracy in a sentence where classes are unbalanced; else nothing."""
+    found = quality.balanced if quality else None
+    if found is None:
+        return []
+    low, high = 100 * found.low, 100 * found.high
+    return [
+        f"{100 * found.value:.0f} % with each class counted the same, between {low:.0f} and {high:.0f} (95 % sure)."
+    ]
+
+
+def _rest(now: ProjectStatus) -> str:
+    return f"{now.left:,} images left, {now.cannot_tell:,} can't tell, {now.excluded:,} excluded"
+
+
+def measure_words(project: Project, n: int) -> str:
+    """Say what labels of `n` more photos drawn at random would bring."""
+    report, left = project.models.latest_report("live"), project.audit_left()
+    accuracy = report.quality.accuracy if report and report.quality else None
+    counts = (report.audit, report.labels) if report else (0, 0)
+    words = foresee(accuracy, *counts, min(n, left))
+    return words if left >= n else f"Only {left} of the photos kept for measuring have no answer. {words}"
+
+
+def target_words(now: ProjectStatus) -> str:
+    """Return how many labels the goal takes, where a forecast is narrow enough to tell."""
+    goal = now.target
+    if goal is None or goal.labels is None or goal.high is None or now.verdict.answer != "no":
+        return ""
+    return f"{goal.target:g} % takes about {goal.labels:,} labels in all ({goal.low:,} to {goal.high:,})."
+
+
+def money_words(now: ProjectStatus) -> str:
+    """Return what the next labels cost, and whether that is worth it where it is known what a point is worth."""
+    if now.money is None or now.gain is None:
+        return ""
+    price, value = now.money.price_of_a_point, now.goals.point_value
+    point = "no gain is expected" if price is None else f"{price:.2f} per point"
+    words = f"The next {now.gain.more} labels cost {now.money.cost:.2f}: {point}."
+    if value is None:
+        return words
+    worth = "are" if price is not None and price <= value else "are not"
+    return f"{words} They {worth} worth it: a point is worth {value:.2f} to you."
+
+
+def write_page(project: Project, goals: Goals | None = None) -> Path:
+    """Write report.html of a project as it stands: one file, no script, nothing loaded from elsewhere."""
+    path = project.folder / "report.html"
+    write_atomically(path, page(status(project, goals)))
+    return path
+
+
+def page(now: ProjectStatus) -> str:
+    """Return report.html."""
+    return render_template(
+        "project_report.html",
+        now=now,
+        report=now.report,
+        quality=now.report.quality if now.report else None,
+        counts=_rest(now),
+        band=f"{BAND:.0%}",
+        more=[target_words(now), money_words(now)],
+        looks=looks_words(now.looks),
+        balanced=balanced_words(now.report.quality if now.report else None),
+        classes=class_rows(now),
+        about_right=ABOUT_RIGHT,
+    )
+
+
+def class_rows(now: ProjectStatus) -> list[list[str]]:
+    """Return the name, labels, share of all photos, recall and precision of each class, the shares with their intervals."""
+    quality = now.report.quality if now.report else None
+    judged = {each.name: (each.recall, each.precision) for each in quality.classes} if quality else {}
+
+    def words(share: Share | None) -> str:
+        return "-" if share is None else f"{100 * share.value:.0f} % ({100 * share.low:.0f}-{100 * share.high:.0f})"
+
+    return [
+        [name, f"{labels:,}", *map(words, (now.common.get(name), *judged.get(name, (None, None))))]
+        for name, labels in now.per_class.items()
+    ]
 
 
 # A run: its latest model, tested on its test set as `mma eval` does.
@@ -308,9 +387,8 @@ def run_status(folder: Path) -> RunStatus:
     """Test the latest model of a run, and forecast from its rounds."""
     from mma.training.job import evaluate
 
-    run = Run.open(folder)
+    run, tested, problem = Run.open(folder), None, ""
     summary = run.summary()
-    tested, problem = None, ""
     try:
         tested = evaluate(run)
     except UserError as error:  # nothing is trained yet, or there is nothing to test on
@@ -331,3 +409,16 @@ def curve_of_rounds(rows: list[Row]) -> tuple[AccuracyPoint, ...]:
         rounds = rounds[:-1]
     points = {int(row["labels"]): AccuracyPoint(int(row["labels"]), float(row["accuracy"])) for row in rounds}
     return tuple(points[labels] for labels in sorted(points))
+
+
+def run_lines(now: RunStatus) -> list[str]:
+    """Return what `mma status RUN` prints above its table."""
+    accuracy, forecast = now.problem, forecast_words(now.gain, points="rounds")
+    if now.tested is not None:
+        images = now.tested["images"]
+        described = describe_accuracy(now.tested["accuracy"], images).replace(" accuracy", "", 1)
+        accuracy = f"{described}, from {images:,} test images"
+    if now.gain is None and len(now.curve) >= LEAST:
+        forecast = "none: the last round trains longer than the others, so its gain is not due to labels alone."
+    about = f"{now.run}: {now.status}, {now.labels:,} labels, step {now.step:,} of {now.steps:,}"
+    return [about, f"accuracy: {accuracy}", f"forecast: {forecast}"]

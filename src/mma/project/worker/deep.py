@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,10 +36,9 @@ from mma.project.project import Project, silent
 from mma.project.quality.accuracy import LEAST_AUDIT, judge
 from mma.project.quality.status import DEEP_COST
 from mma.project.records import ProjectImage
-from mma.project.worker.features import open_pool
+from mma.project.worker.features import TrainingSet, open_pool
 from mma.project.worker.live_model import about, fit_answers
 from mma.project.worker.round import live_config
-from mma.project.worker.training_set import TrainingSet
 from mma.rng import rng
 from mma.run import Run, Watch
 from mma.text import duration, printable, quote_path
@@ -110,24 +109,25 @@ def suitable_config(project: Project) -> Config:
 
 def begin_task(project: Project, config: Config) -> DeepTask:
     """Fix labels, images and settings, and write them down before anything is trained."""
-    everything = {image.id: image for image in project.images()}
-    labels = project.labels()
-    training = TrainingSet(labels, lambda image: image in everything and everything[image].audit)
+    images, labels = project.images(), project.labels()
+    kept = {image.id for image in images if image.audit}
+    training = TrainingSet(labels, lambda image: image in kept)
     if len(set(training.train.values())) < 2:
         raise UserError("a deep training needs labels of two classes at least. Label more images first.")
     left_out = set(labels.excluded)
-    pool = [image for image in everything.values() if not image.audit and image.id not in left_out]
-    audited = [image for image in everything.values() if image.audit and image.id not in left_out]
+    pool, audited = (
+        [each.id for each in images if each.audit is audit and each.id not in left_out] for audit in (False, True)
+    )
     config = with_all_labels(config.model_copy(update={"seed": project.settings.seed}), len(training.train))
-    number = project.models.begin("deep", labels.seq, "reading photos")
-    task = DeepTask(number, project.models.folder(number), training, pool, audited, config)
     about = {"seq": labels.seq, "audit": len(audited), "config": config.model_dump(mode="json")}
     files = {
         "labels.csv": training.as_csv(),
-        "images.txt": "".join(f"{image.id}\n" for image in task.images).encode(),
+        "images.txt": "".join(f"{image}\n" for image in (*pool, *audited)).encode(),
         "deep.json": json.dumps(about, indent=1).encode() + b"\n",
     }
-    project.models.create(number, files)
+    project.models.create(project.models.begin("deep", labels.seq, "reading photos"), files)
+    task = resume_task(project)
+    assert task is not None
     return task
 
 
@@ -178,8 +178,7 @@ def resume_task(project: Project) -> DeepTask | None:
     end = len(ids) - int(about["audit"])
     pool, audited = ([everything[image] for image in part] for part in (ids[:end], ids[end:]))
     kept = set(ids[end:])
-    labels = project.labels(upto=int(about["seq"]))
-    training = TrainingSet(labels, lambda image: image in kept or everything[image].audit)
+    training = TrainingSet(project.labels(upto=int(about["seq"])), lambda image: image in kept)
     return DeepTask(number, folder, training, pool, audited, from_json(about["config"]))
 
 
@@ -204,7 +203,17 @@ def load_data(project: Project, task: DeepTask) -> DataSet:
     """Return the images at the network's size. They are decoded once and kept in the cache until the training ends."""
     path, images, names = pixels_of(project, task), task.images, task.training.names
     if not path.is_file():
-        decode(project, images, path, task.config.net.photo_side() or SIDE)
+        side = task.config.net.photo_side() or SIDE
+        found = decode_all(project.root, [image.name for image in images], side, grey=False)
+        if found.bad:
+            first = found.bad[0]
+            raise UserError(
+                f"{len(found.bad)} photos cannot be read any more, such as {printable(first.file)}: {first.reason}. Restore "
+                f"them, or look at the folder again:  mma start {quote_path(project.root)}"
+            )
+        path.parent.mkdir(exist_ok=True)
+        with open_atomically(path) as file:
+            np.save(file, found.pixels, allow_pickle=False)
     pixels = np.load(path, mmap_mode="c", allow_pickle=False)
     keys = np.frombuffer(bytes.fromhex("".join(image.id for image in images)), np.uint8).reshape(-1, 32)
     known = {**task.training.train, **task.training.audit}
@@ -220,20 +229,6 @@ def load_data(project: Project, task: DeepTask) -> DataSet:
 def pixels_of(project: Project, task: DeepTask) -> Path:
     """Return where the decoded photos lie."""
     return project.folder / "cache" / f"deep-{task.number:03d}.npy"
-
-
-def decode(project: Project, images: Sequence[ProjectImage], path: Path, side: int) -> None:
-    """Decode photos to one array on disk. One that cannot be read any more stops the training with its name."""
-    found = decode_all(project.root, [image.name for image in images], side, grey=False)
-    if found.bad:
-        first = found.bad[0]
-        raise UserError(
-            f"{len(found.bad)} photos cannot be read any more, such as {printable(first.file)}: {first.reason}. Restore them, "
-            f"or look at the folder again:  mma start {quote_path(project.root)}"
-        )
-    path.parent.mkdir(exist_ok=True)
-    with open_atomically(path) as file:
-        np.save(file, found.pixels, allow_pickle=False)
 
 
 def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:

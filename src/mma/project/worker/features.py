@@ -1,14 +1,15 @@
-"""The images of a project as rows with the features of a frozen backbone, computed a block at a time.
-
-Between two blocks the worker can do something else. Audit images stand apart from the pool.
-"""
+"""What a worker learns from: the labels of one moment, and the images as rows with the features of a frozen backbone."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mma.data.photos import SMALLEST, read_unscaled_photo
+from mma.data.tables import render_csv
 from mma.errors import UserError
 from mma.features import PhotoFiles, StoredViews
-from mma.project.project import Project
-from mma.project.records import ProjectImage
+from mma.project.project import Project, silent
+from mma.project.records import Klass, Labels, ProjectImage
 from mma.text import duration, quote_path
 from mma.views import FeatureViews, VectorViews
 
@@ -28,6 +30,7 @@ QUICK, SOON = 1.0, 5.0  # seconds: too short to be mentioned, and to be worth a 
 LARGE, LONG = 5_000, 60.0  # images and seconds from which on the plain view of all images comes before the other views
 STAGES = (300, 1_500, 6_000, 24_000)  # images after which the pool is opened anew: asking begins with the first few
 
+MEASURING = ("audit", "import", "review")  # labels of audit images that nobody chose for what a model thinks of them
 HOST = torch.device("cpu")
 Say = Callable[[str], None]
 Note = Callable[[int, int, str | None], None]  # done, total, time left
@@ -35,12 +38,102 @@ Ints = NDArray[np.int64]
 Parts = list[NDArray[np.float16]]  # vectors of each joined backbone, (N, D) each
 
 
+@dataclass(frozen=True)
+class TrainingSet:
+    """Labels after event `seq`. Those that people could not tell stay unlabeled.
+
+    Live models learn all of `learned`, and are judged on `audit` by heads that leave it out; deep ones learn `train` alone.
+    """
+
+    labels: Labels
+    is_audit: Callable[[str], bool]
+    lost: Container[str] = ()  # audit images that have no features, or none any more
+
+    @cached_property
+    def classes(self) -> tuple[Klass, ...]:
+        """The classes there are, without merged ones; a model numbers them in this order."""
+        return tuple(each for each in self.labels.classes if each.merged_into is None)
+
+    @cached_property
+    def number(self) -> dict[int, int]:
+        """Map a class's id to its place."""
+        return {each.id: place for place, each in enumerate(self.classes)}
+
+    @cached_property
+    def train(self) -> dict[str, int]:
+        """Map images outside the audit to their class's place, in the order in which they were answered."""
+        pairs = zip(self.labels.ids, self.labels.class_ids, strict=True)
+        return {image: self.number[klass] for image, klass in pairs if not self.is_audit(image)}
+
+    @cached_property
+    def audit(self) -> dict[str, int]:
+        """Map images to measure by, a random sample, to their class's place."""
+        rows = zip(self.labels.ids, self.labels.class_ids, self.labels.provenance, strict=True)
+        return {
+            image: self.number[klass]
+            for image, klass, provenance in rows
+            if self.is_audit(image) and provenance in MEASURING and image not in self.lost
+        }
+
+    @cached_property
+    def learned(self) -> dict[str, int]:
+        """Map all images that a live model learns to their class's place."""
+        return {**self.train, **self.audit}
+
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """Map images to where their label came from."""
+        return dict(zip(self.labels.ids, self.labels.provenance, strict=True))
+
+    @cached_property
+    def class_ids(self) -> tuple[int, ...]:
+        """The ids of the classes, in this order."""
+        return tuple(each.id for each in self.classes)
+
+    @cached_property
+    def audit_labels(self) -> NDArray[np.int64]:
+        """What people say about the audit images. (N,)"""
+        return np.array(list(self.audit.values()), np.int64)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return tuple(each.name for each in self.classes)
+
+    def per_class(self) -> dict[str, int]:
+        """Count the labels of each class."""
+        counts = Counter(self.learned.values())
+        return {name: counts[place] for place, name in enumerate(self.names)}
+
+    def summary(self) -> dict[str, Any]:
+        """Return what a model's report says of the labels; `provenance` counts them by where their image came from."""
+        return {
+            "seq": self.labels.seq,
+            "labels": len(self.learned),
+            "audit": len(self.audit),
+            "classes": self.names,
+            "class_ids": self.class_ids,
+            "per_class": self.per_class(),
+            "provenance": dict(sorted(Counter(self.labels.provenance).items())),
+        }
+
+    def as_csv(self) -> bytes:
+        """Return the snapshot as a table: one line per label, then those who could not tell, then the excluded."""
+        names = {each.id: each.name for each in self.labels.classes}
+        columns = (self.labels.ids, self.labels.class_ids, self.labels.provenance, self.labels.by, self.labels.seqs)
+        rows: list[list[Any]] = [["image", "answer", "class_id", "provenance", "by", "seq", "audit"]]
+        for image, klass, provenance, by, seq in zip(*columns, strict=True):
+            rows.append([image, names[klass], klass, provenance, by, seq, int(self.is_audit(image))])
+        for kind, images in (("can't tell", self.labels.cannot_tell), ("exclude", self.labels.excluded)):
+            rows += [[image, kind, None, None, None, None, int(self.is_audit(image))] for image in images]
+        return render_csv(rows)
+
+
 @dataclass(eq=False)
 class Pool:
     """The images of a project with their features; row by row in an order that never changes.
 
-    Audit images are rows like the others, so that labeled ones can be learned from; nobody picks them, and no guess is
-    learned for them.
+    Audit images are rows like the others; nobody picks them, and no guess is learned for them.
     """
 
     root: Path
@@ -92,18 +185,14 @@ def compute_features(
     try:
         settings.compute(photo_files(root, images), views, say)
     except UserError as error:
-        readable = [image for image in images if is_readable(root, image)]
+        # Those that a backbone can see, and that still have the bytes they were indexed with.
+        readable = [image for image in images if usable_key(root, image.name) == image.id]
         if len(readable) == len(images):
             raise
         images, why = readable, str(error)
         if readable:
             settings.compute(photo_files(root, readable), views, say)
     return list(images), why
-
-
-def is_readable(root: Path, image: ProjectImage) -> bool:
-    """Tell whether a backbone can see an image that still has the bytes it was indexed with."""
-    return usable_key(root, image.name) == image.id
 
 
 def usable_key(root: Path, name: str) -> str | None:
@@ -132,11 +221,6 @@ class Gathering:
     behind: list[ProjectImage] = field(default_factory=list)  # whose other views are missing
     told: bool = True  # a note of how far it is stands, perhaps that of a worker which was killed
 
-    @property
-    def seen(self) -> FeatureViews:
-        """Return the views that the pool has."""
-        return self.settings.model_copy(update={"mirror": False, "crops": 0}) if self.plain else self.settings
-
     def is_missing(self) -> bool:
         """Tell whether some images have no features yet, or the pool must be opened anew."""
         if self.project.counts().images != self.images:
@@ -152,8 +236,12 @@ class Gathering:
             self.plain, self.waiting, self.ready = True, [*self.ready.values(), *self.waiting], {}
             self.begun = time.monotonic(), 0
         block, self.waiting = self.waiting[:BLOCK], self.waiting[BLOCK:]
-        self.compute(self.seen, block)
-        if self.ready and self.stage_is_reached():
+        self.compute(block)
+        # The pool is opened anew at the end, and on the way where that is far.
+        have = 0 if self.pool is None else len(self.pool)
+        stage = next((stage for stage in STAGES if stage > have), math.inf)
+        far = len(self.ready) >= stage and self.seconds_left() > SOON
+        if self.ready and (far or not self.waiting):
             self.open()
             self.behind = list(self.ready.values()) if self.plain and not self.waiting else []
         if not self.waiting:
@@ -162,15 +250,20 @@ class Gathering:
     def catch_up(self) -> None:
         """Compute the other views of the next block. The pool has them when all images do."""
         block, self.behind = self.behind[:BLOCK], self.behind[BLOCK:]
-        self.compute(self.settings, block)
+        self.compute(block, self.settings)
         if not self.behind:
             self.plain = False
             self.open()
 
-    def compute(self, views: FeatureViews, block: list[ProjectImage]) -> None:
+    @property
+    def seen(self) -> FeatureViews:
+        """The views that the pool has."""
+        return self.settings.model_copy(update={"mirror": False, "crops": 0}) if self.plain else self.settings
+
+    def compute(self, block: list[ProjectImage], views: FeatureViews | None = None) -> None:
         """Compute features of a block, and note whose cannot be."""
         if block:
-            known, why = compute_features(self.project.root, views, block, lambda message: None)
+            known, why = compute_features(self.project.root, views or self.seen, block, silent)
             lost = {image.id for image in block} - {image.id for image in known}
             self.ready = {each: image for each, image in self.ready.items() if each not in lost}
             self.ready.update((image.id, image) for image in known)
@@ -178,24 +271,16 @@ class Gathering:
 
     def open(self) -> None:
         """Open the pool of the images that have features."""
-        self.pool = open_pool(self.project, self.seen, list(self.ready.values()), lambda message: None)
+        self.pool = open_pool(self.project, self.seen, list(self.ready.values()), silent)
 
     def list_images(self, labeled: Collection[str]) -> None:
         """See which images there are now."""
-        self.images = self.project.counts().images
-        first = set(labeled)
-        listed = self.project.images()
-        here = {image.id for image in listed}
+        self.images, listed = self.project.counts().images, self.project.images()
+        first, here = set(labeled), {image.id for image in listed}
         self.ready = {each: image for each, image in self.ready.items() if each in here}
         new = [image for image in listed if image.id not in self.ready and image.id not in self.broken]
         self.waiting = sorted(new, key=lambda image: image.id not in first)  # stable: otherwise in their own order
         self.begun = time.monotonic(), len(self.ready)
-
-    def stage_is_reached(self) -> bool:
-        """Tell whether the pool should be opened anew: at the end, and on the way where that is far."""
-        have = 0 if self.pool is None else len(self.pool)
-        stage = next((stage for stage in STAGES if stage > have), None)
-        return not self.waiting or (stage is not None and len(self.ready) >= stage and self.seconds_left() > SOON)
 
     def seconds_left(self) -> float:
         """Return how long the images that wait will take."""

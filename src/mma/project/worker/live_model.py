@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +26,8 @@ from mma.project.models import ANSWERS, ModelReport, answers_file, report_file
 from mma.project.project import Project
 from mma.project.quality.accuracy import Quality
 from mma.project.quality.promises import promises_of
-from mma.project.worker.features import Parts, Pool
+from mma.project.worker.features import Parts, Pool, TrainingSet
 from mma.project.worker.picks import ChosenPicks, picks_csv
-from mma.project.worker.training_set import TrainingSet
 from mma.shares import Share
 from mma.soft_targets import Guesses
 from mma.training.head import FittedHead, fit_head
@@ -54,12 +55,6 @@ class WholeHead:
         return torch.cat(pieces, 1) * self.network.gate
 
 
-def fit(pool: Pool, training: TrainingSet, config: Config, guesses: Guesses | None = None) -> FittedHead:
-    """Train a head on the labels, those of audit images included."""
-    answers = {pool.row[image]: k for image, k in training.learned.items() if image in pool.row}
-    return fit_answers(pool, training, answers, config, guesses)
-
-
 def fit_answers(
     pool: Pool, training: TrainingSet, answers: dict[int, int], config: Config, guesses: Guesses | None = None
 ) -> FittedHead:
@@ -78,21 +73,11 @@ def unlabeled_rows(pool: Pool, training: TrainingSet) -> NDArray[np.int64]:
 
 def unfold(fitted: FittedHead, views: VectorViews) -> WholeHead:
     """Return the same head on whole vectors: W (B x) = (W B) x."""
-    wholes = [len(projection.mean) for projection in views.projections]
-    classes = len(fitted.net.head.bias)
-    network = HeadNet(tuple(wholes), classes, 0)
-    pieces = zip(
-        torch.split(fitted.net.head.weight.detach() * fitted.net.gate, list(views.shape), 1),
-        torch.split(fitted.net.gate, list(views.shape)),
-        views.projections,
-        strict=True,
-    )
-    weights, gates = [], []
-    for weight, gate, projection in pieces:
-        weights.append(weight if projection.basis is None else weight @ projection.basis.T)
-        gates.append(torch.full((len(projection.mean),), float(gate.any())))
+    parts = zip(torch.split(fitted.net.gate, list(views.shape)), views.projections, strict=True)
+    gates = [torch.full((len(projection.mean),), float(gate.any())) for gate, projection in parts]
+    network = HeadNet(tuple(map(len, gates)), len(fitted.net.head.bias), 0)
     with torch.no_grad():
-        network.head.weight.copy_(torch.cat(weights, 1))
+        network.head.weight.copy_(views.unproject(fitted.net.head.weight.detach() * fitted.net.gate))
         network.head.bias.copy_(fitted.net.head.bias)
         network.head.temperature.copy_(fitted.net.head.temperature)
         network.gate.copy_(torch.cat(gates))
@@ -132,9 +117,8 @@ def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made,
     report, models = made.report, project.models
     widths = tuple(len(centre) for centre in made.head.centres)
     seen = describe_backbones(str(getattr(config.views, "backbone", "")), widths)
-    shown = [
-        row for row, image in enumerate(pool.images) if not image.audit
-    ]  # nobody chooses among the others by answers
+    # Nobody chooses among audit images by answers.
+    shown = [row for row, image in enumerate(pool.images) if not image.audit]
     ids = [pool.images[row].id for row in shown]
     quality = report.quality if report.serving.use == "live" else None  # it is that of what serves
     border, typical = made.strangers.border, made.strangers.typical
@@ -155,37 +139,24 @@ def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made,
 
 def serving_of(report: ModelReport) -> ServingFile:
     """Say which model the project hands out, and how good that one is."""
-    return ServingFile(
-        number=report.serving.number,
-        use=report.serving.use,
-        why=report.serving.why,
-        accuracy=accuracy_of(report.quality),
-        per_class=recalls_of(report.quality),
-        audit=report.record,
-        promises=() if report.record is None else promises_of(report.record),
-    )
+    serving, record = report.serving, report.record
+    promises = () if record is None else promises_of(record)
+    known = {**vars(serving), **measured(report.quality), "audit": record, "promises": promises}
+    return ServingFile(**known)
 
 
-def accuracy_of(quality: Quality | None) -> ModelAccuracy | None:
-    """Return how good a model is as its card says it: the numbers of the status. None: too few labels to say anything."""
+def measured(quality: Quality | None) -> dict[str, Any]:
+    """Return how good a model is as its card says it: the numbers of the status. Nothing: too few labels to say anything."""
     if quality is None or not quality.accuracy.of:
-        return None
-    return _measured(quality.accuracy, quality.where)
-
-
-def recalls_of(quality: Quality | None) -> dict[str, ModelAccuracy]:
-    """Return how many audit images of each class are recognised."""
-    if quality is None:
         return {}
-    return {
-        each.name: _measured(each.recall, f"audit labels of {each.name}") for each in quality.classes if each.recall
-    }
 
+    def said(share: Share, on: str) -> ModelAccuracy:
+        percent, low, high = (round(100 * value, 6) for value in (share.value, share.low, share.high))
+        return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on)
 
-def _measured(share: Share, on: str) -> ModelAccuracy:
-    percents = (100 * share.value, 100 * share.low, 100 * share.high)
-    percent, low, high = (round(value, 6) for value in percents)
-    return ModelAccuracy(percent=percent, low=low, high=high, images=share.of, measured_on=on)
+    recalls = {each.name: each.recall for each in quality.classes if each.recall}
+    per_class = {name: said(recall, f"audit labels of {name}") for name, recall in recalls.items()}
+    return {"accuracy": said(quality.accuracy, quality.where), "per_class": per_class}
 
 
 def about(project: Project, training: TrainingSet, images: Sequence[str], quality: Quality | None = None) -> About:
@@ -193,9 +164,8 @@ def about(project: Project, training: TrainingSet, images: Sequence[str], qualit
     return About(
         source=project.folder.name,
         labels=training.per_class(),
-        by=training.by(),
+        by=dict(sorted(Counter(training.labels.by).items())),
         images=len(images),
         data=hashlib.sha256("\n".join(sorted(images)).encode()).hexdigest(),
-        accuracy=accuracy_of(quality),
-        per_class=recalls_of(quality),
+        **measured(quality),
     )

@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mma.data.tables import render_csv
+from mma.features.table import unit
 from mma.project.quality.accuracy import doubtful_rows
 from mma.project.questions import AGAIN_WHY
 from mma.project.records import Pick, Provenance
-from mma.project.worker.features import Pool
-from mma.project.worker.training_set import TrainingSet
+from mma.project.worker.features import Pool, TrainingSet
 from mma.query import Candidates, Labeled, Query
 from mma.rng import rng
 
 MANY = 48  # picks that wait in the queue: enough for a few people until the next model
+BLOCK = 2_048  # images compared with the labeled ones at a time
 MOST = 20_000  # images a query looks at; of larger pools a random part, another one each time
 COVERAGE = "herding"
 TORN = 0.2  # distance of the two most likely classes below which a model is torn between them
@@ -64,15 +65,15 @@ def choose_picks(question: Question, many: int = MANY) -> ChosenPicks:
     candidates = Candidates(rows, probs, vectors)
     query = Query.parse(question.query)
     found = query.selection(candidates, many, rng(question.seed, "select", question.round), labeled)
-    place = {int(row): at for at, row in enumerate(rows)}
-    near = similarity(vectors[[place[int(row)] for row in found.index]], labeled.features)
-    far = None if labeled.features is None else float(np.quantile(similarity(vectors[:2_000], labeled.features), FAR))
+    unlike = np.zeros(len(found.index), np.bool_)
+    if labeled.features is not None:
+        known, chosen = unit(labeled.features), unit(vectors[np.searchsorted(rows, found.index)])
+        unlike = nearest_similarity(chosen, known) < np.quantile(nearest_similarity(unit(vectors[:2_000]), known), FAR)
     provenance: Provenance = "start" if question.probs is None else "query"
     picks = []
-    for row, score, likeness in zip(found.index, found.scores, near, strict=True):
+    for row, score, far in zip(found.index.tolist(), found.scores.tolist(), unlike.tolist(), strict=True):
         own = None if question.probs is None else question.probs[row]
-        unlike = far is not None and likeness < far
-        picks.append(make_pick(question, int(row), float(score), explain(question, own, unlike=unlike), provenance))
+        picks.append(make_pick(question, row, score, explain(question, own, unlike=far), provenance))
     picks, why = mix_likely(question, rows, picks), found.why or f"chosen by {query}."
     if question.goal is not None:
         name = question.training.names[question.goal]
@@ -85,8 +86,7 @@ def candidate_rows(question: Question) -> Ints:
     labels, pool = question.training.labels, question.pool
     answered = {*labels.ids, *labels.cannot_tell, *labels.excluded}
     settled = {pool.group(each) for each in answered if each in pool.everything}
-    new: dict[str, int] = {}
-    again: dict[str, int] = {}
+    new, again = dict[str, int](), dict[str, int]()
     for row, image in enumerate(pool.images):
         if image.id not in answered and not image.audit:
             (again if image.group in settled else new).setdefault(image.group, row)
@@ -110,17 +110,15 @@ def labeled_set(question: Question) -> Labeled:
     return Labeled(pool.vectors(rows).numpy(), labels)
 
 
-def similarity(vectors: Floats, labeled: Floats | None) -> Floats:
-    """Return how much each vector is like the nearest labeled one; -1 where nothing is labeled. (N,)"""
-    if labeled is None or not len(labeled):
-        return np.full(len(vectors), -1.0)
-    nearest: Floats = (_unit(vectors) @ _unit(labeled).T).max(axis=1)
+def nearest_similarity(images: Floats, others: Floats, *, skip_self: bool = False) -> Floats:
+    """Return the cosine similarity of each image to its nearest other one, of vectors of length one. (N,)"""
+    nearest = np.empty(len(images), np.float32)
+    for start in range(0, len(images), BLOCK):
+        block = images[start : start + BLOCK].astype(np.float32) @ others.astype(np.float32).T  # (B, M)
+        if skip_self:
+            block[np.arange(len(block)), start + np.arange(len(block))] = -np.inf
+        nearest[start : start + BLOCK] = block.max(axis=1)
     return nearest
-
-
-def _unit(vectors: Floats) -> Floats:
-    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    return scaled
 
 
 def explain(question: Question, probs: Floats | None, *, unlike: bool) -> str:
@@ -178,21 +176,18 @@ def mix_random(question: Question, rows: Ints, picks: list[Pick]) -> list[Pick]:
     share = question.random_share
     if share <= 0:
         return picks
-    chosen = {pick.image for pick in picks}
-    groups = {question.pool.group(image) for image in chosen}
-    draw = rng(question.seed, "random picks", question.round)
-    mixed: list[Pick] = []
-    others = iter(draw.permutation(rows))
+    groups = {question.pool.group(pick.image) for pick in picks}
+    draw, mixed = rng(question.seed, "random picks", question.round), list[Pick]()
+    others = iter(draw.permutation(rows).tolist())
     due = float(draw.uniform())  # a random beginning, so that the first picks are as often random as the last ones
     for pick in picks:
         due += share
         if due >= 1.0:
             due -= 1.0
-            row = next((int(row) for row in others if question.pool.images[int(row)].group not in groups), None)
+            row = next((row for row in others if question.pool.images[row].group not in groups), None)
             if row is not None:
-                mixed.append(
-                    make_pick(question, row, 0.0, "drawn at random, to see what the model does not ask for", "random")
-                )
+                why = "drawn at random, to see what the model does not ask for"
+                mixed.append(make_pick(question, row, 0.0, why, "random"))
         mixed.append(pick)
     return mixed
 

@@ -9,6 +9,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,46 +34,50 @@ Advance = Callable[[int, int], None]  # gets how many of how many files are done
 @contextmanager
 def indexing(project: Project, done: Callable[[IndexReport], None], say: Say, advance: Advance) -> Iterator[None]:
     """Index while the body runs. The body begins when the first images are there."""
-    first, wanted = threading.Event(), threading.Event()
-    wanted.set()
-    errors: list[Exception] = []
+    first, unwanted = threading.Event(), threading.Event()
 
     def move(number: int, total: int) -> None:
-        if not wanted.is_set():
+        if unwanted.is_set():
             raise InterruptedError  # the page was closed; the next start goes on from here
         advance(number, total)
         if number or not total:
             first.set()
 
-    def run() -> None:
-        try:
-            done(project.index(advance=move))
-        except InterruptedError:
-            pass
-        except Exception as error:
-            errors.append(error)
-            if first.is_set():
-                say(f"indexing stopped: {error}")
-        finally:
-            first.set()
+    def ended(task: Future[None]) -> None:
+        if first.is_set() and (error := task.exception()) and not isinstance(error, InterruptedError):
+            say(f"indexing stopped: {error}")
+        first.set()
 
-    thread = threading.Thread(target=run, name="index")
-    thread.start()
-    try:
-        first.wait()
-        if errors:
-            raise errors[0]
-        yield
-    finally:
-        wanted.clear()
-        thread.join()
+    with ThreadPoolExecutor(1, "index") as threads:
+        task = threads.submit(lambda: done(project.index(advance=move)))
+        task.add_done_callback(ended)
+        try:
+            first.wait()
+            if task.done():
+                task.result()
+            yield
+        finally:
+            unwanted.set()
 
 
 @contextmanager
 def worker(project: Project, say: Say, module: str = LIVE) -> Iterator[None]:
     """Keep a training process running beside the body. It yields to the page, and labeling never waits for it."""
-    stop = threading.Event()
-    thread = threading.Thread(target=_keep_running, args=(module, str(project.folder), say, stop), name="worker")
+    stop, pauses = threading.Event(), iter(PAUSES)
+
+    def keep_running() -> None:
+        while not stop.is_set():
+            process = children.start(module, str(project.folder))
+            while process.poll() is None and not stop.wait(0.2):
+                pass
+            children.end(process)
+            if not stop.is_set():
+                pause = next(pauses, PAUSES[-1])
+                ended = f"the training process ended (code {process.returncode})."
+                say(f"{ended} Labeling goes on; it is started again in {pause:.0f} s.")
+                stop.wait(pause)
+
+    thread = threading.Thread(target=keep_running, name="worker")
     thread.start()
     try:
         yield
@@ -81,31 +86,11 @@ def worker(project: Project, say: Say, module: str = LIVE) -> Iterator[None]:
         thread.join()
 
 
-def _keep_running(module: str, folder: str, say: Say, stop: threading.Event) -> None:
-    pauses = iter(PAUSES)
-    while not stop.is_set():
-        process = children.start(module, folder)
-        while process.poll() is None and not stop.wait(0.2):
-            pass
-        children.end(process)
-        if stop.is_set():
-            return
-        pause = next(pauses, PAUSES[-1])
-        say(
-            f"the training process ended (code {process.returncode}). Labeling goes on; it is started again in {pause:.0f} s."
-        )
-        stop.wait(pause)
-
-
 def ask_for_deep(project: Project, by: str) -> None:
     """Ask the worker to train on pixels with the labels there are."""
     labeled = project.counts().labeled
     if len([each for each in project.classes() if each.merged_into is None]) < 2 or labeled < 2:
         raise UserError(f"a deep training needs labels of two classes at least, and there are {labeled} labels in all.")
-    _ask(project, by)
-
-
-def _ask(project: Project, by: str) -> None:
     note = {"by": by, "at": now(), "seq": project.seq()}
     write_atomically(project.layout.state / ASKED, json.dumps(note) + "\n")
 
@@ -126,11 +111,9 @@ class DeepProcess:
 
     def tend(self, idle: float) -> bool:
         """Start one where it is due, and see whether one has ended. True: there is a new deep model."""
-        if self.process is None:
-            if self.is_due(idle):
-                self.start()
-            return False
-        if self.process.poll() is None:
+        if self.process is None and self.is_due(idle):
+            self.start()
+        if self.process is None or self.process.poll() is None:
             return False
         children.end(self.process)
         return self.finish(self.process.returncode)
@@ -165,17 +148,16 @@ class DeepProcess:
         if self.attempts.counts().get(self.place, 0) >= MOST:
             self.fail(f"it ended with code {code} twice")
         elif not self.unfinished():
-            _ask(self.project, "worker")  # nothing was begun that could be continued: once more
+            self.note.touch()  # nothing was begun that could be continued: once more
         return False
 
     def fail(self, why: str) -> None:
         """Report it; labeling goes on."""
         self.attempts.end(self.place)
-        row, labels = self.unfinished(), self.project.counts().labeled
-        message = f"deep training stopped: {why}. Ask for it again after more labels."
-        if row is not None and row.message:
-            message = f"{message} It was at: {row.message}"
-        values = {"seq": self.project.seq(), "message": message, "about": {"labels": labels}}
+        row, about = self.unfinished(), {"labels": self.project.counts().labeled}
+        was = f" It was at: {row.message}" if row is not None and row.message else ""
+        message = f"deep training stopped: {why}. Ask for it again after more labels.{was}"
+        values = {"seq": self.project.seq(), "message": message, "about": about}
         self.project.models.put(row.number if row else None, kind="deep", state="failed", **values)
 
     def stop(self) -> None:
@@ -199,16 +181,20 @@ class Attempts:
     def begin(self, place: str) -> bool:
         """Note that `place` is tried now. False: it was tried twice and never ended."""
         counts = self.counts()
-        if counts.get(place, 0) >= MOST:
-            return False
-        self._write({**counts, place: counts.get(place, 0) + 1})
-        return True
+        tried = counts.get(place, 0)
+        if tried < MOST:
+            write_atomically(self.path, json.dumps({**counts, place: tried + 1}) + "\n")
+        return tried < MOST
 
     def end(self, place: str) -> None:
         """Note that what was tried is done, or given up."""
         counts = self.counts()
-        if counts.pop(place, None) is not None:
-            self._write(counts)
+        if counts.pop(place, None) is None:
+            return
+        if counts:
+            write_atomically(self.path, json.dumps(counts) + "\n")
+        else:
+            self.path.unlink(missing_ok=True)
 
     def counts(self) -> dict[str, int]:
         """Return how often each place was begun and not ended."""
@@ -217,9 +203,3 @@ class Attempts:
         except (OSError, ValueError):  # no note, or one that is damaged: then nothing is known
             return {}
         return {place: count for place, count in found.items() if isinstance(count, int)}
-
-    def _write(self, counts: dict[str, int]) -> None:
-        if counts:
-            write_atomically(self.path, json.dumps(counts) + "\n")
-        else:
-            self.path.unlink(missing_ok=True)

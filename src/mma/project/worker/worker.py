@@ -27,15 +27,14 @@ from mma.project.guesses import NAMES
 from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, report_file
 from mma.project.project import Project, silent, training
-from mma.project.quality.show import write_page
-from mma.project.quality.status import read_cost
-from mma.project.worker.features import Gathering, Pool
+from mma.project.quality.status import read_cost, write_page
+from mma.project.worker.deep import time_steps
+from mma.project.worker.features import Gathering, Pool, TrainingSet
 from mma.project.worker.picks import COVERAGE, MANY, Question, choose_picks
-from mma.project.worker.round import done_before, live_config, live_round, recall, warm_up
+from mma.project.worker.round import compare_asking, done_before, live_config, live_round, recall
 from mma.project.worker.supervise import LEAST, MOST, Attempts, DeepProcess
-from mma.project.worker.training_set import TrainingSet
-from mma.project.worker.verdict import compare_asking
-from mma.text import printable, quote_path
+from mma.text import printable, quote_path, talk
+from mma.training.head import fit_head
 from mma.views import FeatureViews
 
 POLL, SLOW_POLL = 0.1, 0.5  # seconds between two looks at the project
@@ -83,7 +82,9 @@ class LiveWorker:
             if self.attempt(f"labels up to event {self.seq}", self.round):
                 return True
             self.done_seq = self.seq  # not with these labels; more of them may do
-        if self.names_are_due() and self.attempt(f"guesses by names {self.names_key()}", self.guess_by_names):
+        names = self.names_key()
+        changed = self.named is None or (self.pool is not None and self.named != names)
+        if changed and self.attempt(f"guesses by names {names}", self.guess_by_names):
             return True
         place = f"features after {len(self.gathering.ready):,} images"
         if self.gathering.is_missing() and self.attempt(place, self.gather):
@@ -92,12 +93,15 @@ class LiveWorker:
             return True
         if self.gathering.behind and self.attempt(f"{place}: other views", lambda: self.gather(behind=True)):
             return True
-        if self.comparison_is_due() and self.attempt(f"comparison at event {self.done_seq}", self.compare):
+        many = self.done_labels >= self.compared + COMPARE_EVERY and self.pool is not None
+        if many and self.memory.past and self.attempt(f"comparison at event {self.done_seq}", self.compare):
             return True
+        if self.deep is None:
+            return False
         idle = time.monotonic() - self.changed
-        if self.deep is not None and idle > REST and self.done_labels >= LEAST and read_cost(self.project) is None:
-            return self.attempt("the time of a deep step", self.time_deep)
-        if self.deep is not None and self.deep.tend(idle=time.monotonic() - self.changed):
+        if idle > REST and self.done_labels >= LEAST and read_cost(self.project) is None:
+            return self.attempt("the time of a deep step", lambda: time_steps(self.project))
+        if self.deep.tend(idle):
             self.answers = self.project.models.answers(PREDICTIONS)
             self.done_seq = -1  # choose between the models again, with new picks
             return True
@@ -111,12 +115,6 @@ class LiveWorker:
         if self.project.heed_wishes() and self.memory.past:
             self.done_seq = -1  # another goal has other picks, and another model may serve
 
-    def time_deep(self) -> None:
-        """See how long a deep training would take, for the page to say."""
-        from mma.project.worker.deep import time_steps
-
-        time_steps(self.project)
-
     def rest(self) -> None:
         """Wait for nobody: what is there is enough for a round."""
         self.look()
@@ -126,24 +124,23 @@ class LiveWorker:
         """Do something that may go wrong. What fails twice is reported, and left until something changes."""
         if place in self.given_up:
             return False
-        if not self.attempts.begin(place):
-            return self.give_up(place, "the worker died there twice")
-        try:
-            do()
-        except Exception as error:  # whatever it is, labeling goes on and the page says so
-            if self.raises:
+        why = "the worker died there twice"
+        if self.attempts.begin(place):
+            try:
+                do()
+            except Exception as error:  # whatever it is, labeling goes on and the page says so
+                if self.raises:
+                    raise
+                self.say(f"{place}: {type(error).__name__}: {error}")
+                if self.attempts.counts().get(place, 0) < MOST:
+                    return True
+                why = str(error) or type(error).__name__
+            except BaseException:  # it was told to end, and did not die of this
+                self.attempts.end(place)
                 raise
-            self.say(f"{place}: {type(error).__name__}: {error}")
-            failed_again = self.attempts.counts().get(place, 0) >= MOST
-            return self.give_up(place, str(error) or type(error).__name__) if failed_again else True
-        except BaseException:  # it was told to end, and did not die of this
-            self.attempts.end(place)
-            raise
-        self.attempts.end(place)
-        return True
-
-    def give_up(self, place: str, why: str) -> bool:
-        """Report what cannot be done."""
+            else:
+                self.attempts.end(place)
+                return True
         self.given_up.add(place)
         self.attempts.end(place)
         models = self.project.models
@@ -169,22 +166,18 @@ class LiveWorker:
             self.gathering.catch_up()
         else:
             self.gathering.advance(self.project.labels().ids)
-        if self.pool is not None and before is None:
-            warm_up(self.pool, self.config)
+        if before is None and self.pool is not None and len(self.pool) > 1:
+            # A throw-away head, trained for a step: what is loaded now need not be loaded when the first labels are there.
+            short = self.config.model_copy(update={"growth": self.config.growth.model_copy(update={"final": 1})})
+            fit_head(self.pool.views, {0: 0, 1: 1}, 2, config=short)
         if self.pool is not before:
             self.asked_at = -1
             for image, why in self.gathering.broken.items():
                 self.say(f"left out: {image[:8]}: {why}")
 
-    # guesses by names
-
     def names_key(self) -> tuple[tuple[str, ...], int]:
         """Return what guesses by names depend on."""
         return tuple(each.name for each in self.project.classes() if each.merged_into is None), len(self.pool or ())
-
-    def names_are_due(self) -> bool:
-        """Tell whether the classes or the pool have changed since names were compared with photos."""
-        return self.named is None or (self.pool is not None and self.named != self.names_key())
 
     def guess_by_names(self) -> None:
         """Compare the names of the classes with the photos, and store the guesses; or note why there are none."""
@@ -201,18 +194,14 @@ class LiveWorker:
                 self.project.guesses.note("soon")
                 return
             begin, audit = time.monotonic(), np.array([image.audit for image in pool.images])
-            vectors = pool.parts(np.arange(len(pool)))[part]
+            vectors, names = pool.parts(np.arange(len(pool)))[part], [each.name for each in used]
             probs = np.zeros((len(pool), len(used)), np.float32)
-            names = [each.name for each in used]
             probs[~audit], probs[audit] = first_guesses(backbones[part], names, vectors[~audit], vectors[audit])
-            ids = [image.id for image in pool.images]
-            self.project.guesses.put(NAMES, ids, probs, [each.id for each in used])
+            self.project.guesses.put(NAMES, list(pool.row), probs, [each.id for each in used])
             self.project.guesses.note("ready")
             self.say(f"names compared with {len(pool):,} photos, {time.monotonic() - begin:.1f} s")
         except UserError as error:
             self.project.guesses.note("none", str(error))
-
-    # rounds
 
     def round_is_due(self) -> bool:
         """Tell whether ten more labels are there, or a few and nobody is labeling."""
@@ -247,12 +236,12 @@ class LiveWorker:
         made = live_round(
             self.project, self.pool, training, self.memory, self.config, number=number, deep=deep, asks=self.asks
         )
+        report = made.report
         if self.asks:
-            self.project.put_picks(made.picks.picks, made.report.number)
-        self.project.models.publish(made.report)  # last: a round without it is done again
+            self.project.put_picks(made.picks.picks, report.number)
+        self.project.models.publish(report)  # last: a round without it is done again
         self.done_seq, self.done_labels = training.labels.seq, len(training.labels)
         write_page(self.project)
-        report = made.report
         self.say(f"model {report.number}: {report.labels} labels, {report.seconds:.2f} s; {report.query}")
 
     def start_is_due(self) -> bool:
@@ -268,14 +257,8 @@ class LiveWorker:
         self.project.put_picks(choose_picks(question, MANY).picks, None)
         self.asked_at = self.seq
 
-    # is asking helping?
-
-    def comparison_is_due(self) -> bool:
-        """Tell whether there are enough new labels to compare again."""
-        return bool(self.memory.past) and self.pool is not None and self.done_labels >= self.compared + COMPARE_EVERY
-
     def compare(self) -> None:
-        """Compare queried with random labels, and add the answer to the latest report."""
+        """Compare queried with random labels (is asking helping?), and add the answer to the latest report."""
         assert self.pool is not None
         self.compared = self.done_labels
         settings, before = self.project.settings, self.memory.helping
@@ -308,6 +291,12 @@ def work(project: Project, say: Callable[[str], None] = silent, *, until_done: b
 
 def main() -> None:
     """Run the worker of one project until it is told to end. `mma.children` starts it, and ends it with its parent."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        """End in order, so that the deep training stores its state. A second signal must not break into that."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
     os.nice(NICE)
     signal.signal(signal.SIGTERM, leave)
     try:
@@ -334,14 +323,3 @@ def wait_to_train(project: Project) -> Iterator[None]:
                 continue
             yield
             return
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """End in order, so that the deep training stores its state. A second signal must not break into that."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + number)
-
-
-def talk(message: str) -> None:
-    """Print one line to stderr."""
-    print(printable(message), file=sys.stderr, flush=True)

@@ -1,0 +1,217 @@
+"""Real projects on real photos, labeled by a script: is the shown accuracy true, which model serves, does a class goal steer?
+
+    python tools/projects.py serve OUT ROWS.csv signs=DIR objects=DIR     # 100 labels, then a training on pixels
+    python tools/projects.py steer OUT ROWS.csv signs=DIR objects=DIR     # 40 labels, then 80 with or without a class goal
+
+A DIR has a sub-folder for each class. Each seed draws 600 photos for a folder whose file names say nothing. Project, index,
+queue, worker and models are those that `mma start` uses, with the settings of a new project; only the page is left out. The
+person answers 3 % wrong, and afresh when asked again. Other photos of DIR, 800 at most, tell the true accuracy. Networks are
+those of `photos-deep` or `photos-scratch`, whichever the project chooses, with a part of their steps. Rows that are there are
+not made again; each is written as it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import torch
+
+import mma
+from mma.project import Answer, Project, create_project
+from mma.project.models import PREDICTIONS
+from mma.project.quality.status import set_goal, status
+from mma.project.simulate import HiddenPhotos, LabeledPhotos, finish, link_photos, read_labeled
+from mma.project.worker.deep import suitable_config, train_deep
+from mma.project.worker.live_model import read_head
+from mma.project.worker.worker import EVERY, LiveWorker
+from mma.rng import rng
+
+SHOWN, HIDDEN, SLIPS = 600, 800, 0.03
+LABELS = 100  # before the training on pixels
+STEPS = {"photos-deep": 0.25, "photos-scratch": 0.5}  # of the steps that the preset has
+FEWEST = 10  # photos of a class that tell its recall
+STEERED = (40, 120)  # labels when the goal is set, and at the end
+PERSON, SECONDS = "person", 3.0
+Row = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Labeler:
+    """A project on part of some photos, its worker, and the person who answers."""
+
+    project: Project
+    worker: LiveWorker
+    photos: LabeledPhotos
+    hidden: list[str]
+    seed: int
+    asked: int = 0
+
+    def label(self, until: int, every: int) -> None:
+        """Answer questions until there are so many labels; the worker has its turn after every few."""
+        ids, trained = {each.name: each.id for each in self.project.classes()}, self.project.counts().labeled
+        finish(self.worker)
+        while (labeled := self.project.counts().labeled) < until:
+            if labeled >= trained + every:
+                trained = labeled
+                finish(self.worker)
+            image, self.asked = self.project.next(PERSON, 1)[0].image, self.asked + 1
+            draw, name = rng(self.seed, "answer", image, self.asked), self.photos.classes[image]
+            if draw.uniform() < SLIPS:
+                others = [each for each in self.photos.names if each != name]
+                name = others[int(draw.integers(len(others)))]
+            given = UUID(bytes=draw.bytes(16), version=4)
+            self.project.answer(
+                Answer(id=given, images=[image], kind="label", class_id=ids[name], by=PERSON, seconds=SECONDS)
+            )
+        finish(self.worker)
+
+    def recalls(self) -> tuple[np.ndarray, float]:
+        """Return the true recall of each class that ten photos can tell, and the true accuracy in percent: the last model's."""
+        models, names = self.project.models, self.photos.names
+        truth = np.array([names.index(self.photos.classes[key]) for key in self.hidden])
+        head = read_head(models.folder(models.numbers("model.json")[-1]))
+        right = head.probabilities(self.outside().parts).argmax(1) == truth
+        enough = [int((truth == k).sum()) >= FEWEST for k in range(len(names))]
+        recalls = [float(right[truth == k].mean()) if told else np.nan for k, told in enumerate(enough)]
+        return np.array(recalls), 100 * float(right.mean())
+
+    def outside(self) -> HiddenPhotos:
+        """Return the photos that tell the truth."""
+        assert self.worker.pool is not None
+        return HiddenPhotos(self.photos, self.hidden, self.worker.pool)
+
+
+def begin(photos: LabeledPhotos, place: Path, seed: int) -> Labeler:
+    """Draw a folder and make a project for it, as `mma new` does."""
+    order = [sorted(photos.paths)[row] for row in rng(seed, "real projects").permutation(len(photos.paths))]
+    shutil.rmtree(place, ignore_errors=True)
+    link_photos(photos, order[:SHOWN], place / "photos")
+    project = create_project(place / "photos", classes=photos.names, seed=seed)
+    project.index()
+    torch.set_num_threads(1)
+    worker = LiveWorker(project, deep=False, raises=True)
+    return Labeler(project, worker, photos, order[SHOWN : SHOWN + HIDDEN], seed)
+
+
+def serve(name: str, photos: LabeledPhotos, place: Path, seed: int) -> Iterator[Row]:
+    """Yield what was shown and what was true after each live model, and last which of two models serves."""
+    labeler = begin(photos, place, seed)
+    labeler.label(LABELS, EVERY)
+    project, worker, outside = labeler.project, labeler.worker, labeler.outside()
+    for number in project.models.numbers("model.json"):
+        report, true = project.models.report(number), outside.accuracy(project.models, number).accuracy
+        row: Row = {"data": name, "seed": seed, "model": "live", "labels": report.labels, "audit": report.audit}
+        if report.quality is not None:
+            share = report.quality.accuracy
+            row |= {"shown": 100 * share.value, "low": 100 * share.low, "high": 100 * share.high}
+        yield row | {"true": true}
+    live = project.models.latest_report("live")
+    assert live is not None
+    before = outside.accuracy(project.models, live.number).accuracy
+    config = suitable_config(project)
+    growth = {
+        step: max(int(STEPS[config.preset] * getattr(config.growth, step)), 1) for step in ("first", "every", "final")
+    }
+    clock = time.monotonic()
+    deep = train_deep(project, config=config.model_copy(update={"growth": config.growth.model_copy(update=growth)}))
+    assert deep is not None
+    seconds = time.monotonic() - clock
+    model = mma.load(project.models.folder(deep.number))
+    said = model.predict([photos.paths[key] for key in labeler.hidden]).probs.argmax(1)
+    true = 100 * float(
+        np.mean([model.classes[k] == photos.classes[key] for k, key in zip(said, labeler.hidden, strict=True)])
+    )
+    worker.answers, worker.done_seq = (
+        project.models.answers(PREDICTIONS),
+        -1,
+    )  # as the worker does when a training ended
+    finish(worker)
+    now = status(project).report
+    assert now is not None
+    found = None if now.quality is None else now.quality.accuracy
+    yield {
+        "data": name, "seed": seed, "model": config.preset, "labels": deep.labels, "audit": deep.audit,
+        "shown": "" if found is None else 100 * found.value, "low": "" if found is None else 100 * found.low,
+        "high": "" if found is None else 100 * found.high, "true": before if now.serving.use == "live" else true,
+        "true live": before, "true deep": true, "served": now.serving.use, "why": now.serving.why,
+        "steps": deep.uses.rpartition(", ")[2].removesuffix(" steps"), "seconds": seconds,
+    }  # fmt: skip
+    project.close()
+
+
+def steer(name: str, photos: LabeledPhotos, place: Path, seed: int) -> Iterator[Row]:
+    """Yield the recall of the class that is found worst, where the goal is about it from 40 labels on, and where not."""
+    worst = None
+    for goal in (False, True):
+        labeler = begin(photos, place, seed)
+        labeler.label(STEERED[0], 2 * EVERY)
+        project = labeler.project
+        first, accuracy = labeler.recalls()
+        worst = int(np.nanargmin(first)) if worst is None else worst
+        if goal:
+            set_goal(project, 95.0, project.classes()[worst].id)
+        labeler.label(STEERED[1], 2 * EVERY)
+        last, after = labeler.recalls()
+        of_class = status(project).per_class[photos.names[worst]]
+        yield {
+            "data": name, "seed": seed, "class": photos.names[worst], "goal": int(goal), "labels": STEERED[1],
+            "of the class": of_class,
+            "recall before": 100 * first[worst], "recall": 100 * last[worst], "accuracy before": accuracy, "accuracy": after,
+        }  # fmt: skip
+        project.close()
+
+
+COLUMNS = {
+    "serve": (
+        "data", "seed", "model", "labels", "audit", "shown", "low", "high", "true",
+        "true live", "true deep", "served", "steps", "seconds", "why",
+    ),
+    "steer": (
+        "data", "seed", "class", "goal", "labels", "of the class", "recall before", "recall", "accuracy before", "accuracy",
+    ),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Make what is missing, one project after the other, the data sets in turn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=COLUMNS)
+    parser.add_argument("out", type=Path, help="folder for the projects")
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("photos", nargs="+", metavar="NAME=DIR")
+    parser.add_argument("--seeds", type=int, default=4)
+    asked = parser.parse_args()
+    folders = dict(each.split("=", 1) for each in asked.photos)
+    rows = list(csv.DictReader(asked.rows.open(newline=""))) if asked.rows.exists() else []
+    done = {(row["data"], int(row["seed"])) for row in rows}
+    photos = {name: read_labeled(Path(folder)) for name, folder in folders.items()}
+    for seed in range(1, asked.seeds + 1):
+        for name in folders:
+            if (name, seed) in done:
+                continue
+            make = serve if asked.what == "serve" else steer
+            found = list(make(name, photos[name], asked.out / f"{asked.what}-{name}-{seed}", seed))
+            fresh = not asked.rows.exists()
+            asked.rows.parent.mkdir(parents=True, exist_ok=True)
+            with asked.rows.open("a", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS[asked.what], lineterminator="\n")
+                if fresh:
+                    writer.writeheader()
+                for row in found:
+                    writer.writerow(
+                        {key: f"{value:.2f}" if isinstance(value, float) else value for key, value in row.items()}
+                    )
+            print(name, seed, found[-1], flush=True)
+
+
+if __name__ == "__main__":
+    main()
