@@ -173,7 +173,7 @@ def answers_by_person(
     """Return what each person last said about each image, and (person, first answer, second) of those asked again."""
     last, repeats = dict[str, dict[str, int]](), list[tuple[str, int, int]]()
     for event in answers:
-        if event.kind != "label" or event.image is None or event.class_id not in target:
+        if event.kind != "label" or event.image is None or event.class_id is None or event.class_id not in target:
             continue
         label, given = target[event.class_id], last.setdefault(event.image, {})
         if event.by in given and event.supersedes is None:  # a correction of one's own answer is no second opinion

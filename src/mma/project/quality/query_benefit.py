@@ -58,13 +58,13 @@ NOT_COMPARED = QueryBenefit("no difference shown yet", "Not compared yet.")
 
 @dataclass(frozen=True, eq=False)
 class LabeledRows:
-    """Labeled images by where they came from: rows of one array, and the near-duplicate group of each row."""
+    """Labeled images by where they came from: rows of one array. The class and the near-duplicates of each row. (N,)"""
 
     queried: Ints
     random: Ints
     audit: Ints
-    labels: dict[int, int]  # row -> class
-    groups: dict[int, str]  # row -> near-duplicates
+    labels: Ints
+    groups: NDArray[np.str_]
 
 
 def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) -> QueryBenefit:
@@ -85,15 +85,15 @@ def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) 
         """Return how often each audit image is right, over models from different sets of `size` labels. (N,)"""
         shares = []
         for source, test in zip(sources, halves, strict=True):
-            truth = np.array([rows.labels[int(row)] for row in test])
             draws = [np.sort(rng(seed, "set", draw).permutation(source)[:size]) for draw in range(DRAWS)]
-            shares.append(np.mean([fit(chosen, test) == truth for chosen in draws], axis=0, dtype=np.float64))
+            right = [fit(chosen, test) == rows.labels[test] for chosen in draws]
+            shares.append(np.mean(right, axis=0, dtype=np.float64))
         return np.concatenate(shares)
 
     random_hits = hits(random, size)
     values = hits(queried, size) - random_hits
     # Near-duplicates count together.
-    _, number = np.unique([rows.groups[int(row)] for part in halves for row in part], return_inverse=True)
+    _, number = np.unique(rows.groups[np.concatenate(halves)], return_inverse=True)
     off = np.bincount(number, weights=values - values.mean())
     error = math.sqrt(len(off) / max(len(off) - 1, 1) * float((off**2).sum())) / len(values)
     mean, half = float(values.mean()), float(norm.ppf((1 + LEVEL) / 2)) * error
@@ -117,9 +117,8 @@ def compare(rows: LabeledRows, fit: Fit, seed: int = 0, *, switch: bool = True) 
     return QueryBenefit("no difference shown yet", f"Asking makes no difference that can be seen. {numbers}.", *basis)
 
 
-def split_by_group(audit: Ints, groups: dict[int, str], seed: int) -> tuple[Ints, Ints]:
+def split_by_group(audit: Ints, groups: NDArray[np.str_], seed: int) -> tuple[Ints, Ints]:
     """Halve the audit; near-duplicates stay together."""
-    names = sorted({groups[int(row)] for row in audit})
-    first = {names[i] for i in rng(seed, "halves").permutation(len(names))[: len(names) // 2]}
-    inside = np.array([groups[int(row)] in first for row in audit], np.bool_)
+    names = np.unique(groups[audit])
+    inside = np.isin(groups[audit], names[rng(seed, "halves").permutation(len(names))[: len(names) // 2]])
     return audit[inside], audit[~inside]

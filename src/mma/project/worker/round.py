@@ -299,7 +299,7 @@ def measured_answers(
     if wish == "deep":
         return deep
     measured = live.copy()
-    halves = split_by_group(np.arange(len(groups)), dict(enumerate(groups)), seed=0)
+    halves = split_by_group(np.arange(len(groups)), np.array(groups), seed=0)
     for mine, other in (halves, halves[::-1]):
         right, also = ((probs[other].argmax(1) == labels[other]).sum() for probs in (live, deep))
         measured[mine] = (deep if also > right else live)[mine]
@@ -317,18 +317,11 @@ def compare_asking(pool: Pool, training: TrainingSet, seed: int, *, switch: bool
     train = [image for image in training.train if image in pool.row]
     images = [*train, *training.audit]
     x = pool.vectors(np.array([pool.row[image] for image in images], np.int64)).numpy()
-    labels = np.array([training.learned[image] for image in images], np.int64)
-    origin = np.array([training.provenance[image] for image in images])
-    rows = np.arange(len(images))
-    is_train = rows < len(train)
-    groups = {int(row): pool.group(images[row]) for row in rows}
-    parts = LabeledRows(
-        rows[is_train & (origin == "query")],
-        rows[is_train & (origin == "random")],
-        rows[~is_train],
-        dict(enumerate(labels.tolist())),
-        groups,
-    )
+    labels, rows = np.array([training.learned[image] for image in images], np.int64), np.arange(len(images))
+    origin = np.array([training.provenance[image] for image in train])
+    queried, random = (rows[: len(train)][origin == each] for each in ("query", "random"))
+    groups = np.array([pool.group(image) for image in images])
+    parts = LabeledRows(queried, random, rows[len(train) :], labels, groups)
 
     def fit(chosen: Ints, test: Ints) -> Ints:
         weight, bias = fit_logistic(x[chosen], labels[chosen], len(training.classes), PENALTY)
