@@ -40,8 +40,7 @@ def place_vectors(vectors: Floats, seed: int = 0) -> Floats:
     many = len(vectors)
     if many < 8:
         return np.column_stack([np.linspace(0, 1, many), np.full(many, 0.5)]).astype(np.float32)
-    lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    x = (vectors / lengths).astype(np.float32)
+    x = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)).astype(np.float32)
     some = np.sort(np.random.default_rng(seed).permutation(many)[:WHOLE])
     pca = PCA(min(WIDTH, len(some) - 1, x.shape[1]), random_state=seed).fit(x[some])
     x = np.concatenate([pca.transform(x[start : start + BLOCK]) for start in range(0, many, BLOCK)])
@@ -64,15 +63,11 @@ def main() -> None:
 
     from mma.project import open_project
     from mma.project.worker.features import open_pool
-    from mma.project.worker.round import live_config
-    from mma.views import FeatureViews
 
     os.nice(NICE)
     torch.set_num_threads(1)
     project = open_project(Path(sys.argv[1]))
-    views = live_config(project).views
-    assert isinstance(views, FeatureViews)
-    pool = open_pool(project, views, [image for image in project.images() if not image.audit], lambda message: None)
+    pool = open_pool(project, [image for image in project.images() if not image.audit])
     places = place_vectors(pool.vectors(np.arange(len(pool))).numpy(), project.settings.seed)
     keys = np.frombuffer(bytes.fromhex("".join(image.id for image in pool.images)), np.uint8).reshape(-1, 32)
     write_atomically(project.folder / "cache" / FILE, save({"keys": keys.copy(), "places": places}))

@@ -31,12 +31,10 @@ from mma.project.quality.agreement import (
     self_consistency,
 )
 from mma.project.records import ANSWERS, Event
-from mma.project.worker.features import Pool, TrainingSet, open_pool
+from mma.project.worker.features import Pool, TrainingSet, live_config, open_pool
 from mma.project.worker.live_model import fit_answers
 from mma.project.worker.picks import nearest_similarity
-from mma.project.worker.round import live_config
 from mma.text import install_hint
-from mma.views import FeatureViews
 
 LEAST = 20  # labels before any is called wrong
 NEIGHBOURS = 5
@@ -134,8 +132,7 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
         ]
     else:
         config = live_config(project)
-        assert isinstance(config.views, FeatureViews)
-        pool = open_pool(project, config.views, [image for image in project.images() if not image.audit], say)
+        pool = open_pool(project, [image for image in project.images() if not image.audit], say)
         predicted, suspects = suspect_labels(pool, training, config, reviewed)
         left_out = {*training.labels.cannot_tell, *training.labels.excluded}
         rows = np.array([row for row, image in enumerate(pool.images) if image.id not in left_out], np.int64)

@@ -32,9 +32,8 @@ from mma.project.project import Project, silent
 from mma.project.quality.status import status
 from mma.project.records import ProjectImage
 from mma.project.review import find_wrong_labels, label_margins, out_of_sample
-from mma.project.worker.features import Parts, Pool, photo_files, usable_key
+from mma.project.worker.features import Parts, Pool, live_config, photo_files, usable_key
 from mma.project.worker.live_model import read_head
-from mma.project.worker.round import live_config
 from mma.project.worker.worker import LiveWorker
 from mma.rng import rng
 from mma.shares import Share
@@ -133,18 +132,15 @@ class LabeledPhotos:
 
 def read_labeled(folder: Path) -> LabeledPhotos:
     """Read a folder with a sub-folder for each class. Of equal photos the first counts; what cannot be read is left out."""
+    shown, root = printable(str(folder)), folder.resolve()
     if not folder.is_dir():
-        raise UserError(
-            f"there is no folder {printable(str(folder))}. Give photos that are labeled:  mma simulate FOLDER"
-        )
-    root = folder.resolve()
+        raise UserError(f"there is no folder {shown}. Give photos that are labeled:  mma simulate FOLDER")
     names = [
         path.relative_to(root).as_posix()
         for path in sorted(root.rglob("*"))
         if path.suffix.lower() in SUFFIXES and path.parent != root and path.is_file()
     ]
-    paths: dict[str, Path] = {}
-    classes: dict[str, str] = {}
+    paths, classes = dict[str, Path](), dict[str, str]()
     with quiet_decoders(), ThreadPoolExecutor(cores()) as pool:
         for name, key in zip(names, pool.map(lambda name: usable_key(root, name), names), strict=True):
             if key is not None:
@@ -152,7 +148,7 @@ def read_labeled(folder: Path) -> LabeledPhotos:
                 classes.setdefault(key, name.partition("/")[0])
     if len(set(classes.values())) < 2:
         raise UserError(
-            f"{printable(str(folder))} holds no labeled photos: it takes a sub-folder for each of two classes or more, with "
+            f"{shown} holds no labeled photos: it takes a sub-folder for each of two classes or more, with "
             f"photos in it ({', '.join(FORMATS)}). There are {len(names):,} files with such names, and {len(paths):,} "
             "different photos that can be read and do not link out of the folder."
         )
@@ -203,9 +199,8 @@ def open_place(place: Path, folder: Path, plan: Plan) -> None:
     """Make the folder for the projects. An earlier simulation there is replaced; anything else is refused."""
     shown, there, photos = printable(str(place)), place.resolve(), folder.resolve()
     if there.is_relative_to(photos) or photos.is_relative_to(there):
-        raise UserError(
-            f"--out {shown} and the photos lie in each other, and photos are never changed. Choose another --out."
-        )
+        why = f"--out {shown} and the photos lie in each other, and photos are never changed."
+        raise UserError(f"{why} Choose another --out.")
     if place.exists() and not (place / PLAN).is_file() and (not place.is_dir() or any(place.iterdir())):
         raise UserError(f"--out {shown} holds something else than a simulation. Choose another --out.")
     with explain_write_errors(place, "the same command"):

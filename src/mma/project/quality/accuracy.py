@@ -197,8 +197,7 @@ def calibrate(probs: Floats, right: NDArray[np.bool_]) -> Calibration:
     if not len(right):
         return Calibration((), float("nan"), float("nan"))
     confidence = probs.max(1)
-    order = np.argsort(confidence, kind="stable")
-    parts = [part for part in np.array_split(order, BINS) if len(part)]
+    parts = [part for part in np.array_split(np.argsort(confidence, kind="stable"), BINS) if len(part)]
     bins = tuple(CalibrationBin(float(confidence[part].mean()), share(right[part])) for part in parts)
     error = sum(abs(one.confidence - one.accuracy.value) * one.accuracy.of for one in bins) / len(right)
     return Calibration(bins, float(confidence.mean() - right.mean()), float(error))

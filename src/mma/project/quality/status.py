@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from mma.errors import UserError
 from mma.files import Row, read_json, write_atomically
@@ -111,11 +110,7 @@ class ProjectStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        found: dict[str, Any] = _adapter.dump_python(self, mode="json")
-        return found
-
-
-_adapter = TypeAdapter(ProjectStatus)
+        return asdict(self)
 
 
 def status(project: Project, goals: Goals | None = None) -> ProjectStatus:

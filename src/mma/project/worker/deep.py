@@ -36,9 +36,8 @@ from mma.project.project import Project, silent
 from mma.project.quality.accuracy import LEAST_AUDIT, judge
 from mma.project.quality.status import DEEP_COST
 from mma.project.records import ProjectImage
-from mma.project.worker.features import TrainingSet, open_pool
+from mma.project.worker.features import TrainingSet, live_config, open_pool
 from mma.project.worker.live_model import about, fit_answers
-from mma.project.worker.round import live_config
 from mma.rng import rng
 from mma.run import Run, Watch
 from mma.text import duration, printable, quote_path
@@ -46,7 +45,6 @@ from mma.training.host import Host
 from mma.training.job import Job, as_guess, load_read_only, new_run
 from mma.training.loop import train
 from mma.training.predict import probabilities
-from mma.views import FeatureViews
 
 NICE = 15  # behind the live worker, which is behind the page
 SIDE = 32  # pixels, for networks that do not say what they see
@@ -66,11 +64,6 @@ class DeepTask:
     pool: list[ProjectImage]  # to learn from
     audited: list[ProjectImage]  # audit images: answered for now and for the labels to come, never learned
     config: Config
-
-    @property
-    def images(self) -> list[ProjectImage]:
-        """All of them."""
-        return [*self.pool, *self.audited]
 
 
 def train_deep(
@@ -133,8 +126,8 @@ def begin_task(project: Project, config: Config) -> DeepTask:
 
 def with_all_labels(config: Config, count: int) -> Config:
     """Return a config that trains with all labels at once, and for as many steps as growing to them would take."""
-    steps = config.growth.first, config.growth.every, config.growth.final
-    once = Growth(start=count, add=1, budget=count, first=steps[0], every=steps[1], final=steps[2], policy=Passive())
+    steps = {name: getattr(config.growth, name) for name in ("first", "every", "final")}
+    once = Growth(start=count, add=1, budget=count, **steps, policy=Passive())
     return config.model_copy(update={"growth": once})
 
 
@@ -187,21 +180,22 @@ def live_guesses(project: Project, task: DeepTask) -> list[Row]:
 
     The model that serves has learned the audit labels, too. This one has not, so the network can be measured on them.
     """
-    answers, config = project.models.answers(ANSWERS), live_config(project)
-    known = [index for index, image in enumerate(task.pool) if answers is not None and image.id in answers.row]
-    assert isinstance(config.views, FeatureViews)
+    answers = project.models.answers(ANSWERS)
+    known = {
+        image.id: place for place, image in enumerate(task.pool) if answers is not None and image.id in answers.row
+    }
     if not known:
         return []
-    pool = open_pool(project, config.views, [task.pool[index] for index in known], silent)
+    pool = open_pool(project, [task.pool[place] for place in known.values()])
     labels = {pool.row[image]: label for image, label in task.training.train.items() if image in pool.row}
-    probs = fit_answers(pool, task.training, labels, config).probabilities(pool.views, np.arange(len(pool)))
-    names, places = list(task.training.names), [(index, task.pool[index].id) for index in known]
-    return [as_guess(*place, names, probs[pool.row[place[1]]].tolist()) for place in places]
+    fitted = fit_answers(pool, task.training, labels, live_config(project))
+    probs, names = fitted.probabilities(pool.views, np.arange(len(pool))), list(task.training.names)
+    return [as_guess(place, image, names, probs[pool.row[image]].tolist()) for image, place in known.items()]
 
 
 def load_data(project: Project, task: DeepTask) -> DataSet:
     """Return the images at the network's size. They are decoded once and kept in the cache until the training ends."""
-    path, images, names = pixels_of(project, task), task.images, task.training.names
+    path, images, names = pixels_of(project, task), [*task.pool, *task.audited], task.training.names
     if not path.is_file():
         side = task.config.net.photo_side() or SIDE
         found = decode_all(project.root, [image.name for image in images], side, grey=False)
@@ -220,9 +214,11 @@ def load_data(project: Project, task: DeepTask) -> DataSet:
     labels = np.array([known.get(image.id, UNKNOWN) for image in images], np.int64)
     end = len(task.pool)
     learned = Images(pixels[:end], labels[:end], names, stored_keys=keys[:end])
-    test = no_images(learned.shape, names)
-    if task.audited:
-        test = Images(pixels[end:], labels[end:], names, stored_keys=keys[end:])
+    test = (
+        Images(pixels[end:], labels[end:], names, stored_keys=keys[end:])
+        if task.audited
+        else no_images(learned.shape, names)
+    )
     return DataSet(f"project {project.root.name}", learned, test)
 
 
@@ -251,7 +247,7 @@ def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:
     )
     source = about(project, training, [image.id for image in task.pool])
     file = ModelFile(classes=training.names, input=input_of(pool), net=task.config.net, about=source)
-    ids = [image.id for image in task.images]
+    ids = [image.id for image in (*task.pool, *task.audited)]
     files = {
         **model_files(new_model(file, job.state.teacher)),
         **answers_file(PREDICTIONS, ids, np.concatenate([probs, audited]), training.class_ids),

@@ -16,10 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mma.config import Config
 from mma.data.photos import SMALLEST, read_unscaled_photo
 from mma.data.tables import render_csv
 from mma.errors import UserError
 from mma.features import PhotoFiles, StoredViews
+from mma.presets import preset
 from mma.project.project import Project, silent
 from mma.project.records import Klass, Labels, ProjectImage
 from mma.text import duration, quote_path
@@ -168,12 +170,30 @@ def photo_files(root: Path, images: Sequence[ProjectImage]) -> PhotoFiles:
     )
 
 
-def open_pool(project: Project, settings: FeatureViews, images: Sequence[ProjectImage], say: Say) -> Pool:
+def live_config(project: Project) -> Config:
+    """Return the settings of the live model: those of the preset photos, on the backbone that the project wants."""
+    config = preset("photos")
+    views = feature_views(config)
+    views = views.model_copy(update={"backbone": project.settings.backbone or views.backbone})
+    return config.model_copy(update={"seed": project.settings.seed, "views": views})
+
+
+def feature_views(config: Config) -> FeatureViews:
+    """Return the views of a live model, which are of features."""
+    assert isinstance(config.views, FeatureViews)
+    return config.views
+
+
+def open_pool(
+    project: Project, images: Sequence[ProjectImage], say: Say = silent, settings: FeatureViews | None = None
+) -> Pool:
     """Return the pool of images whose features are stored, in the project's own order: the same images, the same rows."""
-    everything = {image.id: image for image in project.images()}
-    wanted = {image.id for image in images}
+    everything, wanted = {image.id: image for image in project.images()}, {image.id for image in images}
     ordered = [image for image in everything.values() if image.id in wanted]
-    return Pool(project.root, ordered, settings.open_source(photo_files(project.root, ordered), HOST, say), everything)
+    source = (settings or feature_views(live_config(project))).open_source(
+        photo_files(project.root, ordered), HOST, say
+    )
+    return Pool(project.root, ordered, source, everything)
 
 
 def compute_features(
@@ -223,9 +243,8 @@ class Gathering:
 
     def is_missing(self) -> bool:
         """Tell whether some images have no features yet, or the pool must be opened anew."""
-        if self.project.counts().images != self.images:
-            return True
-        return bool(self.waiting) or (self.pool is None and bool(self.ready))
+        changed = self.project.counts().images != self.images
+        return changed or bool(self.waiting) or (self.pool is None and bool(self.ready))
 
     def advance(self, labeled: Collection[str]) -> None:
         """Compute the features of the next block; labeled images come first."""
@@ -271,7 +290,7 @@ class Gathering:
 
     def open(self) -> None:
         """Open the pool of the images that have features."""
-        self.pool = open_pool(self.project, self.seen, list(self.ready.values()), silent)
+        self.pool = open_pool(self.project, list(self.ready.values()), settings=self.seen)
 
     def list_images(self, labeled: Collection[str]) -> None:
         """See which images there are now."""
@@ -289,11 +308,10 @@ class Gathering:
 
     def tell(self) -> None:
         """Note how far it is, and how long it will take; nothing when it is a matter of a second."""
-        since, first = self.begun
+        (since, first), done = self.begun, len(self.ready)
         if self.waiting and (time.monotonic() - since >= QUICK or len(self.waiting) > 2 * BLOCK):
-            done, self.told = len(self.ready), True
-            left = duration(self.seconds_left()) if done > first else None
-            self.note(done, done + len(self.waiting), left)
+            self.told = True
+            self.note(done, done + len(self.waiting), duration(self.seconds_left()) if done > first else None)
         elif self.told and not self.waiting:
             self.told = False
-            self.note(len(self.ready), len(self.ready), None)
+            self.note(done, done, None)

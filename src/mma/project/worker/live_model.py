@@ -93,6 +93,15 @@ def read_head(folder: Path) -> WholeHead:
 
 
 @dataclass(frozen=True, eq=False)
+class Strangers:
+    """What is unlike anything labeled, as an exported model sees it too."""
+
+    typical: NDArray[np.float32]  # (classes, sum of D) the mean labeled image of each class
+    border: float | None  # distance from all of them that few audit images exceed; None: too few to tell
+    unlike: NDArray[np.bool_]  # (rows of the pool,)
+
+
+@dataclass(frozen=True, eq=False)
 class Made:
     """A model with its picks, and what was found out about it."""
 
@@ -101,15 +110,6 @@ class Made:
     head: WholeHead
     probs: NDArray[np.float32]  # (rows of the pool, classes), of what serves
     strangers: Strangers
-
-
-@dataclass(frozen=True, eq=False)
-class Strangers:
-    """What is unlike anything labeled, as an exported model sees it too."""
-
-    typical: NDArray[np.float32]  # (classes, sum of D) the mean labeled image of each class
-    border: float | None  # distance from all of them that few audit images exceed; None: too few to tell
-    unlike: NDArray[np.bool_]  # (rows of the pool,)
 
 
 def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made, config: Config) -> None:

@@ -59,11 +59,8 @@ def choose_picks(question: Question, many: int = MANY) -> ChosenPicks:
     rows = candidate_rows(question)
     if not len(rows):
         return ChosenPicks([], "every image has an answer.")
-    vectors = question.pool.vectors(rows).numpy()
-    labeled = labeled_set(question)
-    probs = None if question.probs is None else question.probs[rows]
-    candidates = Candidates(rows, probs, vectors)
-    query = Query.parse(question.query)
+    vectors, labeled, query = question.pool.vectors(rows).numpy(), labeled_set(question), Query.parse(question.query)
+    candidates = Candidates(rows, None if question.probs is None else question.probs[rows], vectors)
     found = query.selection(candidates, many, rng(question.seed, "select", question.round), labeled)
     unlike = np.zeros(len(found.index), np.bool_)
     if labeled.features is not None:
@@ -72,8 +69,7 @@ def choose_picks(question: Question, many: int = MANY) -> ChosenPicks:
     provenance: Provenance = "start" if question.probs is None else "query"
     picks = []
     for row, score, far in zip(found.index.tolist(), found.scores.tolist(), unlike.tolist(), strict=True):
-        own = None if question.probs is None else question.probs[row]
-        picks.append(make_pick(question, row, score, explain(question, own, unlike=far), provenance))
+        picks.append(make_pick(question, row, score, explain(question, row, unlike=far), provenance))
     picks, why = mix_likely(question, rows, picks), found.why or f"chosen by {query}."
     if question.goal is not None:
         name = question.training.names[question.goal]
@@ -121,13 +117,13 @@ def nearest_similarity(images: Floats, others: Floats, *, skip_self: bool = Fals
     return nearest
 
 
-def explain(question: Question, probs: Floats | None, *, unlike: bool) -> str:
+def explain(question: Question, row: int, *, unlike: bool) -> str:
     """Say in a few words why an image is asked about."""
-    other = "nothing like it is labeled yet"
-    if probs is None:
+    other, names = "nothing like it is labeled yet", question.training.names
+    if question.probs is None:
         return other if unlike else "stands for many images that look like it"
+    probs = question.probs[row]
     first, second = np.argsort(probs)[::-1][:2]
-    names = question.training.names
     if probs[first] - probs[second] < TORN:
         words = f"torn between {names[first]} and {names[second]}"
     elif probs[first] < SURE:

@@ -19,7 +19,6 @@ from mma.config import Config
 from mma.errors import UserError
 from mma.model.predictors import strangeness
 from mma.nets.head import fit_logistic
-from mma.presets import preset
 from mma.project.models import MORE, Floats, Forecasted, ModelReport, Serving, StoredAnswers
 from mma.project.project import Project
 from mma.project.quality.accuracy import LEAST_AUDIT, JudgedImage, cross_fit, judge, judged_images, share
@@ -43,7 +42,6 @@ from mma.project.worker.picks import COVERAGE, ChosenPicks, Question, choose_pic
 from mma.rng import rng
 from mma.shares import AuditRecord
 from mma.training.head import answers_without
-from mma.views import FeatureViews
 
 COMPARED = 2_000  # images on which a model is compared with the one before
 REMEMBERED = 40  # forecasts and agreements that are kept
@@ -80,6 +78,8 @@ class Memory:
     agreement: tuple[float, ...] = ()
     answers: dict[str, int] = field(default_factory=dict)  # image -> class id, by the last model
     helping: QueryBenefit = NOT_COMPARED
+    seq: int = -1  # the last event that a whole round was made of
+    labels: int = 0  # and its labels
 
 
 def live_round(
@@ -331,23 +331,8 @@ def compare_asking(pool: Pool, training: TrainingSet, seed: int, *, switch: bool
     return compare(parts, fit, seed, switch=switch)
 
 
-def live_config(project: Project) -> Config:
-    """Return the settings of the live model: those of the preset photos, on the backbone that the project wants."""
-    config = preset("photos")
-    assert isinstance(config.views, FeatureViews)
-    views = config.views.model_copy(update={"backbone": project.settings.backbone or config.views.backbone})
-    return config.model_copy(update={"seed": project.settings.seed, "views": views})
-
-
-def done_before(project: Project) -> tuple[int, int]:
-    """Return the last event and the number of labels that a whole round was made of; one that was cut off does not count."""
-    last = project.models.latest_report("live")
-    ready = {model.number for model in project.models.rows() if model.state == "ready"}
-    return (last.seq, last.labels) if last is not None and last.number in ready else (-1, 0)
-
-
 def recall(project: Project) -> Memory:
-    """Read what earlier rounds left. A model that is damaged is left out."""
+    """Read what earlier rounds left. A model that is damaged is left out; a round that was cut off is done again."""
     memory, last = Memory(), project.models.latest_report("live")
     for number in project.models.numbers("model.json"):
         try:
@@ -359,4 +344,6 @@ def recall(project: Project) -> Memory:
             continue
     if last is not None:
         memory.forecasts, memory.agreement, memory.helping = last.forecasts, last.agreement, last.helping
+        if any(model.number == last.number and model.state == "ready" for model in project.models.rows()):
+            memory.seq, memory.labels = last.seq, last.labels
     return memory

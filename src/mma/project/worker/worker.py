@@ -29,13 +29,12 @@ from mma.project.models import PREDICTIONS, report_file
 from mma.project.project import Project, silent, training
 from mma.project.quality.status import read_cost, write_page
 from mma.project.worker.deep import time_steps
-from mma.project.worker.features import Gathering, Pool, TrainingSet
+from mma.project.worker.features import Gathering, Pool, TrainingSet, feature_views, live_config
 from mma.project.worker.picks import COVERAGE, MANY, Question, choose_picks
-from mma.project.worker.round import compare_asking, done_before, live_config, live_round, recall
+from mma.project.worker.round import compare_asking, live_round, recall
 from mma.project.worker.supervise import LEAST, MOST, Attempts, DeepProcess
 from mma.text import printable, quote_path, talk
 from mma.training.head import fit_head
-from mma.views import FeatureViews
 
 POLL, SLOW_POLL = 0.1, 0.5  # seconds between two looks at the project
 AWAY = 60.0  # seconds without an answer after which it looks less often
@@ -62,14 +61,13 @@ class LiveWorker:
         self.project, self.say, self.every, self.asks, self.raises = project, say, every, asks, raises
         self.config = live_config(project)
         self.attempts = Attempts(project.layout.state / "attempt.json")
-        assert isinstance(self.config.views, FeatureViews)
-        self.gathering = Gathering(project, self.config.views, self.note)
+        self.gathering = Gathering(project, feature_views(self.config), self.note)
         self.memory = recall(project)
         self.deep = DeepProcess(project, say) if deep else None
         self.answers = project.models.answers(PREDICTIONS)  # of the newest deep model
         self.seq = -1  # the last event that was looked at
         self.changed = 0.0  # when it came
-        self.done_seq, self.done_labels = done_before(project)
+        self.done_seq, self.done_labels = self.memory.seq, self.memory.labels
         self.compared = 0  # labels at the last comparison
         self.asked_at = -1  # seq for which coverage picks were made, before the first model
         self.given_up: set[str] = set()
@@ -184,8 +182,7 @@ class LiveWorker:
         pool, self.named = self.pool, self.names_key()
         used = [each for each in self.project.classes() if each.merged_into is None]
         try:
-            assert isinstance(self.config.views, FeatureViews)
-            backbones = parse_backbone(self.config.views.backbone).parts
+            backbones = parse_backbone(feature_views(self.config).backbone).parts
             part = next((place for place, each in enumerate(backbones) if can_guess(each)), None)
             if part is None:
                 raise UserError("names can be compared with photos on the backbone lite0, or on hf: CLIP or SigLIP.")
