@@ -189,12 +189,13 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     parser.add_argument("photos", nargs="+", metavar="NAME=DIR")
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
     asked = parser.parse_args()
     folders = dict(each.split("=", 1) for each in asked.photos)
     rows = list(csv.DictReader(asked.rows.open(newline=""))) if asked.rows.exists() else []
     done = {(row["data"], int(row["seed"])) for row in rows}
     photos = {name: read_labeled(Path(folder)) for name, folder in folders.items()}
-    for seed in range(1, asked.seeds + 1):
+    for seed in range(asked.first, asked.first + asked.seeds):
         for name in folders:
             if (name, seed) in done:
                 continue
