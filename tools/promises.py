@@ -25,13 +25,12 @@ from mma.project.quality.accuracy import fold_numbers
 from mma.project.quality.promises import (
     BATCH,
     GOAL,
-    Judgements,
     Recall,
     alone,
     draws_at_random,
     strange_above,
 )
-from mma.shares import exact_interval
+from mma.shares import AuditRecord, exact_interval
 
 KINDS = {"digits": "hog", "fashion-mnist": "hog", "signs": "hog", "svhn": "hog", "objects": "lite0", "cifar10": "lite0"}
 WIDTH = 128  # directions that vectors are projected on
@@ -106,7 +105,7 @@ def simulate_alone(x: Floats, truth: Ints, seed: int, slips: float) -> Iterator[
         probs = head.probabilities(x[rest])
         confidence, correct = probs.max(1), head.classes[probs.argmax(1)] == truth[rest]
         for wish in ERRORS:
-            found = alone(wish, Judgements.of(sure, right), confidence)
+            found = alone(wish, AuditRecord(*(tuple(each.tolist()) for each in (sure, right, confidence))))
             mine = np.zeros(len(rest), bool) if found.threshold is None else confidence >= found.threshold
             wrong = float((~correct[mine]).mean()) if mine.any() else 0.0
             yield {

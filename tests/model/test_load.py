@@ -17,6 +17,8 @@ from safetensors.torch import save as format_tensors
 
 import mma
 from mma.data import FolderOptions, get_folder
+from mma.model.description import ServingFile
+from mma.shares import AuditRecord
 from mma.training.host import Host
 from mma.training.job import load_read_only
 from mma.training.predict import probabilities
@@ -86,6 +88,11 @@ def test_a_project_gives_the_model_that_it_chose_or_its_newest_whole_one(pixels,
     assert handed_out("010")
     (project / "models" / "serving.json").write_text('{"number": 2}')
     assert handed_out("002")
+    few = ServingFile(
+        number=2, audit=AuditRecord((0.9,) * 5, (True,) * 5, (0.9,))
+    )  # too few for an accuracy, not for none
+    (project / "models" / "serving.json").write_text(few.model_dump_json())
+    assert len(mma.load(project).about.audit.right) == 5
 
 
 def test_places_without_a_model_are_named(tmp_path, refusal):

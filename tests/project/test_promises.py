@@ -8,69 +8,75 @@ import pytest
 from mma.project.quality.promises import (
     BATCH,
     GOAL,
-    Judgements,
     Recall,
     alone,
     alone_words,
     draws_at_random,
     fewest_labels,
+    independent,
     promise_of,
     promises_of,
     record_of,
     strange_above,
 )
+from mma.shares import AuditRecord
 from tests.each import each
-
-
-def judged(many: int, wrong: tuple[int, ...] = ()) -> Judgements:
-    """Audit photos from the surest to the least sure; those at these places are wrong."""
-    right = np.ones(many, bool)
-    right[list(wrong)] = False
-    return Judgements(np.linspace(1.0, 0.3, many), right)
-
 
 POOL = np.linspace(1.0, 0.3, 1_000)
 
 
+def record(confidence, right, pool=POOL) -> AuditRecord:
+    return AuditRecord(*(tuple(values.tolist()) for values in (confidence, right, pool)))
+
+
+def judged(many: int, wrong: tuple[int, ...] = (), pool=POOL) -> AuditRecord:
+    """Audit photos from the surest to the least sure; those at these places are wrong."""
+    right = np.ones(many, bool)
+    right[list(wrong)] = False
+    return record(np.linspace(1.0, 0.3, many), right, pool)
+
+
 def test_two_percent_take_149_labels_without_an_error():
     assert fewest_labels(0.02) == 149
-    assert alone(0.02, judged(148), POOL).needed == 149
-    assert alone(0.02, judged(149), POOL).share == 1.0
+    assert alone(0.02, judged(148)).needed == 149
+    assert alone(0.02, judged(149)).share == 1.0
 
 
 def test_the_model_answers_only_as_many_photos_as_were_tested():
-    found = alone(0.05, judged(300, wrong=tuple(range(200, 300, 2))), POOL)
+    found = alone(0.05, judged(300, wrong=tuple(range(200, 300, 2))))
     assert found.threshold is not None
     assert 0.5 < found.share <= 0.75
     sure = np.linspace(1.0, 0.9, 1_000)  # a model with more labels is surer of the same photos
-    assert alone(0.05, judged(300, wrong=tuple(range(200, 300, 2))), sure).share == pytest.approx(found.share, abs=0.01)
+    assert alone(0.05, judged(300, wrong=tuple(range(200, 300, 2)), pool=sure)).share == pytest.approx(
+        found.share, abs=0.01
+    )
 
 
 def test_a_promise_is_broken_in_one_project_of_twenty_at_most():
     rng, broken = np.random.default_rng(0), 0
     for _ in range(150):
         sure = rng.random(200)
-        found = alone(0.1, Judgements(sure, rng.random(200) > 0.3 * (1 - sure)), rng.random(5_000))
+        found = alone(0.1, record(sure, rng.random(200) > 0.3 * (1 - sure), rng.random(5_000)))
         t = found.threshold
         broken += t is not None and 0.15 * (1 - t) > 0.1  # the share of errors above t
     assert broken <= 0.05 * 150 + 5
 
 
 def test_near_duplicates_count_once():
-    found = Judgements.of(np.linspace(1, 0, 300), np.ones(300, bool), [number // 3 for number in range(300)])
-    assert len(found.right) == 100
-    assert alone(0.02, found, POOL).threshold is None
+    rows = independent([number // 3 for number in range(300)])
+    assert rows.tolist() == list(range(0, 300, 3))
+    assert len(independent([])) == 0
 
 
 def test_five_labels_promise_nothing_and_say_what_it_takes(refusal):
-    found = alone(0.02, judged(5), POOL)
+    found = alone(0.02, judged(5))
     assert found.threshold is None
     assert alone_words(found, 100) == (
         "I cannot promise yet that at most 2 % of my answers are wrong (95 % sure): that takes about 149 labels of photos "
         "drawn at random, and there are 5."
     )
     with refusal():
-        promise_of(record_of(judged(5), POOL), 0.02)
+        promise_of(judged(5), 0.02)
     with refusal():
         promise_of(None, 0.02)
 
@@ -78,23 +84,23 @@ def test_five_labels_promise_nothing_and_say_what_it_takes(refusal):
 @each(share=(0, 1, -0.1, 2, float("nan")))
 def test_a_share_of_errors_lies_between_none_and_all(share, refusal):
     with refusal():
-        alone(share, judged(200), POOL)
+        alone(share, judged(200))
 
 
 def test_many_errors_among_the_surest_cannot_be_mended_by_labels():
-    words = alone_words(alone(0.02, judged(300, wrong=tuple(range(0, 300, 3))), POOL), 100)
+    words = alone_words(alone(0.02, judged(300, wrong=tuple(range(0, 300, 3)))), 100)
     assert "even where I am surest" in words
 
 
 def test_what_is_said_names_both_heaps():
-    words = alone_words(alone(0.02, judged(200), POOL), 1_000)
+    words = alone_words(alone(0.02, judged(200)), 1_000)
     assert words == "I answer 100 % of the photos alone, at most 2 % of those are wrong (95 % sure); 0 are yours."
 
 
 def test_a_model_carries_what_promises_follow_from():
-    record = record_of(judged(300), POOL)
-    assert [one.max_error for one in promises_of(record)] == [0.01, 0.02, 0.05, 0.1][-len(promises_of(record)) :]
-    assert promise_of(record, 0.02).share == pytest.approx(1.0, abs=0.01)
+    carried = record_of(np.linspace(1.0, 0.3, 300), np.ones(300, bool), POOL)
+    assert [one.max_error for one in promises_of(carried)] == [0.01, 0.02, 0.05, 0.1]
+    assert promise_of(carried, 0.02).share == pytest.approx(1.0, abs=0.01)
 
 
 def search(rng: np.random.Generator, photos: int, of_class: int, found: int) -> tuple[int, bool]:

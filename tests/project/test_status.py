@@ -6,14 +6,18 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from uuid import uuid4
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from mma.cli import commands
 from mma.project import Answer, open_project
+from mma.project.models import report_file
+from mma.project.quality.accuracy import judge
 from mma.project.quality.goal import Goals
 from mma.project.quality.status import page, seconds_per_label, status, status_lines, write_page
 from mma.project.worker.worker import LiveWorker
@@ -71,6 +75,21 @@ def test_a_project_without_labels_says_what_is_missing(tmp_path):
 def any_band(monkeypatch):
     """Forecasts are shown however wide their bands are."""
     monkeypatch.setattr("mma.project.quality.forecast.DECIDES", 100.0)
+
+
+def test_balanced_accuracy_stands_beside_the_accuracy_where_one_class_is_much_larger(labeled):
+    report = labeled.models.latest_report()
+    assert not any("each class counted the same" in line for line in status_lines(status(labeled)))
+    labels = np.repeat(np.arange(len(report.classes)), [20, 2, 1, 1])
+    quality = judge(np.tile(np.eye(len(report.classes))[0], (24, 1)), labels, report.classes)  # all are the large class
+    labeled.models.add(report.number, report_file(replace(report, quality=quality)))
+    now, words = status(labeled), "25 % with each class counted the same, between "
+    (line,) = [line for line in status_lines(now) if line.startswith("balanced: ")]
+    assert status_lines(now)[0].startswith("Not good enough yet. 83 % of all photos are right.")
+    assert line.startswith(f"balanced: {words}")
+    assert words in page(now)
+    told = CliRunner().invoke(commands(), ["status", str(labeled.folder), "--json"])
+    assert json.loads(told.stdout)["report"]["quality"]["balanced"]["value"] == 0.25
 
 
 def test_status_reads_the_report_and_forecasts_from_its_curve(labeled, any_band):

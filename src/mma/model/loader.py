@@ -83,7 +83,7 @@ def load(path: Run | Path | str, *, data: OwnData | None = None) -> Model:
     if origin.is_run:
         return model_of_run(origin.place, data)
     model, serving = load_model(origin.place), origin.serving
-    if serving is None or serving.accuracy is None:
+    if serving is None or (serving.accuracy is None and serving.audit is None):
         return model
     known = ("accuracy", "per_class", "audit", "promises")
     return model.described(model.about.model_copy(update={name: getattr(serving, name) for name in known}))

@@ -18,7 +18,7 @@ from mma.project.labels import database as db
 from mma.project.labels.events import merge_roots
 from mma.project.map import read_map
 from mma.project.project import Project
-from mma.project.quality.promises import Judgements, alone, alone_words, check_max_error
+from mma.project.quality.promises import alone, alone_words, check_max_error
 from mma.project.records import Key, Person
 from mma.shares import AuditRecord
 
@@ -118,9 +118,7 @@ class Browser:
         if report is None:
             raise UserError("there is no model yet. Label some photos first.")
         record = report.record or AuditRecord((), (), ())
-        found = alone(
-            max_error, Judgements(np.array(record.confidence), np.array(record.right, bool)), np.array(record.pool)
-        )
+        found = alone(max_error, record)
         open_ones = known.label < 0
         mine = np.zeros(len(known.ids), bool)
         if found.threshold is not None:

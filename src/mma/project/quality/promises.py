@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,20 +30,9 @@ Floats = NDArray[np.floating[Any]]
 # The rest labels itself.
 
 
-@dataclass(frozen=True)
-class Judgements:
-    """Audit photos: how sure a model was that had not seen them, and whether it was right. Near-duplicates count once."""
-
-    confidence: Floats  # (N,)
-    right: NDArray[np.bool_]  # (N,)
-
-    @classmethod
-    def of(cls, confidence: Floats, right: NDArray[np.bool_], groups: Sequence[object] | None = None) -> Judgements:
-        """Keep one photo of each group of near-duplicates, the first: they are no independent photos."""
-        if groups is None or not len(groups):
-            return cls(confidence, right)
-        first = np.sort(np.unique([str(group) for group in groups], return_index=True)[1])
-        return cls(confidence[first], right[first])
+def independent(groups: Sequence[object]) -> NDArray[np.int64]:
+    """Return one row of each group of near-duplicates, the first: the others are no independent photos."""
+    return np.sort(np.unique([str(group) for group in groups], return_index=True)[1])
 
 
 @dataclass(frozen=True)
@@ -79,8 +67,8 @@ def check_max_error(max_error: float) -> float:
     return max_error
 
 
-def alone(max_error: float, judged: Judgements, pool: Floats) -> Alone:
-    """Return the loosest threshold before the first at which the promise cannot be shown. `pool` are confidences. (M,)
+def alone(max_error: float, record: AuditRecord) -> Alone:
+    """Return the loosest threshold before the first at which the promise cannot be shown.
 
     Learn then test (arXiv:2110.01052): audit photos are taken in from the surest on, and each larger set is tested; the set to
     begin with depends on their number alone. The largest set that holds at most `max_error` wrong photos on average passes
@@ -90,11 +78,11 @@ def alone(max_error: float, judged: Judgements, pool: Floats) -> Alone:
     from scipy.stats import beta, binom
 
     check_max_error(max_error)
-    audit, errors = len(judged.right), 0
+    audit, errors, pool = len(record.right), 0, np.array(record.pool)
     if not audit:
         return Alone(max_error, None, 0.0, 0, fewest_labels(max_error), 1.0)
-    order = np.argsort(-judged.confidence, kind="stable")
-    sure, wrong = judged.confidence[order], np.cumsum(~judged.right[order])
+    order = np.argsort(-np.array(record.confidence), kind="stable")
+    sure, wrong = np.array(record.confidence)[order], np.cumsum(~np.array(record.right)[order])
     half = (audit + 1) // 2
     possible = float(beta.ppf(SURE, wrong[half - 1] + 1, half - wrong[half - 1])) if wrong[half - 1] < half else 1.0
     while fewest_labels(max_error, errors + 1) <= BEGIN * audit:
@@ -123,9 +111,7 @@ def alone(max_error: float, judged: Judgements, pool: Floats) -> Alone:
 
 def promise_of(record: AuditRecord | None, max_error: float) -> Promise:
     """Return what a model promises, or say what it would take."""
-    known = record or AuditRecord(confidence=(), right=(), pool=())
-    judged = Judgements(np.array(known.confidence), np.array(known.right, bool))
-    found = alone(max_error, judged, np.array(known.pool))
+    found = alone(max_error, record or AuditRecord((), (), ()))
     if found.threshold is None:
         raise UserError(
             f"--max-error {max_error:g}: {alone_words(found, 0)} More come on the page, and with  mma audit PROJECT -n 30"
@@ -133,20 +119,17 @@ def promise_of(record: AuditRecord | None, max_error: float) -> Promise:
     return Promise(max_error, found.threshold, found.share)
 
 
-def record_of(judged: Judgements, pool: Floats) -> AuditRecord:
-    """Return what promises follow from, as a model carries it."""
+def record_of(confidence: Floats, right: NDArray[np.bool_], pool: Floats) -> AuditRecord:
+    """Return what promises follow from, as a model carries it: of audit photos (N,), and the confidence in others. (M,)"""
     quantiles = np.quantile(pool, np.linspace(0, 1, QUANTILES)) if len(pool) else np.zeros(0)
-    numbers = [tuple((np.floor(values * 1e6) / 1e6).tolist()) for values in (judged.confidence, quantiles)]
-    return AuditRecord(confidence=numbers[0], right=tuple(judged.right.tolist()), pool=numbers[1])
+    sure, others = (tuple((np.floor(values * 1e6) / 1e6).tolist()) for values in (confidence, quantiles))
+    return AuditRecord(sure, tuple(right.tolist()), others)
 
 
 def promises_of(record: AuditRecord) -> tuple[Promise, ...]:
     """Return the usual promises that can be made."""
-    kept = []
-    for wish in WISHES:
-        with suppress(UserError):
-            kept.append(promise_of(record, wish))
-    return tuple(kept)
+    known = [alone(wish, record) for wish in WISHES]
+    return tuple(Promise(each.max_error, each.threshold, each.share) for each in known if each.threshold is not None)
 
 
 def alone_words(found: Alone, photos: int, share: float | None = None) -> str:
@@ -156,18 +139,14 @@ def alone_words(found: Alone, photos: int, share: float | None = None) -> str:
         share = found.share if share is None else share
         yours = photos - round(share * photos)
         return f"I answer {100 * share:.0f} % of the photos alone, {wish}; {yours:,} {'is' if yours == 1 else 'are'} yours."
-    wrong, have = (
-        f"that at most {100 * found.max_error:g} % of my answers are wrong",
-        "is" if found.audit == 1 else "are",
-    )
+    wrong = f"that at most {100 * found.max_error:g} % of my answers are wrong"
     text = f"I cannot promise {wrong}: even where I am surest, too many were."
     if found.needed is not None:
         text = f"I cannot promise yet {wrong} ({100 * SURE:.0f} % sure): that takes about {found.needed:,} labels of photos "
-        text += f"drawn at random, and there {have} {found.audit:,}."
+        text += f"drawn at random, and there {'is' if found.audit == 1 else 'are'} {found.audit:,}."
     if found.audit and found.possible < 0.5:
-        text += (
-            f" What I can promise now: of the half that I am surest of, at most {100 * found.possible:.1f} % are wrong."
-        )
+        best = f"of the half that I am surest of, at most {100 * found.possible:.1f} % are wrong."
+        text += f" What I can promise now: {best}"
     return text
 
 

@@ -24,7 +24,7 @@ from mma.project.project import Project
 from mma.project.quality.accuracy import LEAST_AUDIT, JudgedImage, cross_fit, judge, judged_images, share
 from mma.project.quality.agreement import cohen_kappa
 from mma.project.quality.forecast import LEAST, AccuracyPoint, Curve
-from mma.project.quality.promises import Judgements, record_of, strange_above
+from mma.project.quality.promises import independent, record_of, strange_above
 from mma.project.quality.query_benefit import NOT_COMPARED, LabeledRows, QueryBenefit, compare, split_by_group
 from mma.project.quality.status import goals_of
 from mma.project.worker.features import Parts, Pool, TrainingSet
@@ -225,9 +225,7 @@ def find_strangers(head: WholeHead, pool: Pool, training: TrainingSet) -> Strang
     typical.index_add_(0, torch.from_numpy(labels), vectors)
     blocks = [np.arange(begin, min(begin + BLOCK, len(pool))) for begin in range(0, len(pool), BLOCK)]
     distance = np.concatenate([strangeness(head.vectors(pool.parts(block)), typical).numpy() for block in blocks])
-    measured = distance[audit_rows(pool, training)]
-    single = Judgements.of(measured, np.ones(len(measured), bool), audit_groups(pool, training))
-    border = strange_above(single.confidence)
+    border = strange_above(distance[audit_rows(pool, training)[independent(audit_groups(pool, training))]])
     return Strangers(F.normalize(typical).numpy(), border, distance > (np.inf if border is None else border))
 
 
@@ -240,10 +238,10 @@ def record_audit(
     """
     rows = audit_rows(pool, training)
     sure = np.where(unlike[rows], 0.0, measured.max(1) if len(rows) else 0.0)
-    judged = Judgements.of(sure, measured.argmax(1) == training.audit_labels, audit_groups(pool, training))
+    right, single = measured.argmax(1) == training.audit_labels, independent(audit_groups(pool, training))
     answered = {*training.labels.ids, *training.labels.cannot_tell, *training.labels.excluded}
     rest = np.array([not image.audit and image.id not in answered for image in pool.images], bool)
-    return record_of(judged, np.where(unlike, 0.0, probs.max(1))[rest])
+    return record_of(sure[single], right[single], np.where(unlike, 0.0, probs.max(1))[rest])
 
 
 def audit_curve(models: Sequence[PastModel], pool: Pool, training: TrainingSet) -> tuple[AccuracyPoint, ...]:
