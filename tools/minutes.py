@@ -2,7 +2,7 @@
 
     photos RAW OUT             a folder of CIFAR-10 photos, pool/ and test/, from the release in RAW (`mma data get cifar10`)
     run PHOTOS OUT [--names]   every way on PHOTOS: pool/ and test/, a sub-folder for each class, whose names mean something
-    report OUT...              table and figure in results/minutes
+    report OUT...              rows, figure and tables in results/minutes
 
 The ways: scikit-learn's logistic regression on features of a frozen network, labels drawn at random; the same network
 fine-tuned on labels drawn at random, a fifth of them held out, as tools for everybody do; `mma train photos`, which asks for
@@ -61,13 +61,17 @@ GRID = 24  # photos that are confirmed together
 # Seconds of a person, assumed: to type the name of a class, to label one photo, to look over a grid, to take one photo out.
 NAME, ONE, LOOK, TAKE_OUT = 3.0, 2.0, 6.0, 0.7
 WAYS = {  # what the page says, colour, marker
-    "scikit-learn": ("features and scikit-learn, random labels", "#8a8f98", "v"),
+    "scikit-learn": ("scikit-learn on features of a network, random labels", "#8a8f98", "v"),
+    "scikit-learn, both": ("the same on these and HOG", "#4b4f57", "^"),
     "fine-tuning": ("fine-tuning, random labels, a fifth held out", "#c8862b", "s"),
     "mma": ("mma: asks for labels", "#2f6fde", "o"),
     "mma, then on pixels": ("mma, then on pixels", "#7a3fc4", "P"),
     "mma from names": ("mma: grids by names first", "#1f9d63", "D"),
 }
+TICKS = (0.2, 0.5, 1, 2, 5, 10, 20)  # minutes
 Ints = NDArray[np.int64]
+Points = dict[tuple[str, str], list[dict[str, float]]]  # of a folder of photos and a way: means over seeds
+MARK = "<!-- what follows is written by tools/minutes.py -->\n"
 
 
 @dataclass(frozen=True)
@@ -124,18 +128,21 @@ def percent(right: NDArray[np.bool_]) -> float:
     return round(100 * float(right.mean()), 2)
 
 
-def by_scikit_learn(folder: Folder, seed: int) -> Iterator[dict[str, Any]]:
-    """Learn from labels drawn at random, on the features of the network that everybody takes."""
+def by_scikit_learn(folder: Folder, seed: int, backbones: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Learn from labels drawn at random, on features of the network that everybody takes, or on several kinds side by side."""
     order = rng(seed, "random").permutation(len(folder.y))
-    x, tested = (unit(part["lite0"].astype(np.float32)) for part in (folder.features, folder.tested))
+    x, tested = (
+        np.hstack([unit(part[name].astype(np.float32)) for name in backbones])
+        for part in (folder.features, folder.tested)
+    )
     for size in (each * len(folder.classes) for each in PER_CLASS):
         begin, rows = time.process_time(), order[:size]
         seen = folder.y[rows]
-        model: Any = LogisticRegression(C=10.0, max_iter=1_000)
+        model: Any = LogisticRegression(C=1_000.0, max_iter=1_000)  # the best of four where nothing can be left out
         if (folds := min(3, int(np.bincount(seen)[np.unique(seen)].min()))) > 1:
             model = GridSearchCV(model, {"C": [1.0, 10.0, 100.0, 1_000.0]}, cv=folds)
         answers = model.fit(x[rows], seen).predict(tested)
-        machine = folder.seconds["lite0"] + time.process_time() - begin
+        machine = sum(folder.seconds[name] for name in backbones) + time.process_time() - begin
         yield {"labels": size, "person": size * ONE, "machine": machine, "accuracy": percent(answers == folder.truth)}
 
 
@@ -177,30 +184,38 @@ def by_fine_tuning(folder: Folder, seed: int, size: int, out: Path) -> dict[str,
 
 
 def by_asking(folder: Folder, seed: int, out: Path) -> Iterator[dict[str, Any]]:
-    """Ask on features. The names of the classes are typed once; the time of the features counts for each size."""
-    sizes, noted = [each * len(folder.classes) for each in PER_CLASS], out / "features-seconds.json"
-    for size in sizes:
-        run = out / f"photos-{seed}-{size}"
-        given = settings(seed=seed, growth__policy="sizes", growth__start=sizes[0], growth__budget=size)
-        given += ["--set", f"growth.policy.labels={[each for each in sizes if each <= size]}", "--out", str(run)]
+    """Ask on features, from 1 label per class to the most. The names of the classes are typed once.
 
-        def train(run: Path = run, given: list[str] = given) -> float:
-            shutil.rmtree(run, ignore_errors=True)
-            return mma(out, "train", "photos", *photos_of(folder), *given)
+    Each round begins anew with its labels, so the rounds of one run are the smaller sizes. The seconds of the whole run count
+    for each of them (a few too many), and those of the features.
+    """
+    noted, largest = out / "features-seconds.json", PER_CLASS[-1] * len(folder.classes)
+    if not noted.exists():  # once with features that nobody has computed yet
+        noted.write_text(json.dumps(ask(folder, seed, largest, out)[1] - ask(folder, seed, largest, out)[1]))
+    run, machine = ask(folder, seed, largest, out)
+    machine += json.loads(noted.read_text())
+    for row in Run.open(run).read("metrics"):
+        labels, accuracy = row["labels"], round(float(row["accuracy"]), 2)
+        person = NAME * len(folder.classes) + labels * ONE
+        yield {"labels": labels, "person": person, "machine": machine, "accuracy": accuracy}
 
-        first = 0.0 if noted.exists() else train()  # with features that nobody has computed yet
-        machine = train()
-        if first:
-            noted.write_text(json.dumps(first - machine))
-        machine += json.loads(noted.read_text())
-        person = NAME * len(folder.classes) + size * ONE
-        yield {"labels": size, "person": person, "machine": machine, "accuracy": last_accuracy(run)}
+
+def ask(folder: Folder, seed: int, size: int, out: Path) -> tuple[Path, float]:
+    """Run `mma train photos` to so many labels; return its folder, and its seconds."""
+    run, sizes = (
+        out / f"photos-{seed}-{size}",
+        [labels for each in PER_CLASS if (labels := each * len(folder.classes)) <= size],
+    )
+    shutil.rmtree(run, ignore_errors=True)
+    given = settings(seed=seed, growth__policy="sizes", growth__start=sizes[0], growth__budget=size)
+    given += ["--set", f"growth.policy.labels={sizes}", "--out", str(run)]
+    return run, mma(out, "train", "photos", *photos_of(folder), *given)
 
 
 def on_pixels(folder: Folder, seed: int, size: int, out: Path) -> dict[str, Any]:
     """Go on with the labels that were asked for. The machine's seconds until then count, too."""
     asked = next(row for row in read(out / ROWS) if (row["way"], row["seed"], row["labels"]) == ("mma", seed, size))
-    source, run = out / f"photos-{seed}-{size}", out / f"deep-{seed}-{size}"
+    source, run = ask(folder, seed, size, out)[0], out / f"deep-{seed}-{size}"
     shutil.rmtree(run, ignore_errors=True)
     given = ["--labels-from", str(source), *settings(seed=seed, log__every=1000)]
     machine = mma(out, "train", "photos-deep", *photos_of(folder), *given, "--out", str(run))
@@ -265,7 +280,8 @@ def run(root: Path, out: Path, seeds: int, names: bool) -> None:
         print(f"{out.name}, {way}, seed {seed}: {[row['accuracy'] for row in rows]}", flush=True)
 
     for seed in range(1, seeds + 1):
-        keep("scikit-learn", seed, partial(by_scikit_learn, folder, seed))
+        keep("scikit-learn", seed, partial(by_scikit_learn, folder, seed, ("lite0",)))
+        keep("scikit-learn, both", seed, partial(by_scikit_learn, folder, seed, ("lite0", "hog")))
         keep("mma", seed, partial(by_asking, folder, seed, out))
         if names:
             keep("mma from names", seed, partial(by_names, folder, seed))
@@ -281,38 +297,67 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def report(folders: list[Path]) -> None:
-    """Write rows, table and figure."""
+    """Write rows, figure, and the tables at the end of the page."""
     rows = [row for folder in folders for row in read(folder / ROWS)]
     names = ["photos", "way", "seed", "labels", "person", "machine", "accuracy"]
+    kinds = dict.fromkeys(row["photos"] for row in rows)
+    rows.sort(
+        key=lambda row: (list(kinds).index(row["photos"]), list(WAYS).index(row["way"]), row["seed"], row["labels"])
+    )
+    cells = [[round(v, 2) if isinstance(v := row[n], float) else v for n in names] for row in rows]
     RESULTS.mkdir(exist_ok=True)
-    lines: list[list[Any]] = [
-        names,
-        *([round(v, 2) if isinstance(v := row[n], float) else v for n in names] for row in rows),
-    ]
-    write_atomically(RESULTS / "rows.csv", render_csv(lines))
-    kinds = list(dict.fromkeys(row["photos"] for row in rows))
+    write_atomically(RESULTS / "rows.csv", render_csv([names, *cells]))
+    points = {
+        (kind, way): means([row for row in rows if (row["photos"], row["way"]) == (kind, way)])
+        for kind in kinds
+        for way in WAYS
+    }
+    page = RESULTS / "README.md"
+    write_atomically(page, page.read_text("utf-8").split(MARK)[0] + MARK + "\n".join(tables(points)) + "\n")
+    draw(points)
+
+
+def tables(points: Points) -> Iterator[str]:
+    """Write a table for each folder of photos."""
+    for kind in dict.fromkeys(kind for kind, _ in points):
+        yield f"\n## {kind}\n"
+        yield "| way | labels | minutes of a person | of a core | accuracy, % | seeds |"
+        yield "|---|---|---|---|---|---|"
+        for way, (title, _, _) in WAYS.items():
+            for point in points[kind, way]:
+                spread = f" ± {point['spread']:.1f}" if point["seeds"] > 1 else ""
+                yield (
+                    f"| {title} | {point['labels']:.0f} | {point['person'] / 60:.1f} | {point['machine'] / 60:.1f} | "
+                    f"{point['accuracy']:.1f}{spread} | {point['seeds']:.0f} |"
+                )
+
+
+def draw(points: Points) -> None:
+    """Draw accuracy over minutes: a line of panels for each folder of photos."""
+    kinds = list(dict.fromkeys(kind for kind, _ in points))
     figure, places = plt.subplots(len(kinds), 2, figsize=(10, 3.6 * len(kinds)), layout="constrained", squeeze=False)
     for line, kind in zip(places, kinds, strict=True):
-        print(
-            f"\n| {kind} | labels | minutes of a person | of a core | accuracy, % | seeds |\n|---|---|---|---|---|---|"
-        )
-        for way, (title, colour, marker) in WAYS.items():
-            points = means([row for row in rows if row["photos"] == kind and row["way"] == way])
-            for point in points:
-                print(
-                    f"| {title} | {point['labels']:.0f} | {point['person'] / 60:.1f} | {point['machine'] / 60:.1f} | "
-                    f"{point['accuracy']:.1f} ± {point['spread']:.1f} | {point['seeds']:.0f} |"
-                )
-            for axis, whose in zip(line, ("person", "machine"), strict=True):
-                minutes, heights = [p[whose] / 60 for p in points], [p["accuracy"] for p in points]
-                axis.plot(minutes, heights, color=colour, marker=marker, label=title, markersize=5)
-        for axis, whose in zip(line, ("of a person", "of one processor core"), strict=True):
-            axis.set(xscale="log", xlabel=f"minutes {whose}", ylabel="accuracy on other photos, %", title=kind)
-            axis.xaxis.set_major_formatter(plt.FuncFormatter(lambda x, _: f"{x:g}"))
+        for axis, whose, name in zip(
+            line, ("person", "machine"), ("of a person", "of one processor core"), strict=True
+        ):
+            for way, (title, colour, marker) in WAYS.items():
+                if means_of := points[kind, way]:
+                    minutes, heights = [p[whose] / 60 for p in means_of], [p["accuracy"] for p in means_of]
+                    axis.plot(minutes, heights, color=colour, marker=marker, label=title, markersize=5)
+            axis.set(xscale="log", xlabel=f"minutes {name}", ylabel="accuracy on other photos, %", title=kind)
+            axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+            axis.set_xticks([], minor=True)
+            axis.set_xlim(TICKS[0], TICKS[-1])
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
-    places[0, 0].legend(fontsize=8, frameon=False)
-    figure.savefig(RESULTS / "minutes.png", dpi=130)
+    shown = {
+        label: handle for axis in places[:, 0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    order = [title for title, _, _ in WAYS.values() if title in shown]
+    figure.legend(
+        [shown[title] for title in order], order, loc="outside lower center", ncols=2, fontsize=9, frameon=False
+    )
+    figure.savefig(RESULTS / "minutes.png", dpi=110)
 
 
 def means(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
