@@ -27,6 +27,7 @@ from mma.project.simulate import (
     simulate,
     split,
     summarise,
+    verdict,
 )
 from mma.shares import Share
 from tests.project import shapes
@@ -77,17 +78,17 @@ def test_pairs_are_compared_seed_by_seed():
         result(2, True, 60.0, 88.0),
         result(2, False, 65.0, 79.0),
     ]
-    first, last = summarise(found).rows
-    assert (first.difference, last.difference) == (-2.5, 9.5)
-    assert last.low == pytest.approx(9.5 - 12.706 * np.std([10, 9], ddof=1) / np.sqrt(2), abs=0.01)
-    assert summarise(found).verdict.startswith("Asking would have helped: +9.5 points") is (last.low > 0)
+    first, last = summarise(found)["rows"]
+    assert (first["difference"], last["difference"]) == (-2.5, 9.5)
+    assert last["low"] == pytest.approx(9.5 - 12.706 * np.std([10, 9], ddof=1) / np.sqrt(2), abs=0.01)
+    assert verdict([first, last]).startswith("Asking would have helped: +9.5 points") is (last["low"] > 0)
 
 
 def test_it_is_counted_how_often_the_audit_was_right():
     right = Share(0.8, 0.7, 0.9, 48, 60)
     found = [result(1, True, 85.0, audit=right), result(2, True, 95.0, audit=right), result(3, True, 85.0)]
     summary = summarise(found)
-    assert (summary.inside, summary.audited) == (1, 2)
+    assert (summary["inside"], summary["audited"]) == (1, 2)
 
 
 @pytest.mark.slow
@@ -122,13 +123,12 @@ def test_the_scripted_person_errs_as_often_as_told_and_always_alike(tmp_path):
 def test_what_the_review_found_is_added_up_over_projects():
     one = replace(result(1, True, 90.0), cleaned=Cleaned(100, 5, 6, 4, 3, 90.0, 91.0, 91.5))
     other = replace(result(1, False, 88.0), cleaned=Cleaned(100, 5, 4, 4, 4, 88.0, 91.0, 90.5))
-    found = summarise([one, other]).cleaning
-    assert found is not None
-    assert (found.precision, found.recall, found.gain) == (0.8, 0.8, 2.0)
+    found = summarise([one, other])["cleaning"]
+    assert (found["found"], found["suspects"], found["wrong"], found["gain"]) == (8, 10, 10, 2.0)
     text = result_page(Path("photos"), Plan(noise=0.05), [one, other])
     assert "precision 80%, recall 80%. As many by the lowest margin: 70% and 70%." in text
     assert "89.0 % before, 91.0 % after these were looked at, +2.0 points" in text
-    assert summarise([result(1, True, 90.0)]).cleaning is None
+    assert summarise([result(1, True, 90.0)])["cleaning"] is None
 
 
 def test_a_round_that_fails_ends_a_simulation(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -365,66 +365,12 @@ def clean(worker: LiveWorker, person: ScriptedPerson, hidden: HiddenPhotos) -> C
 # What all of them came to: a table of asking against random order, and how often the audit was right.
 
 
-@dataclass(frozen=True)
-class ComparedAt:
-    """Asking against random order after so many answers: means in percent, and the paired difference in points."""
+def summarise(projects: Sequence[SimulatedProject]) -> dict[str, Any]:
+    """Compare asking with random order seed by seed, and add up what audits and reviews came to.
 
-    answers: int
-    asking: float
-    random: float | None = None
-    difference: float | None = None
-    low: float | None = None  # 95 % interval of the difference
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class CleaningSummary(Cleaned):
-    """What the review found in all projects together, mean accuracies, and the paired gain in points."""
-
-    gain: float
-    low: float | None  # 95 % interval of the gain
-    high: float | None
-
-    @property
-    def precision(self) -> float:
-        """The share of the suspects that are wrong."""
-        return self.found / max(self.suspects, 1)
-
-    @property
-    def recall(self) -> float:
-        """The share of the wrong labels that are suspects."""
-        return self.found / max(self.wrong, 1)
-
-
-@dataclass(frozen=True)
-class SimulationSummary:
-    """All seeds together."""
-
-    rows: tuple[ComparedAt, ...]
-    projects: int
-    inside: int  # audits whose interval holds the true accuracy
-    audited: int
-    cleaning: CleaningSummary | None = None  # None: no answer was wrong
-
-    @property
-    def verdict(self) -> str:
-        """Whether asking would have helped, in one sentence."""
-        compared = [row for row in self.rows if row.random is not None]
-        if not compared:
-            return "There was nothing to compare with."
-        last = compared[-1]
-        after = f"{last.difference:+.1f} points after {last.answers} answers."
-        if last.low is not None and last.low > 0:
-            enough = next((row.answers for row in compared if row.asking >= (last.random or 0.0)), last.answers)
-            saved = f" It reaches with {enough} answers what random order reaches with {last.answers}."
-            return f"Asking would have helped: {after}{saved if enough < last.answers else ''}"
-        if last.high is not None and last.high < 0:
-            return f"Asking would have been worse: {after}"
-        return f"No difference is shown after {last.answers} answers ({last.difference:+.1f} points)."
-
-
-def summarise(projects: Sequence[SimulatedProject]) -> SimulationSummary:
-    """Compare asking with random order seed by seed, and add up what audits and reviews came to."""
+    `rows` are means in percent after so many answers, with the paired difference in points and its 95 % interval; `inside`
+    counts the audits whose interval holds the true accuracy.
+    """
     audits = [one.inside for one in projects if one.inside is not None]
     true = {(point.answers, one.asks, one.seed): point.accuracy for one in projects for point in one.points}
     asked = sorted({one.seed for one in projects if one.asks})
@@ -432,37 +378,61 @@ def summarise(projects: Sequence[SimulatedProject]) -> SimulationSummary:
     for answers in sorted({count for count, asks, _ in true if asks}):
         if any((answers, True, seed) not in true for seed in asked):
             continue  # a mean takes a model of every seed
-        mean = float(np.mean([true[answers, True, seed] for seed in asked]))
         both = [seed for seed in asked if (answers, False, seed) in true]
         others = [true[answers, False, seed] for seed in both]
         gaps = [true[answers, True, seed] - other for seed, other in zip(both, others, strict=True)]
-        compared = (float(np.mean(others)), *_mean_interval(gaps)) if both else ()
-        rows.append(ComparedAt(answers, mean, *compared))
-    cleaned, cleaning = [one.cleaned for one in projects if one.cleaned is not None], None
+        asking, random = (
+            float(np.mean(part)) for part in ([true[answers, True, seed] for seed in asked], others or [0.0])
+        )
+        row = {"answers": answers, "asking": asking, "random": random if both else None}
+        rows.append({**row, **_mean_interval("difference", gaps)})
+    cleaned, cleaning = [asdict(one.cleaned) for one in projects if one.cleaned is not None], None
     if cleaned:
-        columns = list(zip(*map(astuple, cleaned), strict=True))
-        sums: list[Any] = [sum(column) for column in columns[:5]] + [float(np.mean(column)) for column in columns[5:]]
-        sums += _mean_interval([one.after - one.before for one in cleaned])
-        cleaning = CleaningSummary(*sums)
-    return SimulationSummary(tuple(rows), len(projects), sum(audits), len(audits), cleaning)
+        columns = {name: [one[name] for one in cleaned] for name in cleaned[0]}
+        sums = {name: sum(column) for name, column in columns.items() if isinstance(column[0], int)}
+        means = {name: float(np.mean(column)) for name, column in columns.items() if name not in sums}
+        gain = [one["after"] - one["before"] for one in cleaned]
+        cleaning = {**sums, **means, **_mean_interval("gain", gain)}
+    return {
+        "rows": rows,
+        "projects": len(projects),
+        "inside": sum(audits),
+        "audited": len(audits),
+        "cleaning": cleaning,
+    }
 
 
-def _mean_interval(differences: Sequence[float]) -> tuple[float, float | None, float | None]:
+def _mean_interval(name: str, differences: Sequence[float]) -> dict[str, float | None]:
     low, high = interval(np.array(differences)) if len(differences) > 1 else (None, None)
-    return float(np.mean(differences)), low, high
+    return {name: float(np.mean(differences)) if len(differences) else None, "low": low, "high": high}
+
+
+def verdict(rows: Sequence[dict[str, Any]]) -> str:
+    """Return in one sentence whether asking would have helped."""
+    compared = [row for row in rows if row["random"] is not None]
+    if not compared:
+        return "There was nothing to compare with."
+    last = compared[-1]
+    answers, after = last["answers"], f"{last['difference']:+.1f} points after {last['answers']} answers."
+    if last["low"] is not None and last["low"] > 0:
+        enough = next((row["answers"] for row in compared if row["asking"] >= last["random"]), answers)
+        saved = f" It reaches with {enough} answers what random order reaches with {answers}."
+        return f"Asking would have helped: {after}{saved if enough < answers else ''}"
+    if last["high"] is not None and last["high"] < 0:
+        return f"Asking would have been worse: {after}"
+    return f"No difference is shown after {answers} answers ({last['difference']:+.1f} points)."
 
 
 def result_page(folder: Path, plan: Plan, projects: Sequence[SimulatedProject]) -> str:
     """Return the result as Markdown."""
-    name, seeds = folder.resolve().name, len({one.seed for one in projects})
-    summary = summarise(projects)
-    return render_template("simulation.md", folder=name, plan=plan, seeds=seeds, projects=projects, summary=summary)
+    summary, seeds = summarise(projects), len({one.seed for one in projects})
+    said = {"folder": folder.resolve().name, "plan": plan, "seeds": seeds, "projects": projects}
+    return render_template("simulation.md", **said, summary=summary, verdict=verdict(summary["rows"]))
 
 
 def as_json(projects: Sequence[SimulatedProject]) -> dict[str, Any]:
     """Return everything as plain values."""
-    rows = [{**asdict(one), "inside": one.inside} for one in projects]
-    return {"summary": asdict(summarise(projects)), "projects": rows}
+    return {"summary": summarise(projects), "projects": [{**asdict(one), "inside": one.inside} for one in projects]}
 
 
 def write_result(out: Path, folder: Path, plan: Plan, projects: Sequence[SimulatedProject]) -> None:

@@ -176,12 +176,20 @@ def _posterior(labels: Floats, error: Floats, wanted: int, draw: np.random.Gener
     size, worth = NOISE
     prior = np.diag([1 / FLOOR[1] ** 2, 1 / RANGE**2]) * size**2  # precision, in units of the noise's variance
     centre = np.array([FLOOR[0], 0.0])
-    bases = [np.stack([np.ones_like(x), x**-power], 1) * even[:, None] for power in POWERS]
-    fits = [_fit(basis, error * even, prior, centre, (worth / 2, worth * size**2 / 2)) for basis in bases]
-    evidence = np.array([fit[4] for fit in fits])
+    fits, evidence = [], np.zeros(len(POWERS))
+    for place, power in enumerate(POWERS):  # a straight line with unknown noise (normal-inverse-gamma)
+        basis, target = np.stack([np.ones_like(x), x**-power], 1) * even[:, None], error * even
+        precision = prior + basis.T @ basis
+        mean = np.linalg.solve(precision, prior @ centre + basis.T @ target)
+        shape = worth / 2 + len(error) / 2
+        rate = worth * size**2 / 2
+        rate += 0.5 * float(target @ target + centre @ prior @ centre - mean @ precision @ mean)
+        fits.append((mean, np.linalg.inv(precision), shape, rate))
+        logs = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(precision)[1]
+        evidence[place] = 0.5 * logs - shape * math.log(rate)
     weight = np.exp(evidence - evidence.max())
     counts, drawn = draw.multinomial(8 * wanted, weight / weight.sum()), []
-    for power, (mean, covariance, shape, rate, _), many in zip(POWERS, fits, counts.tolist(), strict=True):
+    for power, (mean, covariance, shape, rate), many in zip(POWERS, fits, counts.tolist(), strict=True):
         noise = np.sqrt(rate / draw.gamma(shape, size=many))
         line = mean + noise[:, None] * (draw.standard_normal((many, 2)) @ np.linalg.cholesky(covariance).T)
         possible = (line >= 0).all(axis=1)  # an error that falls, to a floor that is not below zero
@@ -191,20 +199,6 @@ def _posterior(labels: Floats, error: Floats, wanted: int, draw: np.random.Gener
         flat = draw.standard_normal(wanted) * error.std() / math.sqrt(len(error)) + error.mean()
         found = np.stack([flat, np.zeros(wanted), np.ones(wanted), np.full(wanted, (error * even).std())], 1)
     return found[draw.integers(len(found), size=wanted)]
-
-
-Fit = tuple[Floats, Floats, float, float, float]  # mean, covariance in units of the noise, shape, rate, log evidence
-
-
-def _fit(basis: Floats, error: Floats, prior: Floats, centre: Floats, noise: tuple[float, float]) -> Fit:
-    """Return the posterior of a straight line with unknown noise (normal-inverse-gamma)."""
-    shape0, rate0 = noise
-    precision = prior + basis.T @ basis
-    mean = np.linalg.solve(precision, prior @ centre + basis.T @ error)
-    shape = shape0 + len(error) / 2
-    rate = rate0 + 0.5 * float(error @ error + centre @ prior @ centre - mean @ precision @ mean)
-    evidence = 0.5 * (np.linalg.slogdet(prior)[1] - np.linalg.slogdet(precision)[1]) - shape * math.log(rate)
-    return mean, np.linalg.inv(precision), shape, rate, float(evidence)
 
 
 def spread_at(error: Floats, labels: float | Floats) -> Floats:
