@@ -2,6 +2,7 @@
 
     python tools/projects.py serve OUT ROWS.csv signs=DIR objects=DIR     # 100 labels, then a training on pixels
     python tools/projects.py steer OUT ROWS.csv signs=DIR objects=DIR     # 40 labels, then 80 with or without a class goal
+    python tools/projects.py serve OUT ROWS.csv                           # nothing new: the table of what there is
 
 A DIR has a sub-folder for each class. Each seed draws 600 photos for a folder whose file names say nothing. Project, index,
 queue, worker and models are those that `mma start` uses, with the settings of a new project; only the page is left out. The
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -181,13 +183,48 @@ COLUMNS = {
 }  # fmt: skip
 
 
+def tables(what: str, rows: list[dict[str, str]]) -> list[str]:
+    """Return the rows as Markdown, and what they come to."""
+    if what == "serve":
+        rows = [row for row in rows if row["model"] != "live"]
+        names = ("data", "seed", "model", "steps", "audit", "true live", "true deep", "served")
+        gains = [float(row["true deep"]) - float(row["true live"]) for row in rows]
+        served = [row["served"] == "deep" for row in rows]
+        better, right = (
+            sum(gain > 0 for gain in gains),
+            sum(s for s, gain in zip(served, gains, strict=True) if gain > 0),
+        )
+        wrong = [-gain for s, gain in zip(served, gains, strict=True) if s and gain < 0]
+        words = f"Of {len(rows)} projects the network is better in {better}, and serves in {right} of these. It serves wrongly "
+        words += f"in {len(wrong)}" + (
+            f", where it is worse by {', '.join(f'{each:.1f}' for each in wrong)} points." if wrong else "."
+        )
+        inside = sum(float(row["low"]) <= float(row["true"]) <= float(row["high"]) for row in rows if row["shown"])
+        words += f" The interval that is shown for what serves holds its true accuracy in {inside} of {len(rows)}."
+    else:
+        names = ("data", "seed", "class", "goal", "of the class", "recall before", "recall", "accuracy")
+        arms = [{(row["data"], row["seed"]): row for row in rows if row["goal"] == goal} for goal in "01"]
+        both = sorted(arms[0].keys() & arms[1].keys())
+        means = [
+            [np.mean([float(arm[key][name]) for key in both]) for arm in arms]
+            for name in ("recall", "accuracy", "of the class")
+        ]
+        words = (
+            f"Means of {len(both)} pairs: recall {means[0][0]:.0f} % without the goal, {means[0][1]:.0f} % with it; "
+        )
+        words += f"accuracy {means[1][0]:.1f} and {means[1][1]:.1f} %; "
+        words += f"labels of the class {means[2][0]:.0f} and {means[2][1]:.0f}."
+    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+    return [*lines, *("| " + " | ".join(row[name] for name in names) + " |" for row in rows), "", words]
+
+
 def main() -> None:
-    """Make what is missing, one project after the other, the data sets in turn."""
+    """Make what is missing, one project after the other, the data sets in turn; then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=COLUMNS)
     parser.add_argument("out", type=Path, help="folder for the projects")
     parser.add_argument("rows", type=Path)
-    parser.add_argument("photos", nargs="+", metavar="NAME=DIR")
+    parser.add_argument("photos", nargs="*", metavar="NAME=DIR")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     asked = parser.parse_args()
@@ -211,7 +248,8 @@ def main() -> None:
                     writer.writerow(
                         {key: f"{value:.2f}" if isinstance(value, float) else value for key, value in row.items()}
                     )
-            print(name, seed, found[-1], flush=True)
+            print(name, seed, "is done", file=sys.stderr, flush=True)
+    print("\n".join(tables(asked.what, list(csv.DictReader(asked.rows.open(newline=""))))))
 
 
 if __name__ == "__main__":

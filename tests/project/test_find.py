@@ -15,11 +15,11 @@ from mma.project.quality.promises import record_of
 from mma.project.records import Answer
 
 
-@pytest.fixture
-def searched(tmp_path, picture):
-    """A hundred photos of which a model takes every fifth for a cat, so sure that it answers them alone; the second of these
-    is unlike anything labeled."""
-    for number in range(100):
+@pytest.fixture(params=[100])
+def searched(request, tmp_path, picture):
+    """Photos of which a model takes every fifth for a cat, so sure that it answers them alone; the second of these is unlike
+    anything labeled."""
+    for number in range(request.param):
         picture(tmp_path / "many" / f"{number:03}.png", number)
     made = create_project(tmp_path / "many", classes=["cat", "dog", "owl"])
     made.index()

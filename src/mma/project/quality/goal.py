@@ -91,11 +91,6 @@ def check_goal(target: float, of_class: str | None = None, classes: Sequence[str
         raise UserError(f"there is no class '{printable(of_class)}'.{did_you_mean(of_class, classes)}")
 
 
-def photos(count: int) -> str:
-    """Write a number of photos."""
-    return f"{count:,} photo{'' if count == 1 else 's'}"
-
-
 def recall_of(quality: Quality | None, name: str) -> Share | None:
     """Return the measured recall of a class; None without a photo to tell by."""
     return next((each.recall for each in quality.classes if each.name == name), None) if quality else None
@@ -116,7 +111,7 @@ def judge_goal(goals: Goals, now: GoalSituation) -> Verdict:
             f"The goal is {goals.percent:g} %."
         )
     elif quality is not None:
-        drawn = photos(quality.accuracy.of)
+        drawn = f"{quality.accuracy.of:,} photo{'' if quality.accuracy.of == 1 else 's'}"
         why = f"None of the {drawn} that were drawn at random is {goals.of_class}, so nothing is measured."
     elif now.report is not None:
         why = f"Nothing is measured yet: that takes {LEAST_AUDIT} answers about random photos, and there are "
@@ -139,8 +134,10 @@ def next_step(goals: Goals, now: GoalSituation, answer: Answer, quality: Quality
     if not now.left:
         return NextStep("Every photo has an answer. Training deeper may still help.", "deeper")
     if quality is None:
-        few = photos(max(LEAST_AUDIT - now.report.audit, 1))
-        return NextStep(f"Answer {few} drawn at random, to measure the model.", "measure")
+        few = max(LEAST_AUDIT - now.report.audit, 1)
+        return NextStep(
+            f"Answer {few} photo{'' if few == 1 else 's'} drawn at random, to measure the model.", "measure"
+        )
     name = goals.of_class
     if name is None:
         if answer == "probably":

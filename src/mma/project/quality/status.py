@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mma.errors import UserError
-from mma.files import Row, read_json, write_atomically
+from mma.files import read_json, write_atomically
 from mma.project.guesses import SourceQuality
 from mma.project.labels.events import count_labels, find_class, merge_roots
 from mma.project.models import MORE, ModelReport
@@ -388,22 +388,18 @@ def run_status(folder: Path) -> RunStatus:
         tested = evaluate(run)
     except UserError as error:  # nothing is trained yet, or there is nothing to test on
         problem = str(error)
-    curve = curve_of_rounds(run.read("metrics"))
-    even = bool(curve) and curve[-1].labels == summary["labels"]
-    gain = Curve(curve).gain(MORE) if even and len(curve) >= LEAST else None
-    counts = (summary["status"], summary["labels"], summary["step"], summary["steps"])
-    return RunStatus(str(folder), *counts, tested, problem, curve, gain)
-
-
-def curve_of_rounds(rows: list[Row]) -> tuple[AccuracyPoint, ...]:
-    """Return the accuracy at the end of each round; a last round that trains longer than the others is no point of it."""
-    ends = {row["round"]: row for row in rows if row["accuracy"] is not None}
+    # The accuracy at the end of each round; a last round that trains longer than the others is no point of the curve.
+    ends = {row["round"]: row for row in run.read("metrics") if row["accuracy"] is not None}
     rounds = [ends[number] for number in sorted(ends)]
     lengths = [later["step"] - before["step"] for before, later in pairwise(rounds)]
     if len(lengths) > 1 and lengths[-1] != lengths[-2]:
         rounds = rounds[:-1]
-    points = {int(row["labels"]): AccuracyPoint(int(row["labels"]), float(row["accuracy"])) for row in rounds}
-    return tuple(points[labels] for labels in sorted(points))
+    found = {int(row["labels"]): AccuracyPoint(int(row["labels"]), float(row["accuracy"])) for row in rounds}
+    curve = tuple(found[labels] for labels in sorted(found))
+    even = bool(curve) and curve[-1].labels == summary["labels"]
+    gain = Curve(curve).gain(MORE) if even and len(curve) >= LEAST else None
+    counts = (summary["status"], summary["labels"], summary["step"], summary["steps"])
+    return RunStatus(str(folder), *counts, tested, problem, curve, gain)
 
 
 def run_lines(now: RunStatus) -> list[str]:

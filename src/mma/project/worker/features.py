@@ -70,12 +70,9 @@ class TrainingSet:
     @cached_property
     def audit(self) -> dict[str, int]:
         """Map images to measure by, a random sample, to their class's place."""
-        rows = zip(self.labels.ids, self.labels.class_ids, self.labels.provenance, strict=True)
-        return {
-            image: self.number[klass]
-            for image, klass, provenance in rows
-            if self.is_audit(image) and provenance in MEASURING and image not in self.lost
-        }
+        pairs = zip(self.labels.ids, self.labels.class_ids, strict=True)
+        chosen = {image for image, by in self.provenance.items() if self.is_audit(image) and by in MEASURING}
+        return {image: self.number[klass] for image, klass in pairs if image in chosen and image not in self.lost}
 
     @cached_property
     def learned(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mma.config import Config
+from mma.data.tables import render_csv
 from mma.files import write_atomically
 from mma.model.description import About, ModelAccuracy, ModelFile, ServingFile
 from mma.model.loader import SERVING, load_model, model_files
@@ -27,7 +28,7 @@ from mma.project.project import Project
 from mma.project.quality.accuracy import Quality
 from mma.project.quality.promises import promises_of
 from mma.project.worker.features import Parts, Pool, TrainingSet
-from mma.project.worker.picks import ChosenPicks, picks_csv
+from mma.project.worker.picks import ChosenPicks
 from mma.shares import Share
 from mma.soft_targets import Guesses
 from mma.training.head import FittedHead, fit_head
@@ -125,10 +126,14 @@ def write_model(project: Project, pool: Pool, training: TrainingSet, made: Made,
     story = about(project, training, ids, quality)
     file = ModelFile(classes=training.names, input=seen, net=Head(), strange=border, about=story)
     centres = [centre.numpy() for centre in made.head.centres]
+    picks = [
+        [pick.image, pool.everything[pick.image].name, pick.provenance, float(f"{pick.score:.6g}"), pick.why]
+        for pick in made.picks.picks
+    ]
     files = {
         **model_files(new_model(file, made.head.network, centres, typical=None if border is None else typical)),
         "labels.csv": training.as_csv(),
-        "picks.csv": picks_csv(made.picks.picks, pool),
+        "picks.csv": render_csv([["image", "file", "provenance", "score", "why"], *picks]),
         **answers_file(ANSWERS, ids, made.probs[shown], report.class_ids, made.strangers.unlike[shown]),
         **report_file(report),
     }

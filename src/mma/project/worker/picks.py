@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mma.data.tables import render_csv
 from mma.features.table import unit
 from mma.project.quality.accuracy import doubtful_rows
 from mma.project.questions import AGAIN_WHY
@@ -186,12 +184,3 @@ def mix_random(question: Question, rows: Ints, picks: list[Pick]) -> list[Pick]:
                 mixed.append(make_pick(question, row, 0.0, why, "random"))
         mixed.append(pick)
     return mixed
-
-
-def picks_csv(picks: Sequence[Pick], pool: Pool) -> bytes:
-    """Return the picks as a table."""
-    rows = [
-        [pick.image, pool.everything[pick.image].name, pick.provenance, float(f"{pick.score:.6g}"), pick.why]
-        for pick in picks
-    ]
-    return render_csv([["image", "file", "provenance", "score", "why"], *rows])

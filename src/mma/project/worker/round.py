@@ -266,18 +266,16 @@ def choose_model(
     """
     if deep is None:
         return Serving("live", numbers[0], "the quick model.")
-    right, also = (int((probs.argmax(1) == labels).sum()) for probs in (live, deep))
-    compared = (
-        f"Of {len(labels)} photos drawn at random the deep model is right about {also}, the quick one about {right}."
-    )
-    if len(labels) < LEAST_AUDIT:
+    (right, also), many = (int((probs.argmax(1) == labels).sum()) for probs in (live, deep)), len(labels)
+    compared = f"It takes {LEAST_AUDIT} photos drawn at random to compare it with the deep one; there are {many}."
+    if many >= LEAST_AUDIT:
         compared = (
-            f"It takes {LEAST_AUDIT} photos drawn at random to compare it with the deep one; there are {len(labels)}."
+            f"Of {many} photos drawn at random the deep model is right about {also}, the quick one about {right}."
         )
-    better = also > right and len(labels) >= LEAST_AUDIT
+    better = also > right and many >= LEAST_AUDIT
     if wish != "better":
         compared = f"You chose it. {compared}"
-    elif also <= right and len(labels) >= LEAST_AUDIT:
+    elif also <= right and many >= LEAST_AUDIT:
         compared += " So the deep one is not shown to be better."
     if wish == "deep" or (wish == "better" and better):
         return Serving("deep", numbers[1], f"the deep model. {compared}")
