@@ -129,9 +129,7 @@ class Cosines(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        with torch.device(
-            "cpu"
-        ):  # also where a network is built without memory: which waves are slow depends on values
+        with torch.device("cpu"):  # also where a network is built without memory: what is slow depends on values
             across, along = cosines(channels), cosines(3)
             basis = torch.einsum("cz,ay,bx->cabzyx", across, along, along)  # (C, 3, 3, C, 3, 3): waves, then pixels
             waves = sum(torch.meshgrid(*map(torch.arange, basis.shape[:3]), indexing="ij"))  # (C, 3, 3)

@@ -126,10 +126,8 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
     unsure = [names[image] for image in training.labels.cannot_tell if image in names]
     predicted, suspects, split = None, list[SuspectLabel](), list[SplitClass]()
     unknown_groups, notes = list[tuple[str, ...]](), list[str]()
-    if len(training.train) < LEAST:
-        notes = [
-            f"wrong labels and new classes are looked for from {LEAST} labels on; there are {len(training.train)}."
-        ]
+    if (many := len(training.train)) < LEAST:
+        notes = [f"wrong labels and new classes are looked for from {LEAST} labels on; there are {many}."]
     else:
         config = live_config(project)
         pool = open_pool(project, [image for image in project.images() if not image.audit], say)
@@ -219,17 +217,12 @@ def suspect_labels(
         alike = np.where(group == group[wrong.row], -np.inf, x @ x[wrong.row])  # near-duplicates are not neighbours
         nearest = np.argsort(-alike, kind="stable")[:NEIGHBOURS]
         nearest = nearest[group[nearest] != group[wrong.row]]
-        suspects.append(
-            SuspectLabel(
-                file=pool.images[pool.row[image]].name,
-                label=training.names[wrong.given],
-                likely=training.names[wrong.likely],
-                confidence=round(wrong.self_confidence, 4),
-                likely_confidence=round(float(probs[wrong.row, wrong.likely]), 4),
-                neighbours=int((labels[nearest] == wrong.likely).sum()),
-                by=by[image],
-            )
+        sure = (round(wrong.self_confidence, 4), round(float(probs[wrong.row, wrong.likely]), 4))
+        agree, names = (
+            int((labels[nearest] == wrong.likely).sum()),
+            (training.names[wrong.given], training.names[wrong.likely]),
         )
+        suspects.append(SuspectLabel(pool.images[pool.row[image]].name, *names, *sure, agree, by[image]))
     return round(float((probs.argmax(1) == labels).mean()), 4), suspects
 
 

@@ -250,18 +250,11 @@ def simulate_project(
     outside = HiddenPhotos(photos, hidden, worker.pool)
     report, stop = project.models.latest_report(), status(project).stop
     quality = report.quality if report else None
-    result = SimulatedProject(
-        seed,
-        asks,
-        points=tuple(outside.accuracy(project.models, number) for number in project.models.numbers("model.json")),
-        audit=None if quality is None else quality.accuracy,
-        wrong=person.wrong,
-        helping=report.helping.answer if report else "",
-        stop=stop.rule if stop else None,
-        cleaned=clean(worker, person, outside) if plan.noise else None,
-    )
+    points = tuple(outside.accuracy(project.models, number) for number in project.models.numbers("model.json"))
+    audit, helping = quality.accuracy if quality else None, report.helping.answer if report else ""
+    wrong, cleaned = person.wrong, clean(worker, person, outside) if plan.noise else None
     project.close()
-    return result
+    return SimulatedProject(seed, asks, points, audit, wrong, helping, stop.rule if stop else None, cleaned)
 
 
 def finish(worker: LiveWorker) -> None:
@@ -291,16 +284,8 @@ class ScriptedPerson:
 
     def _label(self, image: str, class_id: int, source: Literal["label", "review"]) -> None:
         draw = rng(self.seed, "answer", image, "id" if source == "label" else source).bytes(16)
-        answer = Answer(
-            id=UUID(bytes=draw, version=4),
-            images=[image],
-            kind="label",
-            class_id=class_id,
-            by=PERSON,
-            seconds=SECONDS,
-            source=source,
-        )
-        self.project.answer(answer)
+        about: dict[str, Any] = {"class_id": class_id, "by": PERSON, "seconds": SECONDS, "source": source}
+        self.project.answer(Answer(id=UUID(bytes=draw, version=4), images=[image], kind="label", **about))
 
     def answer_to(self, image: str) -> int:
         """Return the class that this person says."""

@@ -50,11 +50,8 @@ def cohen_kappa(first: Ints, second: Ints) -> Kappa:
 
 
 def fleiss_kappa(counts: Ints) -> Kappa:
-    """Return the agreement of any number of people (Fleiss, 1971); counts are answers by image and class.
-
-    Images may have different numbers of answers; those with fewer than two say nothing and are left out.
-    """  # (N, classes)
-    counts = counts[counts.sum(axis=1) >= 2]
+    """Return the agreement of any number of people (Fleiss, 1971); counts are answers by image and class."""  # (N, classes)
+    counts = counts[counts.sum(axis=1) >= 2]  # one answer says nothing
     if not len(counts):
         return Kappa(None, 0, 0.0)
     people = counts.sum(axis=1)

@@ -169,8 +169,8 @@ def working_on(project: Project) -> ModelState | None:
         if task == "features" and done < total:
             words = f"{done:,} of {total:,} images" + (f", about {left} left" if left else "")
             return ModelState(0, task, "training", words)
-    models = project.models.rows()
-    return ModelState(models[-1].number, models[-1].kind, models[-1].state, models[-1].message) if models else None
+    last = next(reversed(project.models.rows()), None)
+    return ModelState(last.number, last.kind, last.state, last.message) if last else None
 
 
 def read_cost(project: Project) -> DeepCost | None:

@@ -236,15 +236,10 @@ def finish(project: Project, task: DeepTask, job: Job) -> ModelReport:
     judged = [row for row, image in enumerate(task.audited) if image.id in training.audit]
     groups = [task.audited[row].group for row in judged]
     labels = np.array([training.audit[task.audited[row].id] for row in judged], np.int64)
-    report = ModelReport(
-        number=task.number,
-        kind="deep",
-        uses=f"a network on pixels: {task.config.net.name}, preset {task.config.preset}, {job.state.step:,} steps",
-        quality=judge(audited[judged], labels, training.names, groups) if len(labels) >= LEAST_AUDIT else None,
-        curve=(),
-        serving=Serving("deep", task.number, "the deep model."),
-        **training.summary(),
-    )
+    uses = f"a network on pixels: {task.config.net.name}, preset {task.config.preset}, {job.state.step:,} steps"
+    quality = judge(audited[judged], labels, training.names, groups) if len(labels) >= LEAST_AUDIT else None
+    known = {**training.summary(), "uses": uses, "quality": quality, "curve": ()}
+    report = ModelReport(task.number, "deep", serving=Serving("deep", task.number, "the deep model."), **known)
     source = about(project, training, [image.id for image in task.pool])
     file = ModelFile(classes=training.names, input=input_of(pool), net=task.config.net, about=source)
     ids = [image.id for image in (*task.pool, *task.audited)]

@@ -87,7 +87,10 @@ class LiveWorker:
         place = f"features after {len(self.gathering.ready):,} images"
         if self.gathering.is_missing() and self.attempt(place, self.gather):
             return True
-        if self.start_is_due() and self.attempt(f"first picks at event {self.seq}", self.ask_for_coverage):
+        # Picks must be made without a model at the beginning, and while there is one class alone.
+        start = self.asks and self.pool is not None and not self.memory.past and self.asked_at != self.seq
+        start = start and (self.asked_at < 0 or self.seq - self.asked_at >= self.every)
+        if start and self.attempt(f"first picks at event {self.seq}", self.ask_for_coverage):
             return True
         if self.gathering.behind and self.attempt(f"{place}: other views", lambda: self.gather(behind=True)):
             return True
@@ -240,12 +243,6 @@ class LiveWorker:
         self.done_seq, self.done_labels = training.labels.seq, len(training.labels)
         write_page(self.project)
         self.say(f"model {report.number}: {report.labels} labels, {report.seconds:.2f} s; {report.query}")
-
-    def start_is_due(self) -> bool:
-        """Tell whether picks must be made without a model: at the beginning, and while there is one class alone."""
-        if not self.asks or self.pool is None or self.memory.past or self.asked_at == self.seq:
-            return False
-        return self.asked_at < 0 or self.seq - self.asked_at >= self.every
 
     def ask_for_coverage(self) -> None:
         """Ask for images that stand for many others."""
