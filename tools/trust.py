@@ -184,12 +184,12 @@ class Model:
 
             from mma.presets import preset
             from mma.training.head import fit_head
-            from mma.views.features import RowViews
+            from mma.views import FeatureViews, RowViews
 
             torch.set_num_threads(1)
             everything = np.concatenate([folder.x, folder.others])
             everything /= np.maximum(np.linalg.norm(everything, axis=1, keepdims=True), 1e-9)
-            self.views, self.pool = RowViews(torch.from_numpy(everything), 0.2, 0.5), np.arange(len(folder.x))
+            self.views, self.pool = RowViews(torch.from_numpy(everything), FeatureViews()), np.arange(len(folder.x))
             self.config = preset("photos").model_copy(update={"seed": seed})
             self.head = fit_head(self.views, known, folder.classes, pool=self.pool, config=self.config)
 

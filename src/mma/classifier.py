@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,10 +16,10 @@ from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, check_X_y, validate_data
 from torch import nn
 
-from mma.algorithms import ALGORITHMS, Algorithm
+from mma.algorithms import ALGORITHMS, Algorithm, MixMatch
 from mma.config import Config, Data, Optim
 from mma.data.images import UNKNOWN
 from mma.errors import UserError
@@ -33,6 +34,7 @@ from mma.settings import explain
 from mma.text import did_you_mean
 from mma.training.head import train_in_memory
 from mma.training.host import Host, training_threads
+from mma.training.loop import COLLAPSE
 from mma.training.predict import candidates, embeddings, probabilities
 from mma.training.state import State
 from mma.training.step import computing
@@ -56,9 +58,15 @@ class Frame:
         """Whether the samples are no images."""
         return self.shape[:2] == (1, 1)
 
+    def check(self, X: np.ndarray) -> None:
+        """Refuse samples of another shape than `fit` saw."""
+        if sample_shape(X) != self.given:
+            raise UserError(
+                f"these samples have the shape {sample_shape(X)}, but fit saw {self.given}. Bring them into that shape."
+            )
+
     def pixels(self, X: np.ndarray) -> np.ndarray:
         """Return (N, H, W, C) in 0..255: bytes where the images are bytes, float32 otherwise."""
-        check_shape(X, self.given)
         if not self.bytes:
             span = np.where(self.high > self.low, self.high - self.low, 1.0)
             scaled = ((np.clip(X, self.low, self.high) - self.low) * (255.0 / span)).astype(np.float32)
@@ -95,17 +103,11 @@ class Frame:
 def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
     """Learn from the samples of `fit` how samples become pixels."""
     given = sample_shape(X)
-    shape = image_of(given, image_shape)
     plain_rows = len(given) == 1 and image_shape is None
-    axis = 0 if plain_rows else None
+    axis, shape = 0 if plain_rows else None, image_of(given, image_shape)
     low, high = (np.asarray(f(X, axis=axis), np.float64) for f in (np.min, np.max))
     mean, std = (np.asarray(f(X, axis=axis, dtype=np.float64)) for f in (np.mean, np.std))
     return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows, mean=mean, divisor=std)
-
-
-def dimensions(X: Any) -> int:
-    """Return how many dimensions an array-like has; a table with column names is left as it is."""
-    return int(X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim)
 
 
 def sample_shape(X: np.ndarray) -> tuple[int, ...]:
@@ -115,14 +117,6 @@ def sample_shape(X: np.ndarray) -> tuple[int, ...]:
     return (*X.shape[1:], 1) if X.ndim == 3 else X.shape[1:]
 
 
-def check_shape(X: np.ndarray, given: tuple[int, ...]) -> None:
-    """Refuse samples of another shape than `fit` saw."""
-    if sample_shape(X) != given:
-        raise UserError(
-            f"these samples have the shape {sample_shape(X)}, but fit saw {given}. Bring them into that shape."
-        )
-
-
 def image_of(given: tuple[int, ...], image_shape: tuple[int, ...] | None) -> tuple[int, int, int]:
     """Return height, width and channels of one sample; a row that is no image is one pixel with a channel per column."""
     if image_shape is None:
@@ -130,16 +124,14 @@ def image_of(given: tuple[int, ...], image_shape: tuple[int, ...] | None) -> tup
             raise UserError(
                 f"images of shape {given} seem to have their channels first. Put them last: np.moveaxis(X, 1, -1)."
             )
-        height, width, channels = given if len(given) == 3 else (1, 1, given[0])
-        return height, width, channels
+        return (given[0], given[1], given[2]) if len(given) == 3 else (1, 1, given[0])
     sides = tuple(at_least("image_shape", side, 1) for side in image_shape)
     if len(sides) not in (2, 3) or np.prod(sides) != np.prod(given) or (len(given) == 3 and (*sides, 1)[:3] != given):
         raise UserError(
             f"image_shape={image_shape} does not fit samples of shape {given}. Use (height, width) or (height, width, "
             "channels) with as many numbers as a sample has, or leave it out for images."
         )
-    height, width, channels = (*sides, 1)[:3]
-    return height, width, channels
+    return sides[0], sides[1], (*sides, 1)[2]
 
 
 def encode_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -168,6 +160,24 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return classes, codes
 
 
+def read_soft_labels(y: Any) -> np.ndarray:
+    """Return rows of probabilities, of zeros where there is no label; given are zeros or NaN there."""  # (N, classes)
+    soft = np.array(y, np.float64)
+    soft[np.isnan(soft).all(1)] = 0.0
+    labeled, total = soft.any(1), soft.sum(1)
+    wrong = labeled & ~((soft >= 0).all(1) & (np.abs(total - 1.0) <= ROUNDING))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise UserError(
+            f"row {row} of y, {np.array2string(soft[row], threshold=6, precision=3)}, is no distribution over the classes. A "
+            "row of soft labels has no number below 0 and sums to 1; zeros or NaN in the whole row mean that it has no label."
+        )
+    if not labeled.any():
+        raise UserError("every row of y is empty, which means unlabeled. Label at least one sample.")
+    soft[labeled] /= total[labeled, None]
+    return soft
+
+
 def at_least(name: str, value: Any, least: int) -> int:
     """Return a whole number that is large enough."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
@@ -186,6 +196,8 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
 LONGEST = 0.999  # decay per step of the teacher's average and BN's statistics, for long runs
 REPORTS = 10  # times that a fit looks at its losses
 GENTLE = 25.0  # MixMatch's unlabeled weight where nobody chose one: the paper's 75 is for runs of a million steps
+ROUNDING = 1e-3  # by which a row of soft labels may miss a sum of 1, so that half precision will do
+JUDGED = 30  # unlabeled samples from which a single guess for nearly all of them is a collapse
 
 ROWS = FeatureViews()  # how much of a plain row its views leave out
 NETWORK_LR, HEAD_LR = 0.002, 0.05
@@ -236,6 +248,7 @@ def labeled_accuracy(estimator: Any, X: Any, y: Any) -> float:
 class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learn to tell images apart from a few labels and many images without one. `y == -1` marks those.
 
+    `y` may also hold soft labels: rows (N, classes) that sum to 1, zeros or NaN where there is no label.
     X holds images, (N, H, W) or (N, H, W, C), or rows, (N, features). Rows are images when `image_shape` says so;
     otherwise their columns have no neighbours, and no view is shifted or mirrored: a weak view leaves some columns out.
     Images of type uint8 are taken as they are; all other images are scaled by the least and greatest number seen in `fit`,
@@ -313,26 +326,51 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> MixMatchClassifier:
-        """Learn from the labels in `y` and from all of `X`; the samples with label -1 are the unlabeled ones."""
-        X, y = self._samples_and_labels(X, y)
-        self.classes_, codes = encode_labels(y)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixMatchClassifier:
+        """Learn from the labels in `y` and from all of `X`; the samples with label -1 are the unlabeled ones.
+
+        A sample of weight 2 is drawn twice as often among the labeled ones, so it counts twice in the loss; one of weight 0
+        counts as unlabeled. Weights of unlabeled samples have no effect.
+        """
+        for name in ("n_features_in_", "feature_names_in_", "transduction_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        soft = read_soft_labels(y) if np.ndim(y) == 2 and np.shape(y)[1] > 1 else None
+        y = y if soft is None else soft.argmax(1)
+        if np.ndim(X) <= 2:
+            X, y = validate_data(self, X, y)
+        else:  # images have no columns to be counted
+            X, y = check_X_y(X, y, allow_nd=True, estimator=self)
+        if soft is None:
+            self.classes_, codes = encode_labels(y)
+        else:
+            self.classes_, codes = np.arange(soft.shape[1]), np.where(soft.any(1), y, UNKNOWN)
+        labeled, learned, weights = codes != UNKNOWN, codes, None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            learned = np.where(weights > 0, codes, UNKNOWN)
+            if not (learned != UNKNOWN).any():
+                raise UserError("sample_weight is 0 for every labeled sample, so there is nothing to learn from.")
         self._frame = frame_of(X, self.image_shape)
         if self._on_rows():
-            self._frame = self._frame.scaled_for(X, codes)
+            self._frame = self._frame.scaled_for(X, learned)
         self.image_shape_ = self._frame.shape
-        self._check_distortions()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        config = self._config(labels=int((codes != UNKNOWN).sum()))
+        self._config = self._describe(labels=int((learned != UNKNOWN).sum()))
         views = self._views(X, self._shift())
         # Torch's own generators (dropout, layers being made) start from the seed, and are put back afterwards.
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(self._seed)
-            self.net_ = self._train(config, views, codes)
+            self.net_ = self._train(views, learned, soft, weights)
         guesses = self._probabilities(views, len(codes)).argmax(1)
-        labeled = codes != UNKNOWN
         self._given = X[labeled], codes[labeled]  # queries want to know what has a label
         self.transduction_ = self.classes_[np.where(labeled, codes, guesses)]
+        top, share = most_common(guesses[~labeled], len(self.classes_))
+        if (~labeled).sum() >= JUDGED and share > COLLAPSE and (codes[labeled] == top).mean() < COLLAPSE:
+            warnings.warn(
+                f"{share:.0%} of the unlabeled samples are taken for {self.classes_[top]!r}: the guesses may have collapsed. "
+                "Try a smaller weight, more steps or more labels.",
+                stacklevel=2,
+            )
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -378,26 +416,15 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any) -> np.ndarray:
         """Check samples as scikit-learn does: rows must have as many columns as in `fit`, images are looked at later."""
-        rows = dimensions(X) <= 2
-        samples: np.ndarray = validate_data(self, X, reset=False) if rows else check_array(X, allow_nd=True)
+        samples: np.ndarray = validate_data(self, X, reset=False) if np.ndim(X) <= 2 else check_array(X, allow_nd=True)
+        self._frame.check(samples)
         return samples
-
-    def _samples_and_labels(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Check what `fit` was given as scikit-learn does; images have no columns to be counted."""
-        for name in ("n_features_in_", "feature_names_in_", "transduction_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
-        rows = dimensions(X) <= 2
-        pair: tuple[np.ndarray, np.ndarray]
-        pair = validate_data(self, X, y) if rows else check_X_y(X, y, allow_nd=True, estimator=self)
-        return pair
 
     def _views(self, X: np.ndarray, shift: int) -> Pixels | RowViews:
         """Bring samples into the form that training and evaluation read."""
         device = Host(device=str(self.device)).check()
         if self._on_rows():
-            check_shape(X, self._frame.given)
-            rows = torch.from_numpy(self._frame.vectors(X)).to(device)
-            return RowViews(rows, ROWS.dropout, ROWS.strong_dropout)
+            return RowViews(torch.from_numpy(self._frame.vectors(X)).to(device), ROWS)
         # `Pixels` also takes floats in 0..255: nothing is rounded to bytes that did not come as bytes.
         array = torch.from_numpy(self._frame.pixels(X))
         return Pixels(array, device, shift, bool(self.mirror) and not self._frame.plain_rows)
@@ -409,9 +436,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @contextmanager
     def _computing(self, views: Pixels | RowViews) -> Iterator[None]:
         """Compute in the precision of the training, with as many threads as a run would."""
-        optim = self._optim()
-        threads = training_threads(self.net_, views.plain(np.zeros(1, np.int64)), optim)
-        with threads, computing(optim, views.device):
+        optim, example = self._config.optim, views.plain(np.zeros(1, np.int64))
+        with training_threads(self.net_, example, optim), computing(optim, views.device):
             yield
 
     def _probabilities(self, views: Pixels | RowViews, count: int) -> np.ndarray:
@@ -429,53 +455,37 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError(f"shift={shift} moves images of side {side} out of sight. Use at most {side - 1}.")
         return shift
 
-    def _check_distortions(self) -> None:
-        """Refuse distortions of what is no picture."""
-        name = self.algorithm.name if isinstance(self.algorithm, Algorithm) else str(self.algorithm)
-        pixels = self._frame.plain_rows and not self._on_rows()
-        if pixels and name in ALGORITHMS and ALGORITHMS[name].strong:
-            raise UserError(
-                f"algorithm={name!r} learns from distorted images, and rows of numbers are none. Use net='head', or say with "
-                "image_shape how the rows are images."
-            )
-
-    def _config(self, labels: int) -> Config:
+    def _describe(self, labels: int) -> Config:
         """Return the whole description of this training."""
-        steps = self._steps()
-        return Config(
-            preset="array",
-            seed=self._seed,
-            data=Data(name="array"),
-            views=ROWS if self._on_rows() else PixelViews(shift=self._shift(), mirror=bool(self.mirror)),
-            net=self._net(steps),
-            algorithm=self._algorithm(steps),
-            optim=self._optim(),
-            growth=Growth(start=labels, add=1, budget=labels, first=steps, every=1, final=1, policy=Passive()),
-            query="random",
-        )
-
-    def _optim(self) -> Optim:
-        """Return the settings of the optimizer."""
-        settings = {
-            "lr": self._lr(),  # a head on rows takes larger steps than a network
-            "ema_decay": decay(self._steps() / 10),
+        on_rows = self._on_rows()  # a head takes larger steps than a network, and fewer
+        default_steps, default_lr = (HEAD_STEPS, HEAD_LR) if on_rows else (NETWORK_STEPS, NETWORK_LR)
+        steps = default_steps if self.steps is None else at_least("steps", self.steps, 1)
+        algorithm = self._algorithm(steps)
+        if self._frame.plain_rows and not on_rows and algorithm.strong:
+            raise UserError(
+                f"algorithm={algorithm.name!r} learns from distorted images, and rows of numbers are none. Use net='head', or "
+                "say with image_shape how the rows are images."
+            )
+        optim = {
+            "lr": default_lr if self.lr is None else positive("lr", self.lr),
+            "ema_decay": decay(steps / 10),
             "batch": at_least("batch", self.batch, 2),  # batch normalisation needs two
             "precision": self.precision,
         }
         try:
-            return Optim.model_validate(settings)
+            return Config(
+                preset="array",
+                seed=self._seed,
+                data=Data(name="array"),
+                views=ROWS if on_rows else PixelViews(shift=self._shift(), mirror=bool(self.mirror)),
+                net=self._net(steps),
+                algorithm=algorithm,
+                optim=Optim.model_validate(optim),
+                growth=Growth(start=labels, add=1, budget=labels, first=steps, every=1, final=1, policy=Passive()),
+                query="random",
+            )
         except ValidationError as error:
             raise UserError(f"{explain(error)}.") from None
-
-    def _steps(self) -> int:
-        """Return how many steps to train."""
-        default = HEAD_STEPS if self._on_rows() else NETWORK_STEPS
-        return default if self.steps is None else at_least("steps", self.steps, 1)
-
-    def _lr(self) -> float:
-        """Return the step size."""
-        default = HEAD_LR if self._on_rows() else NETWORK_LR
-        return default if self.lr is None else positive("lr", self.lr)
 
     def _net(self, steps: int) -> Net:
         """Return the settings of the network; statistics of a short training forget fast."""
@@ -511,23 +521,29 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             hint = did_you_mean(str(self.algorithm), ALGORITHMS)
             raise UserError(f"algorithm={self.algorithm!r} is unknown.{hint} There are: {', '.join(ALGORITHMS)}.")
         kind = ALGORITHMS[self.algorithm]
-        gentle = GENTLE if self.algorithm == "mixmatch" else None
-        weight = gentle if self.weight is None else positive("weight", self.weight, zero=True)
         # The unlabeled weight rises over 0.4 of the steps, as it does in the released code of all others but MixMatch.
-        settings: dict[str, Any] = {"weight": weight, "ramp": int(steps * 0.4)}
-        if self._on_rows() and self.algorithm == "mixmatch":
-            settings |= {"align": "shares", "temperature": 0.7}  # as the preset `photos` does
-        return kind.model_validate(
-            {name: value for name, value in settings.items() if name in kind.model_fields and value is not None}
-        )
+        settings: dict[str, Any] = {"ramp": int(steps * 0.4)}
+        if issubclass(kind, MixMatch):  # also one of the user's own, where it has kept the defaults of the paper
+            gentle: dict[str, Any] = {"weight": GENTLE}
+            gentle |= {"align": "shares", "temperature": 0.7} if self._on_rows() else {}  # as the preset `photos` does
+            paper, own = MixMatch.model_fields, kind.model_fields
+            settings |= {name: value for name, value in gentle.items() if own[name].default == paper[name].default}
+        if self.weight is not None:
+            settings["weight"] = positive("weight", self.weight, zero=True)
+        return kind.model_validate({name: value for name, value in settings.items() if name in kind.model_fields})
 
-    def _train(self, config: Config, views: Pixels | RowViews, codes: np.ndarray) -> nn.Module:
+    def _train(
+        self, views: Pixels | RowViews, codes: np.ndarray, soft: np.ndarray | None, weights: np.ndarray | None
+    ) -> nn.Module:
         """Train for `steps` steps and return the teacher."""
-        answers = {int(row): int(codes[row]) for row in np.flatnonzero(codes != UNKNOWN)}
-        end, rows = config.growth.first, np.arange(len(codes))
+        known, end = np.flatnonzero(codes != UNKNOWN), self._config.growth.first
         looks = {end * part // REPORTS for part in range(1, REPORTS + 1)}
         after = lambda state: self._look(state, end) if state.step in looks else None  # noqa: E731
-        state, _ = train_in_memory(config, views, answers, len(self.classes_), pool=rows, after=after)
+        answers, classes = dict(zip(known.tolist(), codes[known].tolist(), strict=True)), len(self.classes_)
+        targets = None if soft is None else torch.from_numpy(soft[known]).float()
+        weights = None if weights is None else weights[known]
+        labels: dict[str, Any] = {"pool": np.arange(len(codes)), "targets": targets, "weights": weights}
+        state, _ = train_in_memory(self._config, views, answers, classes, after=after, **labels)
         net = copy.deepcopy(state.teacher).eval()
         for parameter in net.parameters():  # or a pickle would hold the one vector of all weights once per parameter
             parameter.data = parameter.data.clone()
@@ -539,10 +555,16 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not all(np.isfinite(value) for value in means.values()):
             raise UserError(
                 f"the training diverged before step {state.step}: a loss is not finite. Try a smaller lr (it is "
-                f"{self._lr()}), or a smaller weight."
+                f"{self._config.optim.lr}), or a smaller weight."
             )
         if self.verbose:
             print(f"step {state.step:,} of {steps:,}", *[f"{name} {float(value):.4f}" for name, value in means.items()])
+
+
+def most_common(codes: np.ndarray, classes: int) -> tuple[int, float]:
+    """Return the most common class and its share."""
+    counts = np.bincount(codes, minlength=classes)
+    return int(counts.argmax()), float(counts.max() / max(len(codes), 1))
 
 
 def decay(horizon: float) -> float:

@@ -37,7 +37,7 @@ def child(run: Run, rank: int, port: int, ready: int) -> int:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:
         with joined() as group:
-            group.anyone(False)
+            group.total(0)
             os.write(ready, b".")
             train(run, DatasetLabels(DATA.train), on=Host(threads=1), data=DATA)
     except OtherProcessFailed as error:

@@ -13,8 +13,7 @@ from mma.nets import Head
 from mma.presets import preset
 from mma.rng import rng
 from mma.training.head import answers_without, fit_head
-from mma.views import FeatureViews
-from mma.views.features import RowViews
+from mma.views import FeatureViews, RowViews
 
 CPU = torch.device("cpu")
 CONFIG = change(preset("photos"), ["growth.final=60"])
@@ -145,7 +144,7 @@ def test_what_is_left_out_is_answered_by_a_head_that_never_saw_it():
     """Labels by lot in many dimensions: whoever has seen them knows them by heart, and whoever has not guesses."""
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(60, 100)).astype(np.float32)
-    views = RowViews(torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True)), 0.2, 0.5)
+    views = RowViews(torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True)), FeatureViews())
     labels = draw.integers(2, size=60)
     answers, left_out = dict(enumerate(labels.tolist())), np.arange(20)
     pool = np.arange(60)

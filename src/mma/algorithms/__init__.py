@@ -13,18 +13,8 @@ from mma.algorithms.pseudo_label import PseudoLabel
 from mma.algorithms.supervised import Supervised
 from mma.algorithms.vat import VAT
 
-__all__ = [
-    "ALGORITHMS",
-    "RAMP_SHARE",
-    "VAT",
-    "Algorithm",
-    "AnchoredMixMatch",
-    "Batch",
-    "FixMatch",
-    "FreeMatch",
-    "Losses",
-]
-__all__ += ["MeanTeacher", "MixMatch", "PiModel", "PseudoLabel", "Supervised"]
+__all__ = ["ALGORITHMS", "RAMP_SHARE", "VAT", "Algorithm", "AnchoredMixMatch", "Batch", "FixMatch", "FreeMatch"]
+__all__ += ["Losses", "MeanTeacher", "MixMatch", "PiModel", "PseudoLabel", "Supervised"]
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "mixmatch": MixMatch,

@@ -24,7 +24,7 @@ class Batch:
     Parameters
     ----------
     x : tensor of shape (B, ...)
-        Labeled examples, and their classes `y`, int64 of shape (B,).
+        Labeled examples, and their classes `y`, int64 of shape (B,), or soft labels of shape (B, classes).
     u : tensor of shape (K, B', ...)
         K weak views of B' unlabeled examples.
     strong : tensor of shape (S, B', ...), optional

@@ -36,7 +36,9 @@ def ramp(step: int, length: int) -> float:
 
 
 def one_hot(y: Tensor, like: Tensor) -> Tensor:
-    """Return one-hot rows with the width, dtype and device of `like`."""  # (B,) -> (B, classes)
+    """Return one-hot rows, or the soft labels given, with the width, dtype and device of `like`."""  # -> (B, classes)
+    if y.ndim == 2:  # soft labels
+        return y.to(like)
     # A comparison, because torch's own one_hot looks at the labels and so waits for them.
     return (y[:, None] == torch.arange(like.shape[1], device=y.device)).to(like)
 
@@ -49,16 +51,14 @@ def mixup(inputs: Tensor, targets: Tensor, alpha: float, rng: np.random.Generato
     if alpha == 0:  # Beta(0, 0) is 0 or 1, so lambda' is exactly one
         return inputs, targets
     lam = rng.beta(alpha, alpha, size=len(inputs))
-    weight = _to_device(np.maximum(lam, 1 - lam).astype(np.float32), inputs)  # (N,)
-    partner = _to_device(rng.permutation(len(inputs)), inputs)  # (N,)
-    # The gathered copy is ours alone, so the mixture is written into it.
-    mixed = inputs[partner].lerp_(inputs, per_example(weight, inputs))
-    return mixed, targets[partner].lerp_(targets, per_example(weight, targets))
+    drawn = np.maximum(lam, 1 - lam).astype(np.float32), rng.permutation(len(inputs))
+    weight, partner = (torch.from_numpy(values).to(inputs.device, non_blocking=True) for values in drawn)  # (N,) each
 
+    def mix(values: Tensor) -> Tensor:
+        share = weight.to(values.dtype).view(-1, *[1] * (values.ndim - 1))
+        return values[partner].lerp_(values, share)  # the gathered copy is ours alone
 
-def per_example(values: Tensor, like: Tensor) -> Tensor:
-    """Return one number per example in a shape and dtype that broadcasts against `like`."""  # (B,) -> (B, 1, ...)
-    return values.to(like.dtype).view(-1, *[1] * (like.ndim - 1))
+    return mix(inputs), mix(targets)
 
 
 def uniform(classes: int) -> Tensor:
@@ -97,10 +97,8 @@ def align_distribution(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Bring the mean guess to the uniform distribution, to that of the labels, or to the estimated shares of the pool.
 
-    Distribution alignment, arXiv:1911.09785.
-
-    `y` are labels (B,), or rows (B, classes) that stand for the pool better than labels that were asked for.
-    Returns the aligned guesses and the updated running means.
+    Distribution alignment, arXiv:1911.09785. `y` are labels (B,), or rows (B, classes) that stand for the pool better than
+    labels that were asked for. Returns the aligned guesses and the updated running means.
     """
     if how == "off":
         return p, {}
@@ -109,15 +107,14 @@ def align_distribution(
         shares = memory["shares"]
         target = torch.where(shares.sum() > 0, shares, guesses)
         return rescale(p, guesses, target), {"guesses": guesses, "shares": shares}
-    labels = ema(memory["labels"], (one_hot(y, p) if y.ndim == 1 else y).mean(0), decay)
+    labels = ema(memory["labels"], one_hot(y, p).mean(0), decay)
     target = labels if how == "labels" else torch.full_like(labels, 1.0 / len(labels))
     return rescale(p, guesses, target), {"guesses": guesses, "labels": labels}
 
 
 def interleave(parts: Sequence[Tensor]) -> list[Tensor]:
     """Swap slices between the first part and each other one, so that part 0 holds a slice of all of them."""
-    cuts = _cuts([len(part) for part in parts])
-    return _exchange(parts, cuts)
+    return _exchange(parts, _cuts([len(part) for part in parts]))
 
 
 def uninterleave(parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
@@ -141,9 +138,7 @@ def forwards(net: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
     """Return the logits of each batch, forwarded one after another; the first alone moves running statistics."""
     first, *others = batches
     alike = bool(others) and all(batch.shape == first.shape for batch in others)
-    if (
-        isinstance(net, GroupedNetwork) and alike and first[:, 0].numel() <= JOINED
-    ):  # as one tensor, where that is faster
+    if isinstance(net, GroupedNetwork) and alike and first[:, 0].numel() <= JOINED:  # as one tensor is faster
         return list(net.joined(torch.cat(list(batches)), len(batches)).chunk(len(batches)))
     logits = [net(first)]
     with frozen_statistics(net):
@@ -215,17 +210,13 @@ def _cuts(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _swap(rows: list[list[T]]) -> list[list[T]]:
-    """Exchange slot i of row 0 with slot i of row i, for every i."""
-    first = [row[i] for i, row in enumerate(rows)]
-    return [first] + [[*row[:i], rows[0][i], *row[i + 1 :]] for i, row in enumerate(rows) if i]
+    """Exchange slot i of row 0 with slot i of row i, for every i, in place."""
+    for i, row in enumerate(rows):
+        rows[0][i], row[i] = row[i], rows[0][i]
+    return rows
 
 
 def _exchange(parts: Sequence[Tensor], cuts: list[list[int]]) -> list[Tensor]:
     """Cut, swap, and join again."""
     rows = [list(torch.split(part, cut)) for part, cut in zip(parts, cuts, strict=True)]
     return [torch.cat(row) for row in _swap(rows)]
-
-
-def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
-    """Copy an array to the device of `like` without waiting for the copy."""
-    return torch.from_numpy(array).to(like.device, non_blocking=True)

@@ -107,16 +107,14 @@ class GroupedNetwork(nn.Module):
     def joined(self, x: Tensor, groups: int) -> Tensor:
         """Return the logits of `groups` equal batches in `x`, as of one forward each; the first alone moves statistics."""
         with in_groups(self, groups):
-            logits: Tensor = self(x)
-        return logits
+            return self.forward(x)
 
 
 def count_flop(work: Callable[[], object]) -> int:
     """Return the floating-point operations of convolutions and matrix products in `work`, its backward passes included.
 
-    A multiplication and the addition after it are two. What else a step does (normalising, activating, augmenting) is
-    bound by memory, not by arithmetic, and is left out, as is usual. Convolutions are counted as if direct, so that the
-    figure is the same on every machine.
+    A multiplication and the addition after it are two. What else a step does is bound by memory, and is left out, as is
+    usual. Convolutions are counted as if direct, so that the figure is the same on every machine.
     """
     with winograd.switched_off(), FlopCounterMode(display=False) as counter:
         work()
@@ -149,19 +147,18 @@ def initialise(net: nn.Module, rng: np.random.Generator) -> None:
                 # Original: dense kernels follow Glorot's normal rule, from a normal cut off at two deviations.
                 # Differs: ours keeps the deviation and cuts nothing off, which is simpler and only changes the tails.
                 _draw(module, math.sqrt(2 / (module.in_features + module.out_features)), rng)
-            else:
-                owned, buffers = list(module.parameters(recurse=False)), list(module.buffers(recurse=False))
+            elif owned := [*module.parameters(recurse=False), *module.buffers(recurse=False)]:  # containers own nothing
                 reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-                if reset is None and owned:
+                if reset is not None:
+                    devices = sorted({tensor.get_device() for tensor in owned if tensor.is_cuda})
+                    with torch.random.fork_rng(devices=devices):
+                        torch.manual_seed(int(rng.integers(2**63)))
+                        reset()
+                elif any(isinstance(tensor, nn.Parameter) for tensor in owned):
                     raise UserError(
                         f"cannot initialise {name or 'the network'}: {type(module).__name__} owns parameters but has no "
                         "reset_parameters(). Give it one that draws them, so that a run can be repeated from its seed."
                     )
-                if reset is not None and (owned or buffers):  # containers own nothing
-                    devices = sorted({parameter.get_device() for parameter in owned if parameter.is_cuda})
-                    with torch.random.fork_rng(devices=devices):
-                        torch.manual_seed(int(rng.integers(2**63)))
-                        reset()
 
 
 def is_frozen(module: nn.Module) -> bool:

@@ -31,8 +31,8 @@ class Small(Net):
 class SmallNet(GroupedNetwork):
     """One 3x3 convolution per scale and one more at the last, pooling between, channels doubling; a mean; a dense head.
 
-    Few operations count for more than few multiplications here: a second convolution at full size makes
-    a step on 8x8 images a third longer and gains nothing on digits.
+    Few operations count for more than few multiplications: a second convolution at full size takes a third longer on 8x8
+    images and gains nothing on digits.
     """
 
     def __init__(self, shape: Shape, classes: int, settings: Small) -> None:
@@ -99,12 +99,10 @@ class FastNet(GroupedNetwork):
 
     def __init__(self, shape: Shape, classes: int, settings: Fast) -> None:
         super().__init__()
-        channels, filters, decay = shape[2], settings.filters, settings.bn_decay
-        self.mirrored = settings.mirrored
-        self.stem = Cosines(channels) if settings.stem == "cosines" else SameConv2d(channels, filters, 3, bias=False)
-        first = self.stem.out_channels
-        self.stem_bn = GroupedBatchNorm2d(first, eps=BN_EPS, momentum=1 - decay)
-        widths = [first, *(filters << scale for scale in (1, 2, 3))]
+        filters, decay, self.mirrored = settings.filters, settings.bn_decay, settings.mirrored
+        self.stem = Cosines(shape[2]) if settings.stem == "cosines" else SameConv2d(shape[2], filters, 3, bias=False)
+        self.stem_bn = GroupedBatchNorm2d(self.stem.out_channels, eps=BN_EPS, momentum=1 - decay)
+        widths = [self.stem.out_channels, *(filters << scale for scale in (1, 2, 3))]
         self.stages = nn.ModuleList([Stage(a, b, decay) for a, b in pairwise(widths)])
         self.head = Dense(widths[-1], classes)
 
@@ -154,10 +152,8 @@ class Stage(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, bn_decay: float) -> None:
         super().__init__()
-        self.widen = SameConv2d(inputs, outputs, 3, bias=False)
-        self.bn1 = GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
-        self.refine = SameConv2d(outputs, outputs, 3, bias=False)
-        self.bn2 = GroupedBatchNorm2d(outputs, eps=BN_EPS, momentum=1 - bn_decay)
+        self.widen, self.bn1, _ = _conv(inputs, outputs, bn_decay)
+        self.refine, self.bn2, _ = _conv(outputs, outputs, bn_decay)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of the same sides."""  # (B, inputs, H, W) -> (B, outputs, H, W)

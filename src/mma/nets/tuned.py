@@ -48,7 +48,6 @@ class _Depthwise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
-        """Convolve."""
         ctx.save_for_backward(x, weight)
         ctx.stride = stride
         return F.conv2d(x, weight, bias, stride, 0, 1, len(weight))
@@ -56,7 +55,6 @@ class _Depthwise(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        """Return the gradients of input, kernel and bias."""
         x, weight = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad

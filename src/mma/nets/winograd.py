@@ -25,24 +25,10 @@ POINTS = TILE + TAPS - 1
 KEPT = 2 << 20  # numbers of an input up to which its transform, 2.25 times as large, is kept for the way back
 
 # Interpolation at 0, 1, -1, 2, -2 and infinity.
-INPUT = (
-    (4, 0, -5, 0, 1, 0),
-    (0, -4, -4, 1, 1, 0),
-    (0, 4, -4, -1, 1, 0),
-    (0, -2, -1, 2, 1, 0),
-    (0, 2, -1, -2, 1, 0),
-    (0, 4, 0, -5, 0, 1),
-)
-KERNEL = (
-    (1 / 4, 0, 0),
-    (-1 / 6, -1 / 6, -1 / 6),
-    (-1 / 6, 1 / 6, -1 / 6),
-    (1 / 24, 1 / 12, 1 / 6),
-    (1 / 24, -1 / 12, 1 / 6),
-    (0, 0, 1),
-)
+INPUT = [[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0]]
+INPUT += [[0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]]
+KERNEL = ((6, 0, 0), (-4, -4, -4), (-4, 4, -4), (1, 2, 4), (1, -2, 4), (0, 0, 24))  # times 24
 OUTPUT = ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1))
-
 
 _on = ContextVar("winograd", default=True)
 
@@ -86,7 +72,7 @@ class _Winograd(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Convolve."""  # (B, C, S, S), (out, C, 3, 3), (out,) -> (B, out, S, S)
+        # (B, C, S, S), (out, C, 3, 3), (out,) -> (B, out, S, S)
         _, gather = _matrices(x.shape[2], x.dtype)
         out, channels = weight.shape[:2]
         taps = weight.permute(2, 3, 1, 0).reshape(TAPS**2, -1)  # (9, C * out)
@@ -99,7 +85,6 @@ class _Winograd(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x, weight and bias."""
         kept, kernels = ctx.saved_tensors
         spread, gather = (tuple(m.T for m in pair) for pair in _matrices(dy.shape[2], dy.dtype))
         given = _points(_transformed(gather, _maps_first(dy)), dy.shape[1])  # (tiles, 36, tiles * B, out)
@@ -149,10 +134,7 @@ def _maps_last(maps: Tensor, batch: int, bias: Tensor | None = None) -> Tensor:
     """Undo `_maps_first` and add the bias; the memory is channels-last."""  # (S, S, B * C) -> (B, C, S, S)
     apart = maps.view(*maps.shape[:2], batch, -1)  # (S, S, B, C)
     images = torch.empty_like(apart.permute(2, 3, 0, 1), memory_format=torch.channels_last)
-    if bias is None:
-        images.permute(2, 3, 0, 1).copy_(apart)
-    else:
-        torch.add(apart, bias, out=images.permute(2, 3, 0, 1))
+    torch.add(apart, 0 if bias is None else bias, out=images.permute(2, 3, 0, 1))
     return images
 
 
@@ -163,8 +145,7 @@ def _transformed(pair: Pair, maps: Tensor) -> Tensor:
     return torch.mm(rows, wide.view(len(maps), -1)).view(len(rows), *wide.shape[1:])
 
 
-def _inputs(x: Tensor) -> Tensor:
-    """Transform images."""  # (B, C, S, S) -> (tiles, 36, tiles * B, C)
+def _inputs(x: Tensor) -> Tensor:  # (B, C, S, S) -> (tiles, 36, tiles * B, C)
     spread, _ = _matrices(x.shape[2], x.dtype)
     return _points(_transformed(spread, _maps_first(x)), x.shape[1])
 
@@ -184,5 +165,5 @@ def _products(points: Tensor, kernels: Tensor) -> Tensor:
 
 def _kernel_matrix(like: Tensor) -> Tensor:
     """Return what turns nine taps into 36 points."""  # (36, 9)
-    g = torch.tensor(KERNEL, dtype=like.dtype)
-    return torch.kron(g, g)
+    g = torch.tensor(KERNEL, dtype=torch.float64) / 24
+    return torch.kron(*[g.to(like.dtype)] * 2)

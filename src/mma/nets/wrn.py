@@ -38,8 +38,7 @@ class Wrn(Net):
 class SameConv2d(nn.Conv2d):
     """A convolution whose output side is ceil(side / stride), padded as TensorFlow pads 'same'.
 
-    Where the padding is odd, the larger part goes after the image: at stride 2 a 3x3 kernel on an even side pads
-    0 before and 1 after, on an odd side 1 and 1.
+    Where the padding is odd, the larger part goes after the image.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,9 +74,7 @@ class Block(nn.Module):
     `activate_first` is for the very first block of a network: its shortcut sees the activated input.
     """
 
-    def __init__(
-        self, inputs: int, outputs: int, *, stride: int, bn_decay: float, activate_first: bool = False
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, bn_decay: float, *, activate_first: bool) -> None:
         super().__init__()
         self.activate_first = activate_first
         self.bn1 = GroupedBatchNorm2d(inputs, eps=BN_EPS, momentum=1 - bn_decay)
@@ -112,11 +109,9 @@ class WideResNet(GroupedNetwork):
         for s in range(stages(max(height, width))):
             blocks: OrderedDict[str, nn.Module] = OrderedDict()
             for r in range(settings.blocks):  # the first block widens and, but in stage 0, halves the sides
-                first, stride = s == r == 0, 2 if s > 0 and r == 0 else 1
-                outputs = settings.filters << s
-                blocks[f"block{r}"] = Block(
-                    inputs, outputs, stride=stride, bn_decay=settings.bn_decay, activate_first=first
-                )
+                stride, outputs = 2 if s > 0 and r == 0 else 1, settings.filters << s
+                first = s == r == 0
+                blocks[f"block{r}"] = Block(inputs, outputs, stride, settings.bn_decay, activate_first=first)
                 inputs = outputs
             parts[f"stage{s}"] = nn.Sequential(blocks)
         parts["final_bn"] = GroupedBatchNorm2d(inputs, eps=BN_EPS, momentum=1 - settings.bn_decay)

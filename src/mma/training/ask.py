@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,7 +43,8 @@ def grow(job: Job, round: Round, oracle: Oracle) -> bool:
         train = max(size - len(given) + to_measure, 0)  # labels that the round still lacks to train with
         held_out = max(growth.held_out_labels - to_measure, 0)  # and to measure by
         free = free_images(job, round.index)
-        free = oracle.answerable(free) if isinstance(oracle, Selective) else free
+        if answerable := getattr(oracle, "answerable", None):  # it knows what it will never be able to answer
+            free = answerable(free)
         if train + held_out == 0:
             return True
         if not len(free):
@@ -85,7 +86,7 @@ def ask(job: Job, oracle: Oracle, round: Round) -> bool:
 
     def rows() -> list[Row]:
         """Return the answers in the order they were asked for. What was not asked for, or is no class, is refused."""
-        labels: dict[int, int] = {}
+        labels: dict[int, Row] = {}
         for index, label in oracle.ask(asked, round.index).items():
             whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
             if index not in asked or not whole or not DECLINED <= label < len(images.classes):
@@ -93,13 +94,9 @@ def ask(job: Job, oracle: Oracle, round: Round) -> bool:
                     f"the oracle answered {label!r} for image {index!r}. It may answer only what it was asked, with a class "
                     f"from 0 to {len(images.classes) - 1}, or -1 to decline. Nothing was stored."
                 )
-            labels[int(index)] = int(label)
-        named = {index: None if label == DECLINED else images.classes[label] for index, label in labels.items()}
-        return [
-            {"round": round.index, "index": i, "key": images.key(i), "label": labels[i], "class": named[i]}
-            for i in asked
-            if i in labels
-        ]
+            i, name = int(index), None if label == DECLINED else images.classes[label]
+            labels[i] = {"round": round.index, "index": i, "key": images.key(i), "label": int(label), "class": name}
+        return [labels[i] for i in asked if i in labels]
 
     if asked:
         job.run.append("labels", rows)
@@ -138,16 +135,13 @@ def write_query(job: Job, round: Round, strategy: str, pick: Callable[[], Select
     """Pick images once and write down which, and the scores that decided it."""
 
     def rows() -> list[Row]:
-        picked = pick()
-        row = {
-            "round": round.index,
-            "step": job.state.step,
-            "strategy": strategy,
-            "indices": [int(i) for i in picked.index],
-            "keys": [job.data.train.key(int(i)) for i in picked.index],
-            "scores": [float(f"{float(score):.6g}") for score in picked.scores],  # keeps the file readable
-        }
-        return [{**row, "why": picked.why} if picked.why else row]
+        picked, when = pick(), {"round": round.index, "step": job.state.step, "strategy": strategy}
+        indices = picked.index.tolist()
+        keys = [job.data.train.key(index) for index in indices]
+        scores = [float(f"{float(score):.6g}") for score in picked.scores]  # keeps the file readable
+        return [
+            {**when, "indices": indices, "keys": keys, "scores": scores, **({"why": picked.why} if picked.why else {})}
+        ]
 
     job.run.append("queries", rows)
 
@@ -213,15 +207,10 @@ def suggest_with_reason(
         )
     scored, labeled = score_candidates(job, free, query, job.state.step)
     picked = query.selection(scored, n, rng(job.config.seed, "look", job.state.step), labeled)
-    picks = [
-        {
-            "index": int(i),
-            "key": images.key(int(i)),
-            "score": float(score),
-            **({"name": images.names[i]} if images.names else {}),
-        }
-        for i, score in zip(picked.index, picked.scores, strict=True)
-    ]
+    picks = []
+    for i, score in zip(picked.index.tolist(), picked.scores, strict=True):
+        named = {"name": images.names[i]} if images.names else {}
+        picks.append({"index": i, "key": images.key(i), "score": float(score), **named})
     return picks, picked.why
 
 
@@ -242,15 +231,6 @@ class Oracle(Protocol):
 
     def ask(self, indices: Sequence[int], round: int) -> dict[int, int]:
         """Return index -> label for those that can be answered now. Fewer than asked = people are still working."""
-        ...
-
-
-@runtime_checkable
-class Selective(Protocol):
-    """An oracle that knows beforehand what it will never be able to answer."""
-
-    def answerable(self, indices: np.ndarray) -> np.ndarray:
-        """Return those of the images that it makes sense to ask about: the same ones in every process."""
         ...
 
 
@@ -279,11 +259,8 @@ class DatasetLabels:
         return {int(i): int(self.labels[i]) for i in indices if self.labels[i] >= 0 or self.no_class}
 
     def answerable(self, indices: np.ndarray) -> np.ndarray:
-        """Return the images with a known label, and those of no class."""
-        if self.no_class:
-            return indices
-        known: np.ndarray = indices[self.labels[indices] >= 0]
-        return known
+        """Return the images with a known label, and those of no class: the same ones in every process."""
+        return indices if self.no_class else np.asarray(indices[self.labels[indices] >= 0])
 
 
 class QuestionFile:
@@ -343,10 +320,10 @@ def purchase(job: Job, round: Round) -> Row:
     )
     missing = terms.classes - len({y for i, y in answers.items() if y >= 0 and i not in held})
     measured = None  # the teacher's error on the held-out labels
-    if to_measure := {i: y for i, y in answers.items() if i in held and y >= 0}:
+    if to_measure := [i for i, y in answers.items() if i in held and y >= 0]:
         with job.computing():
-            probs = probabilities(job.state.teacher.eval(), job.as_trained(job.views), np.array(list(to_measure)))
-        measured = buyer.measure(probs, np.array(list(to_measure.values())))
+            probs = probabilities(job.state.teacher.eval(), job.as_trained(job.views), np.array(to_measure))
+        measured = buyer.measure(probs, np.array([answers[i] for i in to_measure]))
     labels, images = terms.start + labels_bought(job, round), len(job.pool_at(round.index))
     now = buyer.Situation(round.index, job.state.step, labels, images, measured, missing)
     earlier = [buyer.from_row(row) for row in job.run.read("purchases")]

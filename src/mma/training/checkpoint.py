@@ -6,7 +6,7 @@ Trunk and tail: runs that differ only in budget share their growing part, and th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,30 +23,7 @@ from mma.nets import Head
 from mma.run import Run
 from mma.training.state import State
 
-CONFIG_CHANGED = (
-    "config.json was changed after the run began. Put the old settings back, or start a new run with the new ones:  "
-    "mma train PRESET --set path=value --out NEW"
-)
-DATA_CHANGED = (
-    "the data set is not the one this run began with (its digest differs). Bring its images back and make it again:  "
-    "mma data info NAME  shows the command, and NAME is data.name in config.json. Or start a new run:  "
-    "mma train PRESET --out NEW"
-)
-
 GUESSES = "sha256 of guesses:"  # how the digest of guesses begins
-
-
-def views_changed(before: str | None, now: str | None) -> str:
-    """Say that the features come from another backbone, or that the guesses of another model are not the same any more."""
-    if any(digest and digest.startswith(GUESSES) for digest in (before, now)):
-        return (
-            f"guesses.jsonl is not the file that this run began with: it was {before} and is {now}. Restore it from a copy, or "
-            "start a new run."
-        )
-    return (
-        f"the backbone is not the one this run began with: its digest was {before} and is {now}. Install the version of its "
-        "weights that the run began with, or start a new run."
-    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +33,28 @@ class Identity:
     config: str  # digest of the config
     data: str  # digest of the images and labels
     views: str | None = None  # digest of the backbone that made the features, or of guesses that the run was given
+
+    def refuse_another(self, run: Path, config: object, data: object, views: object) -> None:
+        """Refuse to go on with a run that began with other digests: it would be another run under the same name."""
+        if config != self.config:
+            raise UserError(
+                f"{run}: config.json was changed after the run began. Put the old settings back, or start a new run with the "
+                "new ones:  mma train PRESET --set path=value --out NEW"
+            )
+        if data != self.data:
+            raise UserError(
+                f"{run}: the data set is not the one this run began with (its digest differs). Bring its images back and make "
+                "it again:  mma data info NAME  shows the command, and NAME is data.name in config.json. Or start a new run:  "
+                "mma train PRESET --out NEW"
+            )
+        if views != self.views:
+            guesses = any(str(digest).startswith(GUESSES) for digest in (views, self.views))
+            what = "guesses.jsonl is not the file that" if guesses else "the backbone is not the one"
+            restore = (
+                "Restore it from a copy" if guesses else "Install the version of its weights that the run began with"
+            )
+            changed = f"{'it' if guesses else 'its digest'} was {views} and is {self.views}"
+            raise UserError(f"{run}: {what} this run began with: {changed}. {restore}, or start a new run.")
 
 
 class CheckpointHeader(BaseModel):
@@ -88,30 +87,22 @@ def tensors(state: State) -> Iterator[tuple[str, Tensor]]:
 
 def encode(state: State, identity: Identity) -> bytes:
     """Return the file of a state. All metadata is one JSON string, because a map would be written in random order."""
-    everything = {**dict(tensors(state)), **{f"sum/{name}": total for name, total in state.sums.items()}}
-    arrays = as_arrays(everything)
-    header = CheckpointHeader(
-        format=1,
-        step=state.step,
-        summed=state.summed,
-        config=identity.config,
-        data=identity.data,
-        views=identity.views,
-        tensors=digest(arrays),
-        frozen=frozen_digest(state),
-    )
+    sums = ((f"sum/{name}", total) for name, total in state.sums.items())
+    arrays = as_arrays([*tensors(state), *sums])
+    about = {"step": state.step, "summed": state.summed, "tensors": digest(arrays), "frozen": frozen_digest(state)}
+    header = CheckpointHeader.model_validate({"format": 1, **vars(identity), **about})
     return save(arrays, metadata={"mma": header.model_dump_json()})
 
 
 def frozen_digest(state: State) -> str | None:
     """Return one number for everything that is not trained; None when that is nothing."""
-    arrays = as_arrays(dict(state.frozen_tensors()))
+    arrays = as_arrays(state.frozen_tensors())
     return digest(arrays) if arrays else None
 
 
-def as_arrays(named: dict[str, Tensor]) -> dict[str, np.ndarray]:
+def as_arrays(named: Iterable[tuple[str, Tensor]]) -> dict[str, np.ndarray]:
     """Return tensors as arrays on the host."""
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in named.items()}
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in named}
 
 
 def digest(arrays: dict[str, np.ndarray]) -> str:
@@ -130,24 +121,13 @@ def prune(run: Run, latest: int, kept: frozenset[int], scheduled: int) -> None:
 
 
 def load_latest(run: Run, state: State, identity: Identity) -> bool:
-    """Put the latest stored state into `state`. False when none is stored yet. Never goes back silently."""
+    """Put the latest stored state into `state`, after checking that it is whole and belongs here. False when there is none."""
     steps = run.checkpoint_steps()
-    if steps:
-        load(run.checkpoint_path(steps[-1]), state, identity)
-    return bool(steps)
-
-
-def load(path: Path, state: State, identity: Identity | None) -> CheckpointHeader:
-    """Put a stored state into `state`, after checking that it is whole and belongs here."""
+    if not steps:
+        return False
+    path = run.checkpoint_path(steps[-1])
     header, arrays = read(path)
-    if identity is not None:  # going on with another config or other data would be a different run under the same name
-        for changed, why in (
-            (header.config != identity.config, CONFIG_CHANGED),
-            (header.data != identity.data, DATA_CHANGED),
-            (header.views != identity.views, views_changed(header.views, identity.views)),
-        ):
-            if changed:
-                raise UserError(f"{path.parent.parent}: {why}")
+    identity.refuse_another(run.folder, header.config, header.data, header.views)
     frozen = frozen_digest(state)
     if header.frozen != frozen:
         raise UserError(
@@ -164,7 +144,7 @@ def load(path: Path, state: State, identity: Identity | None) -> CheckpointHeade
     state.step, state.summed = header.step, header.summed
     sums = {name.removeprefix("sum/"): a for name, a in arrays.items() if name.startswith("sum/")}
     state.sums = {name: torch.from_numpy(a).to(state.device) for name, a in sums.items()}
-    return header
+    return True
 
 
 def read(path: Path) -> tuple[CheckpointHeader, dict[str, np.ndarray]]:
@@ -173,26 +153,23 @@ def read(path: Path) -> tuple[CheckpointHeader, dict[str, np.ndarray]]:
         with safe_open(path, framework="numpy") as file:
             header = CheckpointHeader.model_validate_json((file.metadata() or {}).get("mma", ""))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        if digest(arrays) != header.tensors:
+            raise TypeError
     except (SafetensorError, ValidationError, OSError) as error:
-        reason = "its description is not one of ours" if isinstance(error, ValidationError) else error
-        raise UserError(damaged(path, str(reason))) from error
-    except TypeError as error:  # numpy has no bfloat16, unless another library brought it: no state is stored in that
-        raise UserError(damaged(path, "its contents do not match their digest")) from error
-    if digest(arrays) != header.tensors:
-        raise UserError(damaged(path, "its contents do not match their digest"))
-    if path.stem.isdigit() and int(path.stem) != header.step:
-        raise UserError(damaged(path, f"it holds the state of step {header.step}: the file was renamed"))
-    return header, arrays
-
-
-def damaged(path: Path, reason: str) -> str:
-    """Say that a checkpoint cannot be used, and that deleting it goes back to the one before."""
-    run = path.parent.parent
+        reason = "its description is not one of ours" if isinstance(error, ValidationError) else str(error)
+    except (
+        TypeError
+    ):  # also of numpy, which has no bfloat16, unless another library brought it: no state is stored in that
+        reason = "its contents do not match their digest"
+    else:
+        if not path.stem.isdigit() or int(path.stem) == header.step:
+            return header, arrays
+        reason = f"it holds the state of step {header.step}: the file was renamed"
     earlier = [int(p.stem) for p in path.parent.glob("*.safetensors") if p.stem.isdigit() and p.stem < path.stem]
     back = f"step {max(earlier)}" if earlier else "the beginning"
-    return (
+    raise UserError(
         f"{path} is damaged or cut short ({reason}). Restore it from a copy; or go back to {back} with  "
-        f"rm {path} && mma train {run}"
+        f"rm {path} && mma train {path.parent.parent}"
     )
 
 

@@ -37,9 +37,12 @@ def train_in_memory(
     guesses: Guesses | None = None,
     shares: Mapping[int, float] | None = None,
     sample: Sequence[int] = (),
+    targets: torch.Tensor | None = None,
+    weights: np.ndarray | None = None,
 ) -> tuple[State, dict[str, Any] | None]:
     """Train `config.growth.first` steps on the labels in `answers`; `after` is called after each step.
 
+    `targets` are soft labels in their place, and `weights` say how often each label is drawn: see `Stream`.
     Returns the state, and what the network wrote down about where it started from (see `Net.start_from`).
     """
     state = start(config, views.shape, classes, views.device)
@@ -60,7 +63,7 @@ def train_in_memory(
             )
         else:
             found = start_from_labels(state, config, views.plain(index), labels)
-        stream = Stream(config, views, pool, answers, round)
+        stream = Stream(config, views, pool, answers, round, targets=targets, weights=weights)
         for _ in steps(state, config, stream, round, config.growth.first):
             after(state)
     return state, found

@@ -23,8 +23,9 @@ from mma.errors import UserError
 from mma.features.backbone import Precision
 from mma.nets.network import forward_flop
 from mma.run import Run
-from mma.training.checkpoint import CONFIG_CHANGED, DATA_CHANGED, Identity, views_changed
+from mma.training.checkpoint import Identity
 from mma.training.step import has_bfloat16, resolve
+from mma.views.features import torch_threads
 
 # FLOP of a batch; below it two threads gain a fifth at most, and lose half beside a busy program. bfloat16 takes half as
 # long for the same FLOP, and oneDNN's gradients of kernels wait for the other thread in a loop that never sleeps.
@@ -129,12 +130,8 @@ def suitable_threads(net: nn.Module, example: Tensor, batch: int, precision: Pre
 @contextmanager
 def training_threads(net: nn.Module, example: Tensor, optim: Optim) -> Iterator[None]:
     """Train with as many threads as a run would, and put the caller's number back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(suitable_threads(net, example, optim.batch, resolve(optim, example.device)))
-    try:
+    with torch_threads(suitable_threads(net, example, optim.batch, resolve(optim, example.device))):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def fill_in(run: Run, asked: Host) -> Host:
@@ -168,7 +165,6 @@ def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = 
         "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         # Emulated bfloat16 rounds elsewhere than a processor's own, so it is another precision.
         "precision": precision if precision == "float32" or has_bfloat16(device) else f"{precision}, emulated",
-        "bfloat16": has_bfloat16(device),
         "threads": torch.get_num_threads(),
         "processes": processes,
         "compile": host.compile,
@@ -180,50 +176,40 @@ def describe(host: Host, identity: Identity, processes: int = 1, optim: Optim = 
 
 def check(run: Run, now: dict[str, Any], *, inexact: bool) -> None:
     """Write host.json the first time; afterwards refuse to go on where the numbers could differ."""
-    then = run.host()
+    then, changed = run.host(), [*EXACT]
     if now["device"] == "mps" and run.checkpoint_steps() and not inexact:
         raise UserError(
             f"{run.folder} cannot be continued exactly: on Apple's GPU (mps) torch does not promise the same sums twice. "
-            f"Accept slightly other numbers with  {command(run, 1)} --inexact"
+            f"Accept slightly other numbers with  mma train {run.folder} --inexact"
         )
     if then is not None:
-        # Earlier versions did not name the precision; float32 is what it was then.
+        Identity(now["config"], now["data"], now["views"]).refuse_another(
+            run.folder, then.get("config"), then.get("data"), then.get("views")
+        )
         changed = [key for key in EXACT if then.get(key) != now[key]]
-        backbone = views_changed(then.get("views"), now["views"])
-        for key, why in (("config", CONFIG_CHANGED), ("data", DATA_CHANGED), ("views", backbone)):
-            if key in changed:
-                raise UserError(f"{run.folder}: {why}")
-        if changed and not inexact:  # say what differs from where the run began, and how to go on
-            options = [f"--{key} {now[key]}" for key in ("device", "threads") if key in changed]
-            options += (
-                ["--compile"] if "compile" in changed and now["compile"] else []
-            )  # else it goes on with what it had
-            differences = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
-            before, again = (command(run, host.get("processes", 1)) for host in (then, now))
-            there = (
-                f", with  {before} ," if {"processes", "device", "threads", "compile"}.intersection(changed) else ","
-            )
-            # No command says not to compile: only a call from Python does.
-            call = "compile" in changed and then.get("compile")
-            way = "inexact=True in the same call" if call else f" {' '.join([again, *options])} --inexact"
-            raise UserError(
-                f"{run.folder} cannot be continued exactly here: {differences}. Continue it where it began{there} or accept "
-                f"slightly other numbers with {way}"
-            )
-        if not changed:
-            return
-    run.write_host(now)
+    if then is not None and changed and not inexact:  # say what differs from where the run began, and how to go on
+        differences = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+        many = [host.get("processes", 1) for host in (then, now)]
+        before, again = (
+            f"{'mma' if n == 1 else f'torchrun --nproc-per-node {n} -m mma'} train {run.folder}" for n in many
+        )
+        there = f", with  {before} ," if {"processes", "device", "threads", "compile"}.intersection(changed) else ","
+        options = [f"--{key} {now[key]}" for key in ("device", "threads") if key in changed]
+        options += ["--compile"] if "compile" in changed and now["compile"] else []  # else it goes on with what it had
+        # No command says not to compile: only a call from Python does.
+        call = "compile" in changed and then.get("compile")
+        way = "inexact=True in the same call" if call else f" {' '.join([again, *options])} --inexact"
+        raise UserError(
+            f"{run.folder} cannot be continued exactly here: {differences}. Continue it where it began{there} or accept "
+            f"slightly other numbers with {way}"
+        )
+    if changed:
+        run.write_host(now)
 
 
-def command(run: Run, processes: int) -> str:
-    """Return how to train a run with that many processes."""
-    return f"{'mma' if processes == 1 else f'torchrun --nproc-per-node {processes} -m mma'} train {run.folder}"
-
-
-TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # names of the C library's settings in <malloc.h>
-LARGEST = 32 << 20  # bytes; the C library accepts no more, and larger blocks go back to the system as before
-KEPT = (1 << 31) - 1  # bytes of free memory at the end of the heap that stay with the process
-GROWTH = 64 << 20  # bytes the heap grows by
+# Settings of glibc (<malloc.h>), in bytes: blocks that are mapped by themselves (it accepts no more), free memory that stays
+# with the process, and what the heap grows by.
+MALLOC = {"M_MMAP_THRESHOLD": (-3, 32 << 20), "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1), "M_TOP_PAD": (-2, 64 << 20)}
 
 
 def keep_memory() -> bool:
@@ -233,7 +219,4 @@ def keep_memory() -> bool:
     freed, and the next step pays for a page fault per 4 KB: up to a fifth of its time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
-        return False
-    settings = ((MMAP_THRESHOLD, LARGEST), (TRIM_THRESHOLD, KEPT), (TOP_PAD, GROWTH))
-    return all(mallopt(name, value) == 1 for name, value in settings)
+    return mallopt is not None and all(mallopt(*setting) == 1 for setting in MALLOC.values())

@@ -81,15 +81,11 @@ def split_pool(config: Config, data: DataSet) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(
             f"data.validation is {held}, but {data.name} has only {have} images, and some must be left to train on."
         )
-    asked = {
-        "growth.budget": config.growth.budget,
-        "data.total": total or 1,
-        "growth.policy.initial_pool": config.growth.initial_pool or 1,
-    }
-    name = max(asked, key=lambda setting: asked[setting])
-    if asked[name] > have - held:
+    asked = {"growth.budget": config.growth.budget, "data.total": total or 1}
+    asked["growth.policy.initial_pool"] = config.growth.initial_pool or 1
+    name, fewer = max(asked, key=lambda setting: asked[setting]), have - held
+    if asked[name] > fewer:
         beside = f" beside the {held} held out by data.validation" if held else ""
-        fewer = have - held
         start = f" --set growth.start={max(fewer // 3, 1)}" if config.growth.start > fewer else ""
         raise UserError(
             f"{name} is {asked[name]}, but {data.name} has only {fewer} images{beside}. Use  "
@@ -136,8 +132,9 @@ class Job(RunSetup):
 
     def asked_to_stop(self) -> bool:
         """Return whether to stop. Processes agree on that, and on what the clock says, in one message per step."""
-        stop, self.due = group().anyone(self.watch.stop, time.monotonic() - self.stored > STORE_AFTER)
-        return stop
+        stop, due = group().total(self.watch.stop, time.monotonic() - self.stored > STORE_AFTER)
+        self.due = due > 0
+        return stop > 0
 
     def computing(self) -> AbstractContextManager[object]:
         """Compute in the precision of the run, also where nothing is trained."""
@@ -159,8 +156,9 @@ class Job(RunSetup):
 
     def check_replicas(self) -> None:
         """Make sure that all processes hold the same state, bit for bit."""
-        tensors = checkpoint.tensors(self.state)
-        group().require_same(lambda: {"the state": checkpoint.digest(checkpoint.as_arrays(dict(tensors)))})
+        group().require_same(
+            lambda: {"the state": checkpoint.digest(checkpoint.as_arrays(checkpoint.tensors(self.state)))}
+        )
 
 
 def load_job(
@@ -175,8 +173,7 @@ def load_job(
     config = config_of(run)
     if setup is None or setup.config != config or setup.state.device != device:
         setup = prepare(config, data, views, device, watch.say)
-    images = setup.data.train
-    guesses = run.path("guesses")
+    images, guesses = setup.data.train, run.path("guesses")
     digest = f"{checkpoint.GUESSES} {hashlib.sha256(guesses.read_bytes()).hexdigest()}" if guesses.exists() else None
     identity = checkpoint.Identity(config.digest(), images.digest(), config.views.digest() or digest)
     probs = read_guesses(run, images.classes, len(images))
@@ -205,8 +202,7 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, **in_memory: Any)
 
     What is in memory already, such as its data, is handed on to `load_job`.
     """
-    processes = group()
-    automatic = run.host() is None and on.device in (None, "auto")
+    processes, automatic = group(), run.host() is None and on.device in (None, "auto")
     on = host.fill_in(run, on)
     if automatic:
         watch.say(f"device {on.device}: {host.choose_device(None)[1]}. --device takes another one")
@@ -214,10 +210,8 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, **in_memory: Any)
     job = load_job(run, device, watch, **in_memory)
     optim = job.config.optim
     if on.threads is None and device.type == "cpu":
-        example = job.views.plain(np.zeros(1, np.int64))
-        precision = resolve(optim, device)
-        batch = optim.batch // processes.size
-        torch.set_num_threads(host.suitable_threads(job.state.teacher, example, batch, precision))
+        example, batch = job.views.plain(np.zeros(1, np.int64)), optim.batch // processes.size
+        torch.set_num_threads(host.suitable_threads(job.state.teacher, example, batch, resolve(optim, device)))
     processes.from_first(lambda: check_share(optim.batch, processes.size))
     here = host.describe(on, job.identity, processes.size, optim)
     processes.require_same(lambda: {key: here[key] for key in host.EXACT})
@@ -236,9 +230,8 @@ def resume(run: Run, watch: Watch, on: Host, *, inexact: bool, **in_memory: Any)
     if on.compile:
         job.state.student.compile()
     if job.config.views.mirror and not job.data.mirror:
-        watch.warn(
-            f"views.mirror is true, but in {job.data.name} a mirror image means something else: --set views.mirror=false"
-        )
+        lost = "a mirror image means something else: --set views.mirror=false"
+        watch.warn(f"views.mirror is true, but in {job.data.name} {lost}")
     watch.begin(step=job.state.step, end=job.rounds[-1].end, rounds=job.rounds)
     return job
 
@@ -258,22 +251,23 @@ def check_logs(run: Run, config: Config, step: int, classes: tuple[str, ...]) ->
                 f"{row.get('class')!r}. Restore the file from a copy."
             )
     begun = {round.index for round in config.growth.rounds() if round.begin < step}
-    queries = run.read("queries")
+    queries, bought = run.read("queries"), {row["round"] for row in run.read("purchases")}
     asked = {row["round"] for row in queries}
-    bought = {row["round"] for row in run.read("purchases")} if config.growth.spending else begun
     answered = {row["index"] for row in run.read("labels")}
-    unanswered = [i for row in queries if row["round"] in begun for i in row["indices"] if i not in answered]
-    recorded = {row["step"] for row in run.read("metrics")}
-    last = config.growth.steps
+    last, spending = (
+        config.growth.steps,
+        config.growth.spending is not None,
+    )  # a round that bought no label has no query
     due = {*range(config.log.every, step + 1, config.log.every), *([last] if step >= last else [])}
-    if config.growth.spending:  # a round that bought no label has no query
-        asked |= begun - {0}
-        bought |= {0}
     for log, what, gap in (
-        ("queries", "round", sorted(begun - asked)),
-        ("purchases", "round", sorted(begun - bought)),
-        ("labels", "image", unanswered),
-        ("metrics", "step", sorted(due - recorded)),
+        ("queries", "round", sorted((begun & {0} if spending else begun) - asked)),
+        ("purchases", "round", sorted(begun - bought - {0}) if spending else []),
+        (
+            "labels",
+            "image",
+            [i for row in queries if row["round"] in begun for i in row["indices"] if i not in answered],
+        ),
+        ("metrics", "step", sorted(due - {row["step"] for row in run.read("metrics")})),
     ):
         if gap:
             raise UserError(
@@ -321,11 +315,8 @@ def evaluate(run: Run | Path | str, *, data: OwnData | None = None) -> dict[str,
     with job.computing():
         probs, truth = probabilities(job.state.teacher, job.as_trained(job.test), labeled), labels[labeled]
     right, of = correct(probs, truth), len(labeled)
-    per_class = {
-        name: percent(correct(probs[truth == k], truth[truth == k]), int((truth == k).sum()))
-        for k, name in enumerate(classes)
-        if (truth == k).any()
-    }
+    mine = {name: truth == k for k, name in enumerate(classes) if (truth == k).any()}
+    per_class = {name: percent(correct(probs[k], truth[k]), int(k.sum())) for name, k in mine.items()}
     low, high = (round(100 * end, 6) for end in exact_interval(right, of))
     result = {"step": job.state.step, "images": of, "accuracy": percent(right, of), "low": low, "high": high}
     return {"run": str(job.run.folder), **result, "per_class": per_class}
@@ -377,11 +368,9 @@ def new_run(
     check_vacant(folder)
     images = (setup or prepare(config, as_data_set(data, config.data.name), say=say)).data.train
     logs = {} if labels_from is None else logs_from_run(labels_from, images)
-    guided = bool(getattr(config.algorithm, "guided", 0))  # the algorithm looks at the guesses of another model
-    if guided and labels_from is not None:
-        guesses = guesses_from_run(labels_from, images)
-    if guided and guesses:
-        logs["guesses"] = list(guesses)
+    if getattr(config.algorithm, "guided", 0):  # the algorithm looks at the guesses of another model
+        guesses = guesses if labels_from is None else guesses_from_run(labels_from, images)
+        logs |= {"guesses": list(guesses)} if guesses else {}
     return Run.create(folder, config.model_dump(mode="json"), logs)
 
 
@@ -409,17 +398,14 @@ def choose_deep_preset(source: Run) -> tuple[str, str]:
     pretrained = {name: value for name, value in accuracies.items() if is_pretrained(name)}
     others = {name: value for name, value in accuracies.items() if not is_pretrained(name)}
     if not pretrained or not others:
-        return (
-            "photos-deep",
-            f"{source.folder} has not compared a pretrained backbone with another one: it is fine-tuned",
-        )
-    best, other = max(pretrained, key=lambda name: accuracies[name]), max(others, key=lambda name: accuracies[name])
-    compared = (
-        f"on the labels, cross-validated, {best} reaches {accuracies[best]:.1f} % and {other} {accuracies[other]:.1f} %"
-    )
-    if accuracies[other] > accuracies[best]:
-        return "photos-scratch", f"{compared}: the network is trained from scratch"
-    return "photos-deep", f"{compared}: the network is fine-tuned"
+        why = f"{source.folder} has not compared a pretrained backbone with another one: it is fine-tuned"
+        return "photos-deep", why
+    best, other = (max(some, key=lambda name: accuracies[name]) for some in (pretrained, others))
+    reached = f"{best} reaches {accuracies[best]:.1f} % and {other} {accuracies[other]:.1f} %"
+    scratch = accuracies[other] > accuracies[best]
+    how = "trained from scratch" if scratch else "fine-tuned"
+    why = f"on the labels, cross-validated, {reached}: the network is {how}"
+    return "photos-scratch" if scratch else "photos-deep", why
 
 
 def logs_from_run(source: Run, images: Images) -> dict[str, list[Row]]:
@@ -427,12 +413,9 @@ def logs_from_run(source: Run, images: Images) -> dict[str, list[Row]]:
 
     Images that people could not tell are taken over too, and so are those that were bought to measure by.
     """
-    answers = source.answers()
-    rows = {row["index"]: row for row in source.read("labels") if row["index"] in answers}
-    labels: dict[int, Row] = {}
-    for index, row in zip(
-        images.rows([rows[i]["key"] for i in answers]).tolist(), (rows[i] for i in answers), strict=True
-    ):
+    rows = {row["index"]: row for row in source.read("labels")}
+    answers, labels = [rows[index] for index in source.answers()], dict[int, Row]()
+    for index, row in zip(images.rows([row["key"] for row in answers]).tolist(), answers, strict=True):
         name = row.get("class")
         if name is not None and name not in images.classes:
             raise UserError(
@@ -442,14 +425,8 @@ def logs_from_run(source: Run, images: Images) -> dict[str, list[Row]]:
         label = row["label"] if name is None else images.classes.index(name)
         # Equal images have one row: the first label stands.
         labels.setdefault(index, {"round": 0, "index": index, "key": row["key"], "label": label, "class": name})
-    query = {
-        "round": 0,
-        "step": 0,
-        "strategy": GIVEN,
-        "indices": list(labels),
-        "keys": [row["key"] for row in labels.values()],
-        "scores": [0.0] * len(labels),
-    }
+    keys, scores = [row["key"] for row in labels.values()], [0.0] * len(labels)
+    query = {"round": 0, "step": 0, "strategy": GIVEN, "indices": list(labels), "keys": keys, "scores": scores}
     return {"queries": [query], "labels": list(labels.values())}
 
 

@@ -97,8 +97,8 @@ def begin(job: Job, round: Round, answers: dict[int, int]) -> None:
             about = start_from_labels(job.state, job.config, job.views.plain(index), labels)
         if about is not None:
             used = [job.views.names[part] for part in about.get("parts", ())]  # a network of one's own has other news
-            row = {"round": round.index, "step": job.state.step, **({"used": used} if used else {}), **about}
-            job.run.append("starts", [row])
+            when = {"round": round.index, "step": job.state.step, **({"used": used} if used else {})}
+            job.run.append("starts", [{**when, **about}])
             if used and len(job.views.names) > 1:
                 job.watch.say(f"step {job.state.step:,}: uses {' and '.join(used)}: {about['why']}")
 
@@ -157,12 +157,9 @@ def shortest(value: Any) -> float:
 
 def warnings(classes: tuple[str, ...], answers: dict[int, int], guesses: np.ndarray | None) -> list[str]:
     """Return warnings to show: missing classes, collapsed guesses."""
-    counts = np.bincount(list(answers.values()), minlength=len(classes))
-    found = []
-    if missing := [name for name, count in zip(classes, counts, strict=True) if count == 0]:
-        found.append(
-            f"no label yet for {len(missing)} of {len(classes)} classes: {', '.join(printable(name) for name in missing[:10])}"
-        )
+    counts, found = np.bincount(list(answers.values()), minlength=len(classes)), []
+    if missing := [printable(name) for name, count in zip(classes, counts, strict=True) if count == 0]:
+        found.append(f"no label yet for {len(missing)} of {len(classes)} classes: {', '.join(missing[:10])}")
     if guesses is not None and len(classes) > 1:
         top = int(guesses.argmax())
         if guesses[top] > COLLAPSE and counts[top] < COLLAPSE * counts.sum():

@@ -34,7 +34,7 @@ def accuracy(net: nn.Module, views: Views, labels: np.ndarray) -> float | None:
         return None
     mine = np.concatenate([known[:0], *group().portion(batches(views, known))])
     right = correct(probabilities(net, views, mine), labels[mine]) if len(mine) else 0
-    return percent(group().combine(right)[0], len(known))
+    return percent(group().total(right)[0], len(known))
 
 
 def correct(probs: np.ndarray, labels: np.ndarray) -> int:

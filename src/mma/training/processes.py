@@ -7,13 +7,11 @@ the same weights, bit for bit. `group()` is the group that this process belongs 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
-from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,13 +40,9 @@ class Group:
 
     def __init__(self, rank: int = 0, size: int = 1, local: int | None = None) -> None:
         self.rank, self.size = rank, size
+        self.first = rank == 0  # it writes and speaks
         self.local = local  # its number on this machine, which is also that of its GPU; None = free to choose
         self.path = (rank,) if size > 1 else ()  # what its own randomness is named by
-
-    @property
-    def first(self) -> bool:
-        """Whether this is the process that writes and speaks."""
-        return self.rank == 0
 
     def share(self, batch: int) -> slice:
         """Return which part of a batch this process trains on; one that cannot be shared equally was refused before."""
@@ -61,43 +55,35 @@ class Group:
         return items[begin:end]
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """Let the first process make something that JSON can say, and tell the others; a UserError ends all of them.
+        """Let the first process make something, and tell the others; a UserError ends all of them.
 
         Inside of `make` the first process is alone, so that it may read the folder there.
         """
         if self.size == 1:
             return make()
-        text, failure = b"", None
+        said: list[Any] = [None, None]
+        failure: UserError | None = None
         if self.first:
             try:
                 with alone():
-                    said: dict[str, Any] = {"value": make()}
+                    said[0] = make()
             except UserError as error:
-                said, failure = {"error": str(error)}, error
-            text = json.dumps(said, default=lambda number: number.item()).encode()  # of numpy
-        length = torch.tensor([len(text)])
+                said[1], failure = str(error), error
         with explain_lost_process():
-            dist.broadcast(length, 0)
-            data = torch.tensor(bytearray(text) if self.first else bytearray(int(length)), dtype=torch.uint8)
-            dist.broadcast(data, 0)
-        said = json.loads(data.numpy().tobytes())
-        if "error" in said:
-            raise failure or OtherProcessFailed(said["error"])
-        value: T = said["value"]
+            dist.broadcast_object_list(said, 0)
+        if said[1] is not None:
+            raise failure or OtherProcessFailed(said[1])
+        value: T = said[0]
         return value
 
-    def combine(self, *numbers: int, by: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> list[int]:
-        """Add up numbers over the processes, or take the largest. On the host, so that nobody waits for a GPU."""
+    def total(self, *numbers: int) -> list[int]:
+        """Add up numbers over the processes. On the host, so that nobody waits for a GPU."""
         if self.size == 1:
             return list(numbers)
         values = torch.tensor(numbers)
         with explain_lost_process():
-            dist.all_reduce(values, by)
+            dist.all_reduce(values)
         return [int(value) for value in values]
-
-    def anyone(self, *flags: bool) -> tuple[bool, ...]:
-        """Return for each flag whether any process raised it."""
-        return tuple(map(bool, self.combine(*map(int, flags), by=dist.ReduceOp.MAX)))
 
     @torch.no_grad()
     def average(self, state: State, losses: Losses) -> Losses:
@@ -136,10 +122,10 @@ class Group:
                 return None
             whole = torch.empty(int(shapes[:, 0].sum()), int(shapes[:, 1].max()))  # one copy: there may be many
             for rank, part in enumerate(torch.split(whole, shapes[:, 0].tolist())):
-                if rank == 0 and len(own):
-                    part.copy_(own)
-                elif len(part):
+                if len(part) and rank:
                     dist.recv(part, rank)  # one sender at a time
+                elif len(part):
+                    part.copy_(own)
         return whole.numpy()
 
     def require_same(self, mine: Callable[[], dict[str, Any]]) -> None:
@@ -148,16 +134,12 @@ class Group:
             return
         here = mine()
         there = self.from_first(lambda: here)
-        other = [
-            f"{key} is {there[key]!r} in the first process and {here[key]!r} here"
-            for key in here
-            if there[key] != here[key]
-        ]
-        if self.anyone(bool(other))[0]:
-            kind = UserError if other else OtherProcessFailed
-            raise kind(
-                f"the processes of one run must be alike: {'; '.join(other) or 'another one says how they differ'}"
+        other = [f"{k} is {there[k]!r} in the first process and {here[k]!r} here" for k in here if there[k] != here[k]]
+        if self.total(len(other))[0]:
+            kind, how = (
+                (UserError, "; ".join(other)) if other else (OtherProcessFailed, "another one says how they differ")
             )
+            raise kind(f"the processes of one run must be alike: {how}")
 
     def wait_for_first(self) -> None:
         """After an error elsewhere, let the first process say so: torchrun ends all of them as soon as one ends."""
@@ -234,8 +216,18 @@ def check_share(batch: int, size: int) -> None:
         )
 
 
+FOLDER_ACCESS = ["config", "host", "write_host", "checkpoint_steps", "read", "append", "cut", "store", "prune"]
+FOLDER_ACCESS += ["remove_unfinished"]
+
+
 class SharedRun(Run):
     """A run folder that the first process alone reads and writes: what is in it reaches the others as messages."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name not in FOLDER_ACCESS:
+            return value
+        return lambda *args, **options: group().from_first(lambda: value(*args, **options))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -243,14 +235,3 @@ class SharedRun(Run):
         with ExitStack() as held:
             group().from_first(lambda: held.enter_context(super(SharedRun, self).lock()))
             yield
-
-
-def _by_first(name: str) -> Callable[..., Any]:
-    """Return a method of `Run` that the first process calls, and of which all processes return what it returned."""
-    method = getattr(Run, name)
-    return wraps(method)(lambda *args, **options: group().from_first(lambda: method(*args, **options)))
-
-
-FOLDER_ACCESS = ("config", "host", "write_host", "checkpoint_steps", "read", "append", "cut", "store", "prune")
-for _name in (*FOLDER_ACCESS, "remove_unfinished"):
-    setattr(SharedRun, _name, _by_first(_name))

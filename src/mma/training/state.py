@@ -44,19 +44,17 @@ class State:
         """Where the networks are."""
         return self.weights.vector.device
 
-    def buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Name the running statistics that training changes: those of modules that are not frozen."""
+    def buffers(self, *, frozen: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """Name the running statistics that training changes; or those of frozen modules."""
         for prefix, module in self.student.named_modules():
-            if prefix not in self.frozen:
+            if (prefix in self.frozen) == frozen:
                 own = module.named_buffers(recurse=False)
                 yield from ((f"{prefix}.{name}".lstrip("."), buffer) for name, buffer in own)
 
     def frozen_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Name what is not trained: frozen parameters, and the statistics of frozen modules."""
         yield from ((name, p) for name, p in self.student.named_parameters() if not p.requires_grad)
-        for prefix, module in self.student.named_modules():
-            if prefix in self.frozen:
-                yield from ((f"{prefix}.{name}", buffer) for name, buffer in module.named_buffers(recurse=False))
+        yield from self.buffers(frozen=True)
 
     def forget(self) -> None:
         """Let the algorithm remember nothing; copies, because a stored state is loaded in place."""
@@ -65,8 +63,7 @@ class State:
     def add(self, losses: Losses) -> None:
         """Add one step's losses and guesses to the sums, without waiting for the device."""
         values = {f"loss/{name}": term.detach() for name, term in losses.terms.items()}
-        if losses.guesses is not None:
-            values["guesses"] = losses.guesses.mean(0)  # (classes,)
+        values |= {} if losses.guesses is None else {"guesses": losses.guesses.mean(0)}  # (classes,)
         for name, value in values.items():
             whole = value.to(torch.promote_types(value.dtype, torch.float32))  # sums of halves would stand still
             self.sums[name] = self.sums[name] + whole if name in self.sums else whole.clone()
@@ -100,13 +97,12 @@ def assemble(student: nn.Module, device: torch.device) -> State:
     teacher = copy.deepcopy(student)
     weights, average = Flat(student, gradients=True), Flat(teacher, gradients=False)
     # Paper: BN statistics are used raw, only weights are averaged: the teacher reads the student's statistics themselves.
-    modules, theirs = dict(teacher.named_modules()), dict(teacher.named_parameters())
-    for prefix, module in student.named_modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            setattr(modules[prefix], name, buffer)
-    for name, parameter in student.named_parameters():
-        if not parameter.requires_grad:  # nothing is held twice
-            theirs[name].data = parameter.data
+    for module, ours in zip(teacher.modules(), student.modules(), strict=True):
+        for name, buffer in ours.named_buffers(recurse=False):
+            setattr(module, name, buffer)
+    for parameter, mine in zip(teacher.parameters(), student.parameters(), strict=True):
+        if not mine.requires_grad:  # nothing is held twice
+            parameter.data = mine.data
     student.train()
     for name, module in student.named_modules():  # frozen ones keep their statistics, so they stay in evaluation mode
         if name in frozen and any(parameter.requires_grad for parameter in module.parameters()):

@@ -85,20 +85,15 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Muon's own: a x + b x^3 + c x^5, wh
 
 @torch.no_grad()
 def update(state: State, optim: Optim, updates: int) -> None:
-    """Move the weights by the gradient, the `updates`-th time since they were drawn."""
+    """Move the weights by the gradient, the `updates`-th time since they were drawn: by Adam, kernels perhaps by Muon."""
     gradient = state.weights.gradient
     assert gradient is not None
     state.moment1.lerp_(gradient, 1.0 - BETA1)
     begin = muon(state, gradient, optim.kernel_lr) if optim.rule == "muon" else 0
-    adam(state, gradient, optim.lr, updates, begin)
-
-
-def adam(state: State, gradient: Tensor, lr: float, updates: int, begin: int) -> None:
-    """Move the weights from `begin` on."""
     # Original: Adam in TensorFlow's form, whose epsilon stands beside the uncorrected sqrt(v).
     gradient, square = gradient[begin:], state.moment2[begin:]
     square.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
-    corrected = lr * math.sqrt(1.0 - BETA2**updates) / (1.0 - BETA1**updates)
+    corrected = optim.lr * math.sqrt(1.0 - BETA2**updates) / (1.0 - BETA1**updates)
     moment = state.moment1[begin:] if state.rates is None else state.moment1[begin:] * state.rates[begin:]
     state.weights.vector[begin:].addcdiv_(moment, square.sqrt().add_(EPSILON), value=-corrected)
 
@@ -124,8 +119,7 @@ def muon(state: State, gradient: Tensor, lr: float) -> int:
 def orthogonal(matrix: Tensor) -> Tensor:
     """Return the matrix with its singular values brought close to 1 (0.7 to 1.2; vanishing ones stay small).
 
-    A Newton-Schulz iteration. It runs on the small square matrix of products: polynomials of it commute, so the wide matrix
-    is multiplied only before and after.
+    A Newton-Schulz iteration on the small square matrix of products: polynomials of it commute.
     """
     if matrix.shape[0] > matrix.shape[1]:
         return orthogonal(matrix.T).T
@@ -160,8 +154,7 @@ def at_step(optim: Optim, step: int, age: int, end: int) -> Optim:
 def has_bfloat16(device: torch.device) -> bool:
     """Return whether the device multiplies bfloat16 natively. Elsewhere it is emulated, and slower than float32."""
     if device.type == "cuda":
-        native: bool = torch.cuda.is_bf16_supported(including_emulation=False)
-        return native
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and native_precision() == "bfloat16"
 
 
@@ -209,14 +202,25 @@ class Stream:
         answers: dict[int, int],
         round: Round,
         guesses: Tensor | None = None,  # (N, classes) of another model, for every image
+        targets: Tensor | None = None,  # (labels, classes) soft labels, in the place of the answers
+        weights: np.ndarray | None = None,  # (labels,) how often each label is drawn; None = all alike
     ) -> None:
         self.config, self.views, self.round, self.guesses = config, views, round, guesses
         self.part, many = group().share(config.optim.batch), config.optim.unlabeled_ratio
         self.unlabeled_part = slice(self.part.start * many, self.part.stop * many)
         self.images = labeled = np.array(list(answers), np.int64)
-        self.targets = torch.tensor(list(answers.values()), dtype=torch.int64).to(views.device)
-        seed, index = config.seed, round.index
-        self.labeled = Epochs(len(labeled), lambda epoch: rng(seed, "labeled", index, epoch).permutation(len(labeled)))
+        targets = torch.tensor(list(answers.values()), dtype=torch.int64) if targets is None else targets
+        self.targets, seed, index = targets.to(views.device), config.seed, round.index
+
+        def draw(epoch: int) -> np.ndarray:
+            order = rng(seed, "labeled", index, epoch)
+            if weights is None:
+                return order.permutation(len(labeled))
+            ends = np.cumsum(weights) / np.sum(weights)  # places at equal distances fall into each label by its weight
+            places = (np.arange(len(labeled)) + order.random()) / len(labeled)
+            return order.permutation(np.minimum(np.searchsorted(ends, places, side="right"), len(labeled) - 1))
+
+        self.labeled = Epochs(len(labeled), draw)
         # When every image has a label, all of them serve as unlabeled ones too: the mathematics go on unchanged.
         free = ~np.isin(pool, labeled)
         free = free if free.any() else ~free
@@ -236,8 +240,8 @@ class Stream:
         views, draw = self.views.at_step(step), rng(seed, "augment", step)
         rows = self.labeled.slice(begin, size)
         x = views.weak(self.images[rows], draw)
-        if len(strong := spread_evenly(self.config.views.strong_labels, len(rows))):
-            where = torch.from_numpy(strong).to(views.device, non_blocking=True)
+        if len(distorted := spread_evenly(self.config.views.strong_labels, len(rows))):
+            where = torch.from_numpy(distorted).to(views.device, non_blocking=True)
             x = x.index_copy(0, where, views.distort(x[where], rng(seed, "strong labels", step)))
         x = x[self.part]
         y = self.targets[torch.from_numpy(rows[self.part]).to(self.targets.device, non_blocking=True)]
@@ -248,9 +252,11 @@ class Stream:
         if not algorithm.strong:
             return Batch(x, y, u)
         # Drawn apart, so that the weak views are those of every other algorithm.
-        distorted = self.several(views.strong, unlabeled, algorithm.strong, rng(seed, "strong", step))
-        guesses = None if self.guesses is None else self.guesses[torch.from_numpy(unlabeled[self.unlabeled_part])]
-        return Batch(x, y, u, distorted, guesses=None if guesses is None else guesses.to(views.device))
+        strong = self.several(views.strong, unlabeled, algorithm.strong, rng(seed, "strong", step))
+        guesses = self.guesses
+        if guesses is not None:
+            guesses = guesses[torch.from_numpy(unlabeled[self.unlabeled_part])].to(views.device)
+        return Batch(x, y, u, strong, guesses=guesses)
 
     def several(self, view: View, rows: np.ndarray, count: int, draw: np.random.Generator) -> Tensor:
         """Return the part of this process of `count` views of each image."""  # (count, B', ...)

@@ -4,6 +4,8 @@ Vectors are centred, of length one, and brought to a few hundred numbers. That i
 fixed size, so that it does not depend on the cores there are.
 """
 
+# mypy: disable-error-code=override
+# Views declare attributes, and some kinds of views compute theirs on first use.
 from __future__ import annotations
 
 import time
@@ -26,7 +28,7 @@ from mma.features import FeatureProgress, Features, ImageSource, StoredViews, fe
 from mma.features.inputs import make_again
 from mma.features.table import is_pretrained
 from mma.rng import rng
-from mma.views.views import DerivedViews, Say, ViewSettings, keep_quiet
+from mma.views.views import Say, Views, ViewSettings, keep_quiet
 
 SAMPLE = 1_024  # images whose principal directions are kept
 BLOCK = 1_024  # images made ready at a time
@@ -48,7 +50,7 @@ class Projection:
 
     @property
     def width(self) -> int:
-        """How many numbers are left."""
+        """The numbers that are left."""
         return len(self.mean) if self.basis is None else self.basis.shape[1]
 
     def __call__(self, stored: np.ndarray) -> Tensor:
@@ -63,7 +65,7 @@ def find_projection(stored: Features, width: int) -> Projection:
     if not 0 < width < stored.width:
         return Projection(mean, None)
     rows = np.sort(rng(0, "directions").permutation(len(stored))[:SAMPLE])
-    with one_thread():
+    with torch_threads(1):
         sample = F.normalize(torch.from_numpy(stored.take(rows)).float().sub_(mean)).double()
         return Projection(mean, principal_directions(sample, width).float())
 
@@ -92,16 +94,16 @@ def project(parts: tuple[Features, ...], projections: tuple[Projection, ...]) ->
         pieces = [projection(part.stored[part.rows[rows]]) for part, projection in zip(parts, projections, strict=True)]
         torch.cat(pieces, 2, out=ready[start : start + BLOCK])
 
-    with one_thread(), ThreadPoolExecutor(cores(), "projection", torch.set_num_threads, (1,)) as pool:
+    with torch_threads(1), ThreadPoolExecutor(cores(), "projection", torch.set_num_threads, (1,)) as pool:
         list(pool.map(make, range(0, count, BLOCK)))
     return ready
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread, here and in threads that start meanwhile."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads, here and in threads that start meanwhile."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
@@ -114,12 +116,10 @@ class FeatureViews(ViewSettings):
     name: Literal["features"] = "features"
     kind: ClassVar[str] = "features"
     backbone: str = "lite0+hog"  # see docs/features.md; joined by +
-    mirror: bool = False  # one stored view is the mirror image
     crops: int = Field(default=2, ge=0)  # stored views that are crops
     width: int = Field(default=256, ge=0)  # numbers kept of each backbone: along its principal directions; 0 = all
     dropout: float = Field(default=0.2, ge=0.0, lt=1.0)  # share of the numbers that a weak view leaves out
     strong_dropout: float = Field(default=0.5, ge=0.0, lt=1.0)  # and a strong one
-    strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)
 
     def open(self, data: DataSet, device: torch.device, steps: int, say: Say = keep_quiet) -> VectorViews:
         """Compute what is not stored yet, and centre on the pool's mean."""
@@ -154,8 +154,32 @@ class FeatureViews(ViewSettings):
         return parse_backbone(self.backbone).digest()
 
 
+class Vectors(Views):
+    """Views of vectors: a weak one leaves some numbers out, a strong one more of them."""
+
+    settings: FeatureViews
+    stored_views: int = 1  # of each vector
+    chunk = SCORED
+
+    def plain(self, index: np.ndarray) -> Tensor:
+        """Return the vectors of the images themselves."""  # (B, D)
+        return self._take(index, np.zeros(len(index), np.int64))
+
+    def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
+        """Return one stored view of each image, with some numbers left out."""  # (B, D)
+        view = rng.integers(0, self.stored_views, len(index))
+        return leave_out(self._take(index, view), self.settings.dropout, rng)
+
+    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+        """Leave more numbers out."""
+        return leave_out(inputs, self.settings.strong_dropout, rng)
+
+    def _take(self, index: np.ndarray, view: np.ndarray) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class VectorViews(DerivedViews):
+class VectorViews(Vectors):
     """Stored vectors of one or several backbones, each centred on the pool's mean, scaled to length one and projected.
 
     So none of the joined parts drowns the others. They are kept in memory, ready, up to READY bytes.
@@ -171,18 +195,23 @@ class VectorViews(DerivedViews):
     def __len__(self) -> int:
         return len(self.parts[0])
 
-    @property
+    @cached_property
     def shape(self) -> Sequence[int]:
         """The lengths of the joined parts."""
         return tuple(projection.width for projection in self.projections)
 
     @cached_property
+    def stored_views(self) -> int:
+        """Views of each image: itself, its mirror image, crops."""
+        return self.parts[0].views
+
+    @cached_property
     def ready(self) -> Tensor | None:
         """All vectors; None where they take too much memory, so that each batch is made ready when it is needed."""
-        size = 2 * len(self) * self.parts[0].views * sum(self.shape)
+        size = 2 * len(self) * self.stored_views * sum(self.shape)
         return project(self.parts, self.projections).to(self.device) if size <= READY else None
 
-    @property
+    @cached_property
     def names(self) -> Sequence[str]:
         """The backbones that are joined."""
         return self.settings.backbone.split("+")
@@ -198,7 +227,7 @@ class VectorViews(DerivedViews):
         if len(self.shape) < 2 or len(rows) <= NEIGHBOUR:
             return None
         near = []
-        with one_thread():
+        with torch_threads(1):
             for name, part in zip(self.names, torch.split(self.plain(rows).cpu(), list(self.shape), 1), strict=True):
                 x = F.normalize(part, dim=1)
                 alike = x @ x.T
@@ -208,28 +237,10 @@ class VectorViews(DerivedViews):
         *_, second, first = np.argsort(near)
         return int(first) if near[first] > AHEAD * near[second] else None
 
-    @property
-    def chunk(self) -> int:
-        """As many vectors as fit the processor's cache well."""
-        return SCORED
-
     def where(self, index: np.ndarray) -> Tensor:
         """Return where images lie, for queries: in the part of the features to prefer before there are labels."""  # (B, D)
         ends, part = np.cumsum((0, *self.shape)), self.closest
         return self.plain(index)[:, slice(None) if part is None else slice(ends[part], ends[part + 1])]
-
-    def plain(self, index: np.ndarray) -> Tensor:
-        """Return the features of the images themselves."""  # (B, D)
-        return self._as_input(index, np.zeros(len(index), np.int64))
-
-    def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """Return one stored view of each image, with some numbers left out."""  # (B, D)
-        view = rng.integers(0, self.parts[0].views, len(index))
-        return leave_out(self._as_input(index, view), self.settings.dropout, rng)
-
-    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
-        """Leave more numbers out."""
-        return leave_out(inputs, self.settings.strong_dropout, rng)
 
     def for_images(self, images: Images) -> VectorViews:
         """Return views of other images with the same projections: of the images themselves, as a test set needs them."""
@@ -253,7 +264,7 @@ class VectorViews(DerivedViews):
         pieces = zip(torch.split(weight, list(self.shape), 1), self.projections, strict=True)
         return torch.cat([piece if part.basis is None else piece @ part.basis.T for piece, part in pieces], 1)
 
-    def _as_input(self, index: np.ndarray, view: np.ndarray) -> Tensor:
+    def _take(self, index: np.ndarray, view: np.ndarray) -> Tensor:
         if self.ready is not None:
             return self.ready[torch.from_numpy(index), torch.from_numpy(view)].float()
         pairs = zip(self.parts, self.projections, strict=True)
@@ -276,37 +287,23 @@ def draw_kept(shape: tuple[int, ...], dropout: float, rng: np.random.Generator) 
 
 
 @dataclass(frozen=True)
-class RowViews(DerivedViews):
+class RowViews(Vectors):
     """Rows of numbers that are ready for a head: each about as long as one, like feature vectors."""
 
     rows: Tensor  # (N, D) float32
-    dropout: float  # share of the numbers that a weak view leaves out
-    strong_dropout: float
-    names: Sequence[str] = ("rows",)
-    chunk: int = SCORED
+    settings: FeatureViews  # how much a view leaves out
 
-    @property
+    names = ("rows",)
+
+    @cached_property
     def device(self) -> torch.device:
         """Where the rows are."""
         return self.rows.device
 
-    @property
+    @cached_property
     def shape(self) -> Sequence[int]:
         """One part of all columns."""
         return (self.rows.shape[1],)
 
-    def plain(self, index: np.ndarray) -> Tensor:
-        """Return the rows themselves."""  # (B, D)
+    def _take(self, index: np.ndarray, view: np.ndarray) -> Tensor:
         return self.rows[torch.from_numpy(index)]
-
-    def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """Return each row with some numbers left out."""  # (B, D)
-        return leave_out(self.plain(index), self.dropout, rng)
-
-    def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
-        """Leave more numbers out."""
-        return leave_out(inputs, self.strong_dropout, rng)
-
-    def for_images(self, images: object) -> RowViews:
-        """Rows are no images."""
-        raise TypeError("rows have no views of images")

@@ -3,11 +3,14 @@
 A strong view has two random distortions and a grey square; all images are distorted at once.
 """
 
+# mypy: disable-error-code=override
+# Views declare attributes, and some kinds of views compute theirs on first use.
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,7 +21,7 @@ from torch import Tensor
 
 from mma.data import DataSet, Images
 from mma.errors import UserError
-from mma.views.views import DerivedViews, Say, ViewSettings, keep_quiet
+from mma.views.views import Say, Views, ViewSettings, keep_quiet
 
 OPS = 2  # distortions per image
 SQUARE = 0.5  # the largest side of the grey square, as a share of the image's
@@ -34,8 +37,7 @@ def distort(images: Tensor, generator: np.random.Generator) -> Tensor:
     strength = generator.random((OPS, count), dtype=np.float32)
     sign = generator.choice(np.array([-1, 1], np.float32), (OPS, count))
     square = generator.random((3, count), dtype=np.float32)
-    images = warp(images, kind, strength * sign)
-    images = recolour(images, kind - len(WARPS), strength)
+    images = recolour(warp(images, kind, strength * sign), kind - len(WARPS), strength)
     return (images * uncovered(square, images)).contiguous(memory_format=torch.channels_last)
 
 
@@ -44,11 +46,13 @@ def warp(images: Tensor, kind: np.ndarray, strength: np.ndarray) -> Tensor:
     rows = np.flatnonzero((kind < len(WARPS)).any(0))
     if not len(rows):
         return images.clone()
-    matrix = identities(len(rows))
+    nothing = np.tile(np.eye(3, dtype=np.float32), (len(rows), 1, 1))
+    matrix = nothing.copy()
     for kinds, strengths in zip(kind[:, rows], strength[:, rows], strict=True):
         for number, transform in enumerate(WARPS):
-            turn = np.flatnonzero(kinds == number)
-            matrix[turn] = matrix[turn] @ transform(strengths[turn])
+            turn, change = kinds == number, nothing[kinds == number]
+            transform(change, strengths[turn])
+            matrix[turn] = matrix[turn] @ change
     where = torch.from_numpy(rows).to(images.device, non_blocking=True)
     chosen = images[where]
     affine = torch.from_numpy(matrix[:, :2]).to(images, non_blocking=True)
@@ -80,27 +84,19 @@ def uncovered(square: np.ndarray, images: Tensor) -> Tensor:
     return 1.0 - (rows[:, None, :, None] & columns[:, None, None, :]).to(images.dtype)
 
 
-def identities(count: int) -> np.ndarray:
-    """Return warps that change nothing."""  # (count, 3, 3)
-    return np.tile(np.eye(3, dtype=np.float32), (count, 1, 1))
-
-
-def rotate(strength: np.ndarray) -> np.ndarray:
+def rotate(matrix: np.ndarray, strength: np.ndarray) -> None:
     """Turn by up to 30 degrees."""
-    matrix, angle = identities(len(strength)), strength * ROTATE
+    angle = strength * ROTATE
     matrix[:, 0, 0] = matrix[:, 1, 1] = np.cos(angle)
     matrix[:, 1, 0] = np.sin(angle)
     matrix[:, 0, 1] = -matrix[:, 1, 0]
-    return matrix
 
 
-def entry(row: int, column: int, largest: float) -> Callable[[np.ndarray], np.ndarray]:
+def entry(row: int, column: int, largest: float) -> Callable[[np.ndarray, np.ndarray], None]:
     """Return the warp that puts a strength in one place of the matrix: a shear or a move."""
 
-    def transform(strength: np.ndarray) -> np.ndarray:
-        matrix = identities(len(strength))
+    def transform(matrix: np.ndarray, strength: np.ndarray) -> None:
         matrix[:, row, column] = strength * largest
-        return matrix
 
     return transform
 
@@ -133,13 +129,8 @@ def solarize(images: Tensor, strength: Tensor) -> Tensor:
     return torch.where(images >= 1 - 2 * strength, -images, images)
 
 
-WARPS: list[Callable[[np.ndarray], np.ndarray]] = [
-    rotate,
-    entry(0, 1, SHEAR),
-    entry(1, 0, SHEAR),
-    entry(0, 2, 2 * MOVE),  # coordinates go from -1 to 1
-    entry(1, 2, 2 * MOVE),
-]
+WARPS: list[Callable[[np.ndarray, np.ndarray], None]] = [rotate, entry(0, 1, SHEAR), entry(1, 0, SHEAR)]
+WARPS += [entry(0, 2, 2 * MOVE), entry(1, 2, 2 * MOVE)]  # coordinates go from -1 to 1
 COLOURS: list[Callable[[Tensor, Tensor], Tensor]] = [darken, fade, discolour, blur, stretch, posterize, solarize]
 
 
@@ -149,8 +140,6 @@ class PixelViews(ViewSettings):
     name: Literal["pixels"] = "pixels"
     kind: ClassVar[str] = "images"
     shift: int = Field(default=4, ge=0)  # pixels a view may move
-    mirror: bool = False  # a view may be its mirror image
-    strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the labeled images that are shown distorted
     small_side: int | None = Field(default=None, ge=8)  # pixels to which images are averaged down in the first steps
     small_share: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the run's steps that are made so small
 
@@ -174,7 +163,7 @@ class PixelViews(ViewSettings):
 
 
 @dataclass(frozen=True)
-class Pixels(DerivedViews):
+class Pixels(Views):
     """Images on the device that trains, or on the host when they do not fit. Inputs are (C, H, W) floats in [-1, 1]."""
 
     array: Tensor  # (N, H, W, C) uint8
@@ -184,17 +173,16 @@ class Pixels(DerivedViews):
     side: int | None = None  # to which images are averaged down; None = not at all
     small_side: int | None = None  # the side in the first steps
     small_until: float = 0.0  # the step at which images take their own size
-    names: Sequence[str] = ()  # an image has no parts
 
-    @property
+    @cached_property
     def shape(self) -> Sequence[int]:
         """Height, width and channels."""
         return tuple(self.array.shape[1:])
 
-    @property
+    @cached_property
     def chunk(self) -> int:
         """As many images as fit the processor's cache well."""
-        _, height, width, _ = self.array.shape
+        height, width, _ = self.shape
         return max(min(SCORED, SCORED_PIXELS // (height * width)), 1)
 
     def plain(self, index: np.ndarray) -> Tensor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from mma.data import DataSet, Images
@@ -19,53 +20,36 @@ def keep_quiet(message: str) -> None:
     """Say nothing."""
 
 
-class Views(Protocol):
+class Views:
     """Plain, weakly augmented and strongly distorted views of images. `index` holds rows of the pool."""
 
-    @property
-    def device(self) -> torch.device:
-        """Where the network is."""
-
-    @property
-    def shape(self) -> Sequence[int]:
-        """What the network is built for: (height, width, channels) of an image, or the lengths of its feature parts."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """What the parts of a feature vector are called; nothing for images."""
-
-    @property
-    def chunk(self) -> int:
-        """How many images to score in one forward."""
+    device: torch.device  # where the network is
+    shape: Sequence[int]  # (height, width, channels) of an image, or the lengths of the parts of a feature vector
+    names: Sequence[str] = ()  # what the parts of a feature vector are called; nothing for images
+    chunk: int  # how many images to score in one forward
 
     def plain(self, index: np.ndarray) -> Tensor:
         """Return the images themselves."""  # (B, ...)
+        raise NotImplementedError
 
     def weak(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Return one weak view of each image."""
-
-    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """Return one strong view of each image."""
+        raise NotImplementedError
 
     def distort(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """Turn weak views into strong ones."""
+        raise NotImplementedError
+
+    def strong(self, index: np.ndarray, rng: np.random.Generator) -> Tensor:
+        """Return one strong view of each image."""
+        return self.distort(self.weak(index, rng), rng)
 
     def for_images(self, images: Images) -> Views:
         """Return the same views of other images: of a test set, say."""
-
-    def at_step(self, step: int) -> Views:
-        """Return the views that training sees at `step`."""
-
-
-class DerivedViews:
-    """What follows from the other views, unless a kind of views has its own way."""
-
-    def strong(self: Views, index: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """Return a distorted weak view of each image."""
-        return self.distort(self.weak(index, rng), rng)
+        raise NotImplementedError
 
     def at_step(self, step: int) -> Self:
-        """Return the same views: they do not change."""
+        """Return the views that training sees at `step`."""
         return self
 
 
@@ -74,8 +58,8 @@ class ViewSettings(Settings):
 
     name: str
     kind: ClassVar[str]  # what a network must take: "images" or "features"
-    mirror: bool  # a view may be its mirror image
-    strong_labels: float = 0.0  # share of the labeled images that are shown strongly distorted
+    mirror: bool = False  # a view may be its mirror image
+    strong_labels: float = Field(default=0.0, ge=0.0, le=1.0)  # share of the labeled images that are shown distorted
 
     @property
     def early_share(self) -> float:
