@@ -108,6 +108,10 @@ def test_an_unknown_key_in_a_file_is_an_error(refusal):
         from_json(data)
 
 
+def test_one_setting_needs_no_list():
+    assert change(preset("digits"), "growth.add=3") == change(preset("digits"), ["growth.add=3"])
+
+
 def test_a_config_is_frozen_and_its_digest_tells_it_apart():
     config = preset("digits")
     assert config.digest() == preset("digits").digest()

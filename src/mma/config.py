@@ -57,13 +57,8 @@ class Log(Settings):
         return -(-end // self.every)
 
 
-CHOICES: dict[str, Mapping[str, type[Settings]]] = {
-    "views": VIEWS,
-    "net": NETS,
-    "algorithm": ALGORITHMS,
-    "growth.policy": POLICIES,
-}
-
+CHOICES: dict[str, Mapping[str, type[Settings]]] = {"views": VIEWS, "net": NETS, "algorithm": ALGORITHMS}
+CHOICES |= {"growth.policy": POLICIES}
 PLUGINS = {"net": "mma.nets", "algorithm": "mma.algorithms"}  # groups of entry points
 
 if TYPE_CHECKING:
@@ -116,36 +111,23 @@ class Config(Settings):
         return str(Query.parse(name))
 
     @model_validator(mode="after")
-    def _pool_holds_the_budget(self) -> Config:
-        total, first = self.data.total, self.growth.initial_pool or 0
-        if total is not None and self.growth.budget > total:
-            raise UserError(f"growth.budget ({self.growth.budget}) is larger than data.total ({total})")
-        if total is not None and first > total:
-            raise UserError(f"growth.policy.initial_pool ({first}) is larger than data.total ({total})")
-        return self
-
-    @model_validator(mode="after")
-    def _query_can_choose_the_start(self) -> Config:
-        query = Query.parse(self.query)
+    def _groups_go_together(self) -> Config:
+        total, query = self.data.total, Query.parse(self.query)
+        asked = {"growth.budget": self.growth.budget, "growth.policy.initial_pool": self.growth.initial_pool or 0}
+        for name, count in asked.items():
+            if total is not None and count > total:
+                raise UserError(f"{name} ({count}) is larger than data.total ({total})")
         if self.growth.start_set == "query" and not (self.views.kind == "features" and query.before_model):
             raise UserError(
                 f"growth.start_set=query: the query {query} cannot choose before there is a model that shows images to it. It "
                 "takes views=features and a query such as herding, typiclust or auto; or use growth.start_set=coverage"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _network_takes_the_views(self) -> Config:
         if self.net.takes != self.views.kind:
             fitting = [name for name, net in NETS.items() if net.takes == self.views.kind]
             raise UserError(
                 f"net={self.net.name} takes {self.net.takes}, but views={self.views.name} shows {self.views.kind}. Use  --set "
                 f"net=NAME  with one of: {', '.join(fitting)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _mirror_images_are_trained_on(self) -> Config:
         if getattr(self.net, "mirrored", False) and not self.views.mirror:
             raise UserError(
                 "net.mirrored answers by mirror images too, but views.mirror=false trains on none. Write  "
@@ -177,14 +159,14 @@ def config_of(run: Run) -> Config:
         raise UserError(f"{run.folder}/config.json: {error}") from None
 
 
-def change(config: Config, settings: Sequence[str]) -> Config:
+def change(config: Config, settings: Sequence[str] | str) -> Config:
     """Return a config with other settings.
 
     Parameters
     ----------
     config : Config
         Is not changed.
-    settings : sequence of str
+    settings : str or sequence of str
         Each `path=value`. A group that is chosen by name brings its own defaults and stands before its fields; an
         algorithm's ramp is cut to fit the run's length.
 
@@ -196,7 +178,7 @@ def change(config: Config, settings: Sequence[str]) -> Config:
     """
     data = config.model_dump(mode="json")
     given = []
-    for setting in settings:
+    for setting in [settings] if isinstance(settings, str) else settings:
         path, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise UserError(f"--set {setting!r} has no '='. Write it as  --set path=value")
