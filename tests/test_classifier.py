@@ -42,7 +42,9 @@ def some_labels(n: int = 12) -> np.ndarray:
 def does_not_apply(estimator: MixMatchClassifier) -> dict[str, str]:
     return {
         "check_classifiers_classes": "its last part has the classes -1 and 1, and here -1 means unlabeled; scikit-learn "
-        "spares its own semi-supervised estimators that part by their names. Text labels are tested below."
+        "spares its own semi-supervised estimators that part by their names. Text labels are tested below.",
+        "check_sample_weight_equivalence_on_dense_data": "labels are drawn at random by their weights, so that a sample of "
+        "weight 2 weighs as much as two samples, and is not shown at the same steps",
     }
 
 
@@ -122,6 +124,119 @@ def test_minus_one_beside_numbers_means_unlabeled(dtype: type) -> None:
 def test_labels_that_cannot_be_meant_are_explained(y: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         quick().fit(grey(), y)
+
+
+def soften(y: np.ndarray, classes: int = 6) -> np.ndarray:
+    """The same labels as rows; of those without one, the first half are zeros and the others NaN."""
+    rows = np.eye(classes)[y]
+    rows[y < 0] = 0.0
+    rows[len(y) // 2 :][y[len(y) // 2 :] < 0] = np.nan
+    return rows
+
+
+def test_soft_labels_that_are_certain_are_labels() -> None:
+    hard, soft = (
+        quick(steps=9).fit(grey(), some_labels() // 3),
+        quick(steps=9).fit(grey(), soften(some_labels() // 3, 2)),
+    )
+    np.testing.assert_array_equal(soft.predict_proba(grey()), hard.predict_proba(grey()))
+    assert soft.classes_.tolist() == [0, 1]
+    assert soft.transduction_[:4].tolist() == hard.transduction_[:4].tolist()
+    half = soften(some_labels() // 3, 2).astype(np.float16)
+    np.testing.assert_array_equal(quick(steps=9).fit(grey(), half).predict_proba(grey()), soft.predict_proba(grey()))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_learns_from_soft_labels(algorithm: str) -> None:
+    soft = quick(algorithm=algorithm).fit(grey(), soften(some_labels()))
+    assert soft.predict_proba(grey()).shape == (12, 6)
+
+
+def test_a_doubtful_label_makes_a_doubtful_classifier() -> None:
+    X = np.repeat(np.array([40, 200], np.uint8), 20)[:, None, None] * np.ones((8, 8), np.uint8)
+    truth = np.repeat([0, 1], 20)
+    settings = {"algorithm": "supervised", "steps": 150, "filters": 8, "batch": 16}
+    sure, doubtful = (
+        quick(**settings).fit(X, np.where(np.eye(2)[truth] > 0, p, 1 - p)).predict_proba(X)[:20, 0].mean()
+        for p in (1.0, 0.7)
+    )
+    assert sure > 0.95
+    assert doubtful == pytest.approx(0.7, abs=0.1)
+
+
+def test_soft_labels_that_are_no_distributions_are_refused(refusal) -> None:
+    for wrong in ([0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]):
+        soft = soften(some_labels() // 3, 2)
+        soft[1] = wrong
+        with refusal():
+            quick().fit(grey(), soft)
+    with refusal():
+        quick().fit(grey(), np.full((12, 2), np.nan))
+    with refusal():
+        quick().fit(grey(), some_labels(), sample_weight=np.zeros(12))
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_weights_decide_between_labels_that_contradict_each_other(rows: bool) -> None:
+    """Each image stands there twice, with two labels; those of the first half count, then those of the other."""
+    X = np.repeat(np.array([40, 200], np.uint8), 10)[:, None, None] * np.ones((8, 8), np.uint8)
+    X = np.concatenate([X, X]) + np.random.default_rng(0).integers(0, 30, (40, 8, 8)).astype(np.uint8)
+    y = np.concatenate([np.repeat([0, 1], 10), np.repeat([1, 0], 10)])
+    X = X.reshape(40, 64) if rows else X
+    for first in (True, False):
+        weights = np.where((np.arange(40) < 20) == first, 20.0, 1.0)
+        fitted = quick(algorithm="supervised", steps=200, filters=8, batch=16).fit(X, y, weights)
+        assert (fitted.predict(X) == y)[weights > 1].mean() > 0.9
+
+
+def test_equal_weights_change_nothing_and_weight_zero_is_no_label() -> None:
+    plain, alike = quick().fit(grey(), some_labels()), quick().fit(grey(), some_labels(), np.full(12, 3.0))
+    np.testing.assert_array_equal(plain.predict_proba(grey()), alike.predict_proba(grey()))
+    weights, fewer = np.ones(12), some_labels()
+    weights[0], weights[2:] = 0.0, np.arange(2, 12)
+    fewer[0] = -1
+    zero, none = quick(steps=9).fit(grey(), some_labels(), weights), quick(steps=9).fit(grey(), fewer, weights)
+    np.testing.assert_array_equal(zero.predict_proba(grey()), none.predict_proba(grey()))
+    weights[4:] = 7.0  # of unlabeled samples
+    again = quick(steps=9).fit(grey(), fewer, weights)
+    np.testing.assert_array_equal(again.predict_proba(grey()), none.predict_proba(grey()))
+
+
+class Constant(nn.Module):
+    """It says the same of every image."""
+
+    def __init__(self, channels: int, classes: int, side: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(1, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(0.0 * x.flatten(1)[:, :1])
+
+
+def test_a_collapse_to_one_class_is_warned_of() -> None:
+    y = np.where(np.arange(50) < 10, np.arange(50) % 2, -1)
+    with pytest.warns(UserWarning, match="100% of the unlabeled samples are taken for .* collapsed"):
+        quick(net=Constant).fit(grey(50), y)
+    quick(net=Constant).fit(grey(39), y[:39])  # too few to say
+
+
+def test_an_algorithm_of_ones_own_has_the_defaults_that_mixmatch_has_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(MixMatch):
+        name: str = "mine"
+
+    class Heavier(MixMatch):
+        name: str = "heavier"
+        weight: float = 1000.0
+
+    monkeypatch.setitem(ALGORITHMS, "mine", Mine)
+    monkeypatch.setitem(ALGORITHMS, "heavier", Heavier)
+    for X in (grey(), grey().reshape(12, 64)):
+        theirs, mine, heavier = (
+            quick(algorithm=name, steps=9).fit(X, some_labels()).predict_proba(X)
+            for name in ("mixmatch", "mine", "heavier")
+        )
+        np.testing.assert_array_equal(mine, theirs)
+        assert not np.array_equal(heavier, theirs)
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,8 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         guesses = self._probabilities(views, len(codes)).argmax(1)
         self._given = X[labeled], codes[labeled]  # queries want to know what has a label
         self.transduction_ = self.classes_[np.where(labeled, codes, guesses)]
-        top, share = most_common(guesses[~labeled], len(self.classes_))
+        shares = np.bincount(guesses[~labeled], minlength=len(self.classes_)) / max((~labeled).sum(), 1)
+        top, share = int(shares.argmax()), float(shares.max())
         if (~labeled).sum() >= JUDGED and share > COLLAPSE and (codes[labeled] == top).mean() < COLLAPSE:
             warnings.warn(
                 f"{share:.0%} of the unlabeled samples are taken for {self.classes_[top]!r}: the guesses may have collapsed. "
@@ -541,7 +542,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         after = lambda state: self._look(state, end) if state.step in looks else None  # noqa: E731
         answers, classes = dict(zip(known.tolist(), codes[known].tolist(), strict=True)), len(self.classes_)
         targets = None if soft is None else torch.from_numpy(soft[known]).float()
-        weights = None if weights is None else weights[known]
+        weights = None if weights is None or np.ptp(weights[known]) == 0 else weights[known]
         labels: dict[str, Any] = {"pool": np.arange(len(codes)), "targets": targets, "weights": weights}
         state, _ = train_in_memory(self._config, views, answers, classes, after=after, **labels)
         net = copy.deepcopy(state.teacher).eval()
@@ -559,12 +560,6 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.verbose:
             print(f"step {state.step:,} of {steps:,}", *[f"{name} {float(value):.4f}" for name, value in means.items()])
-
-
-def most_common(codes: np.ndarray, classes: int) -> tuple[int, float]:
-    """Return the most common class and its share."""
-    counts = np.bincount(codes, minlength=classes)
-    return int(counts.argmax()), float(counts.max() / max(len(codes), 1))
 
 
 def decay(horizon: float) -> float:

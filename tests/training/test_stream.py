@@ -50,6 +50,18 @@ def test_a_share_of_the_labeled_images_is_shown_distorted_and_nothing_else_chang
         assert torch.equal(other.u, weak.u)
 
 
+def test_labels_are_drawn_as_often_as_they_weigh_and_soft_ones_come_as_rows(tiny, digits):
+    config, rows = tiny(), np.arange(len(digits.train))
+    pixels = pixel_views(digits.train, CPU, config.views, config.growth.steps)
+    soft, weights = torch.eye(4), np.array([5.0, 2.0, 1.0, 0.0])
+    options = {"targets": soft, "weights": weights}
+    drawn = Stream(config, pixels, rows, dict.fromkeys(range(4), 0), config.growth.rounds()[0], **options)
+    shown = torch.cat([drawn[step].y for step in range(40)])  # 8 labels in each step
+    assert shown.shape == (320, 4)
+    np.testing.assert_allclose(shown.sum(0), 320 * weights / 8, atol=8)
+    assert torch.equal(drawn[7].y, drawn[7].y)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 0.5, 0.6, 1.0])
 def test_a_share_of_places_is_spread_evenly(share):
     for count in (1, 10, 20, 40):
