@@ -30,7 +30,7 @@ from mma.nets.head import HEAD_START, TESTED
 from mma.query import Labeled, Query
 from mma.query.space import predicted_by_others
 from mma.rng import rng
-from mma.settings import explain
+from mma.settings import explain, no_entry
 from mma.text import did_you_mean
 from mma.training.head import train_in_memory
 from mma.training.host import Host, training_threads
@@ -502,14 +502,11 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows = " net='head' is for plain rows." if name == "head" else did_you_mean(str(name), known)
             raise UserError(
                 f"net={name!r} is no network for images.{rows} Use one of {', '.join(map(repr, known))}, or a function "
-                "(channels, classes, side) -> nn.Module that makes your own."
+                "(channels, classes, side) -> nn.Module that makes your own. A name from your own code needs  mma.use(MODULE)"
             )
         kind = NETS[name]
         settings = {"filters": at_least("filters", self.filters, 1), "bn_decay": decay(steps / 50)}
-        try:
-            return kind.model_validate({name: value for name, value in settings.items() if name in kind.model_fields})
-        except ValidationError as error:
-            raise UserError(f"net={name!r}: {explain(error)}.") from None
+        return kind.model_validate({name: value for name, value in settings.items() if name in kind.model_fields})
 
     def _algorithm(self, steps: int) -> Algorithm:
         """Return the algorithm; the ramp of one that came by name fits the steps."""
@@ -519,8 +516,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.algorithm
         load_plugin("mma.algorithms", str(self.algorithm), ALGORITHMS)
         if self.algorithm not in ALGORITHMS:
-            hint = did_you_mean(str(self.algorithm), ALGORITHMS)
-            raise UserError(f"algorithm={self.algorithm!r} is unknown.{hint} There are: {', '.join(ALGORITHMS)}.")
+            raise UserError(f"algorithm: {no_entry(self.algorithm, ALGORITHMS)}, or  mma.use(MODULE)  in Python.")
         kind = ALGORITHMS[self.algorithm]
         # The unlabeled weight rises over 0.4 of the steps, as it does in the released code of all others but MixMatch.
         settings: dict[str, Any] = {"ramp": int(steps * 0.4)}

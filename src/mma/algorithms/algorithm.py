@@ -98,10 +98,7 @@ class Algorithm(Settings):
         return self
 
     def memory(self, classes: int) -> dict[str, Tensor]:
-        """Return the running averages before the first step, by name. Most algorithms have none.
-
-        `loss` never changes them in place: it returns new values, which the loop passes to the next step and stores.
-        """
+        """Return the running averages before the first step, by name. `loss` returns new ones, and changes none in place."""
         return {}
 
     def for_length(self, steps: int) -> Self:

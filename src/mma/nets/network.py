@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -106,8 +105,14 @@ class GroupedNetwork(nn.Module):
 
     def joined(self, x: Tensor, groups: int) -> Tensor:
         """Return the logits of `groups` equal batches in `x`, as of one forward each; the first alone moves statistics."""
-        with in_groups(self, groups):
+        norms = [module for module in self.modules() if isinstance(module, GroupedBatchNorm2d)]
+        for norm in norms:
+            norm.groups = groups
+        try:
             return self.forward(x)
+        finally:
+            for norm in norms:
+                norm.groups = 1
 
 
 def count_flop(work: Callable[[], object]) -> int:
@@ -193,19 +198,6 @@ class GroupedBatchNorm2d(nn.BatchNorm2d):
         parts = [super().forward(first)]
         parts += [F.batch_norm(part, None, None, self.weight, self.bias, True, 0.0, self.eps) for part in others]
         return torch.cat(parts)
-
-
-@contextmanager
-def in_groups(net: nn.Module, groups: int) -> Iterator[None]:
-    """Let every `GroupedBatchNorm2d` of `net` take its batch for `groups` equal ones joined."""
-    norms = [module for module in net.modules() if isinstance(module, GroupedBatchNorm2d)]
-    for norm in norms:
-        norm.groups = groups
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.groups = 1
 
 
 class Dense(nn.Linear):

@@ -95,8 +95,9 @@ def encode(state: State, identity: Identity) -> bytes:
 
 
 def frozen_digest(state: State) -> str | None:
-    """Return one number for everything that is not trained; None when that is nothing."""
-    arrays = as_arrays(state.frozen_tensors())
+    """Return one number for what is not trained: frozen parameters, statistics of frozen modules. None for nothing."""
+    fixed = [(name, parameter) for name, parameter in state.student.named_parameters() if not parameter.requires_grad]
+    arrays = as_arrays([*fixed, *state.buffers(frozen=True)])
     return digest(arrays) if arrays else None
 
 

@@ -51,11 +51,6 @@ class State:
                 own = module.named_buffers(recurse=False)
                 yield from ((f"{prefix}.{name}".lstrip("."), buffer) for name, buffer in own)
 
-    def frozen_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Name what is not trained: frozen parameters, and the statistics of frozen modules."""
-        yield from ((name, p) for name, p in self.student.named_parameters() if not p.requires_grad)
-        yield from self.buffers(frozen=True)
-
     def forget(self) -> None:
         """Let the algorithm remember nothing; copies, because a stored state is loaded in place."""
         self.memory = {name: value.clone() for name, value in self.blank.items()}
