@@ -7,8 +7,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -74,17 +73,16 @@ class Host:
             raise UserError(
                 "device mps: several processes cannot share Apple's GPU. Train with one, or with --device cpu."
             )
+        if device.type == "cuda" and local is not None:  # one of several processes on this machine
+            count = torch.cuda.device_count()
+            if device.index is not None:
+                raise UserError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
+            if local >= count:
+                many = f"this is process {local + 1} here, but torch sees {count} GPUs"
+                raise UserError(f"{many}. Use --nproc-per-node {count}.")
+            torch.cuda.set_device(local)
+            device = torch.device("cuda", local)
         if device.type == "cuda":
-            if local is not None:  # one of several processes on this machine
-                count = torch.cuda.device_count()
-                if device.index is not None:
-                    raise UserError(f"device {device}: each process takes a GPU of its own. Use the device cuda.")
-                if local >= count:
-                    raise UserError(
-                        f"this is process {local + 1} here, but torch sees {count} GPUs. Use --nproc-per-node {count}."
-                    )
-                torch.cuda.set_device(local)
-                device = torch.device("cuda", local)
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not repeatable
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
@@ -127,11 +125,9 @@ def suitable_threads(net: nn.Module, example: Tensor, batch: int, precision: Pre
     return 1 if batch * forward_flop(net, example) < SMALL_FORWARD[precision] else cores()
 
 
-@contextmanager
-def training_threads(net: nn.Module, example: Tensor, optim: Optim) -> Iterator[None]:
+def training_threads(net: nn.Module, example: Tensor, optim: Optim) -> AbstractContextManager[None]:
     """Train with as many threads as a run would, and put the caller's number back afterwards."""
-    with torch_threads(suitable_threads(net, example, optim.batch, resolve(optim, example.device))):
-        yield
+    return torch_threads(suitable_threads(net, example, optim.batch, resolve(optim, example.device)))
 
 
 def fill_in(run: Run, asked: Host) -> Host:

@@ -156,9 +156,8 @@ class Job(RunSetup):
 
     def check_replicas(self) -> None:
         """Make sure that all processes hold the same state, bit for bit."""
-        group().require_same(
-            lambda: {"the state": checkpoint.digest(checkpoint.as_arrays(checkpoint.tensors(self.state)))}
-        )
+        tensors = checkpoint.tensors(self.state)
+        group().require_same(lambda: {"the state": checkpoint.digest(checkpoint.as_arrays(tensors))})
 
 
 def load_job(
@@ -254,19 +253,13 @@ def check_logs(run: Run, config: Config, step: int, classes: tuple[str, ...]) ->
     queries, bought = run.read("queries"), {row["round"] for row in run.read("purchases")}
     asked = {row["round"] for row in queries}
     answered = {row["index"] for row in run.read("labels")}
-    last, spending = (
-        config.growth.steps,
-        config.growth.spending is not None,
-    )  # a round that bought no label has no query
+    unanswered = [i for row in queries if row["round"] in begun for i in row["indices"] if i not in answered]
+    last, spending = config.growth.steps, config.growth.spending is not None
     due = {*range(config.log.every, step + 1, config.log.every), *([last] if step >= last else [])}
     for log, what, gap in (
-        ("queries", "round", sorted((begun & {0} if spending else begun) - asked)),
+        ("queries", "round", sorted((begun & {0} if spending else begun) - asked)),  # bought no label: no query
         ("purchases", "round", sorted(begun - bought - {0}) if spending else []),
-        (
-            "labels",
-            "image",
-            [i for row in queries if row["round"] in begun for i in row["indices"] if i not in answered],
-        ),
+        ("labels", "image", unanswered),
         ("metrics", "step", sorted(due - {row["step"] for row in run.read("metrics")})),
     ):
         if gap:

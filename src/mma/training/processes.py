@@ -80,7 +80,7 @@ class Group:
         """Add up numbers over the processes. On the host, so that nobody waits for a GPU."""
         if self.size == 1:
             return list(numbers)
-        values = torch.tensor(numbers)
+        values = torch.tensor(numbers, dtype=torch.int64)
         with explain_lost_process():
             dist.all_reduce(values)
         return [int(value) for value in values]
