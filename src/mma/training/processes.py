@@ -136,9 +136,8 @@ class Group:
         there = self.from_first(lambda: here)
         other = [f"{k} is {there[k]!r} in the first process and {here[k]!r} here" for k in here if there[k] != here[k]]
         if self.total(len(other))[0]:
-            kind, how = (
-                (UserError, "; ".join(other)) if other else (OtherProcessFailed, "another one says how they differ")
-            )
+            kind = UserError if other else OtherProcessFailed
+            how = "; ".join(other) or "another one says how they differ"
             raise kind(f"the processes of one run must be alike: {how}")
 
     def wait_for_first(self) -> None:
