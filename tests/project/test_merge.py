@@ -61,12 +61,13 @@ class Copy:
 
     def act(self):
         """Do something that the page allows; what it refuses does not happen."""
-        known, kind = self.classes(), self.draw.choice(["add", "rename", "merge", "back", "label", "label", "undo"])
+        known = self.classes() or [Klass(0, "")]
+        kind = self.draw.choice(["add", "rename", "merge", "back", "delete", "label", "label", "undo"])
         one, other = self.draw.choice(known).id, self.draw.choice(known).id
         name = self.draw.choice(NAMES)
         try:
             if kind == "add":
-                self.change("class_add", len(known), rules.check_name(name, known))
+                self.change("class_add", rules.free_class_id(self.connection), rules.check_name(name, known))
             elif kind == "rename":
                 self.change("class_rename", one, rules.check_name(name, known, besides=one))
             elif kind == "merge":
@@ -75,6 +76,9 @@ class Copy:
             elif kind == "back":
                 rules.check_merge(known, one, None)
                 self.change("class_merge", one, None)
+            elif kind == "delete":
+                rules.check_delete(self.connection, one)
+                self.change("class_delete", one, None)
             elif kind == "label":
                 self.label(one)
             else:
@@ -84,10 +88,13 @@ class Copy:
             pass
 
     def reading(self):
-        """Return the name under which each label is read now, by the id of its event."""
+        """Return the name under which each label is read now, by the id of its event; of undone ones only where there is one."""
         known = self.classes()
         names, roots = {each.id: each.name for each in known}, rules.merge_roots(known)
-        return {each.id: names[roots[each.class_id]].casefold() for each in self.events() if each.kind == "label"}
+        events = self.events()
+        undone = {each.supersedes for each in events if each.kind == "undo"}
+        labels = [each for each in events if each.kind == "label" and (each.class_id in roots or each.id not in undone)]
+        return {each.id: names[roots[each.class_id]].casefold() for each in labels}
 
     def names(self):
         return {each.name.casefold() for each in self.classes() if each.merged_into is None}
@@ -113,12 +120,14 @@ def check_merge(here, there):
         assert len(here.events()) == seq
         return True
     after, in_use = here.reading(), here.names()
-    assert set(after) == {*before, *copied}
+    undone = {each.supersedes for each in here.events() if each.kind == "undo"}
+    assert {*before, *copied} - undone <= set(after) <= {each.id for each in here.events()}
     assert len(in_use) == sum(each.merged_into is None for each in here.classes())
     for label, name in after.items():
         seen = {side[label] for side in (before, copied) if label in side}
-        assert name in seen or not seen & in_use  # renamed or merged by somebody, never another class's name
-    assert rules.replay(here.events())[1] == here.classes()
+        # Renamed or merged by somebody, never another class's name.
+        assert name in seen or label in undone or not seen & in_use
+    assert sorted(rules.replay(here.events())[1]) == here.classes()
     assert merge_events(here.connection, there.events(), 1).events == []
     return False
 
@@ -179,3 +188,27 @@ def test_classes_that_are_new_on_both_sides_and_have_one_name_are_one():
     merge_events(here.connection, there.events(), 1)
     assert here.reading()[label.id] == "bird"
     assert here.classes()[2:] == [Klass(2, "bird"), Klass(3, "cat"), Klass(4, "Bird", None, 2)]
+
+
+def test_a_class_deleted_in_one_copy_and_used_in_the_other_comes_back():
+    here, there = two_copies(random.Random(0), 0)
+    here.change("class_delete", 0, None)
+    label = there.label(0)
+    merge_events(here.connection, there.events(), 1)
+    assert here.reading()[label.id] == "car"
+    here, there = two_copies(random.Random(0), 0)
+    label = here.label(0)
+    there.change("class_delete", 0, None)
+    merge_events(here.connection, there.events(), 1)
+    assert here.reading()[label.id] == "car"
+    merge_events(there.connection, here.events(), 1)
+    assert there.reading()[label.id] == "car"
+
+
+def test_a_class_deleted_in_one_copy_and_unused_in_the_other_is_gone():
+    for deletes in ("here", "there"):
+        here, there = two_copies(random.Random(0), 0)
+        (here if deletes == "here" else there).change("class_delete", 0, None)
+        there.label(1)
+        merge_events(here.connection, there.events(), 1)
+        assert here.classes() == [Klass(1, "owl")]

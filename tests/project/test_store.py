@@ -287,6 +287,32 @@ def test_classes_are_added_renamed_merged_and_given_keys(project, label):
     assert project.labels().class_ids == (bird.id, 0)
 
 
+def test_a_class_is_deleted_only_when_no_label_needs_it(project, label, refusal):
+    image, bird = pool(project)[0], project.add_class("bird", "ann")
+    project.wish(target=90.0, target_class=bird.id)
+    label(project, image, bird.id)
+    with refusal():
+        project.delete_class(bird.id, "ann")
+    label(project, image, 0)  # a correction: taken back, it is a bird again
+    with refusal():
+        project.delete_class(bird.id, "ann")
+    project.undo("ann")
+    project.undo("ann")
+    project.merge_class(0, bird.id, "ann")
+    with refusal():
+        project.delete_class(bird.id, "ann")
+    project.merge_class(0, None, "ann")
+    project.delete_class(bird.id, "ann")
+    assert [each.name for each in project.classes()] == ["cat", "dog"]
+    assert project.settings.target_class is None
+    assert project.events()[-1].kind == "class_delete"
+    assert project.add_class("Bird", "ann").id > bird.id  # models may still speak of the old number
+    with refusal():
+        label(project, image, bird.id)
+    with refusal():
+        project.delete_class(bird.id, "ann")
+
+
 def test_a_label_of_a_merged_class_counts_for_the_other_one(project, label, refusal):
     project.merge_class(0, 1, "ann")
     assert label(project, pool(project)[0], 0).class_id == 1

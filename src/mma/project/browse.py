@@ -189,7 +189,7 @@ class Browser:
         if seen and opinion.classes:
             places, theirs = np.array(seen, np.int64).T
             probs[places], unlike[places] = opinion.probs[theirs], opinion.unlike[theirs]
-            classes = np.array([roots.get(each, each) for each in opinion.classes], np.int64)
+            classes = np.array([roots.get(each, -1) for each in opinion.classes], np.int64)
             guess[places], sure[places] = classes[probs[places].argmax(1)], probs[places].max(1)
         return _Known(
             [row.id for row in rows],

@@ -41,10 +41,13 @@ from mma.project.labels.database import (
 from mma.project.labels.events import (
     COLUMNS,
     LEASE,
+    check_delete,
     check_name,
     chunks,
+    class_draft,
     count,
     events_after,
+    free_class_id,
     merge_roots,
     now,
     read_counts,
@@ -203,11 +206,20 @@ class Project:
 
     def add_class(self, name: str, by: str) -> Klass:
         """Add a class."""
+        with self.store.writing() as connection:
+            checked, class_id = check_name(name, class_rules.read_classes(connection)), free_class_id(connection)
+            events = record(connection, [class_draft("class_add", by, class_id, checked)], self.settings.overlap)
+        self._finish(events)
+        return Klass(class_id, checked)
 
-        def change(known: list[Klass]) -> tuple[int, str]:
-            return max((each.id for each in known), default=-1) + 1, class_rules.check_name(name, known)
-
-        return self._change_class("class_add", by, change)
+    def delete_class(self, class_id: int, by: str) -> None:
+        """Delete a class that no label needs; otherwise say what to do with its labels first."""
+        with self.store.writing() as connection:
+            check_delete(connection, class_id)
+            events = record(connection, [class_draft("class_delete", by, class_id, None)], self.settings.overlap)
+        self._finish(events)
+        if self.settings.target_class == class_id:
+            self.wish(target=None, target_class=None)
 
     def rename_class(self, class_id: int, name: str, by: str) -> Klass:
         """Give a class another name; its labels stay."""

@@ -17,7 +17,7 @@ Provenance = Literal["start", "query", "random", "audit", "grid", "review", "aga
 SECOND_LOOKS = ("review", "again", "recheck")  # answers about a label: where it came from stays with the label
 ANSWERS = ("label", "cannot_tell", "exclude")  # what settles an image
 UNDOABLE = (*ANSWERS, "later")
-CLASS_KINDS = ("class_add", "class_rename", "class_merge", "class_key")
+CLASS_KINDS = ("class_add", "class_rename", "class_merge", "class_key", "class_delete")
 MAX_GRID = 1_000  # images in one answer
 
 JOINERS = "\u200c\u200d"  # they cannot be seen, but Persian words and many emoji need them

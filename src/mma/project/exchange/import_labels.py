@@ -27,6 +27,7 @@ from mma.project.labels.events import (
     class_draft,
     draft,
     end_leases,
+    free_class_id,
     merge_roots,
     origin,
     read_classes,
@@ -186,7 +187,7 @@ class _Plan:
 
     def drafts(self) -> list[Draft]:
         """Prepare the events: new classes first, then the answers that are not here yet."""
-        first, drafts, batch = max((each.id for each in self.classes), default=-1) + 1, [], uuid4()
+        first, drafts, batch = free_class_id(self.connection), [], uuid4()
         for number, name in enumerate(sorted(self.new_classes, key=natural), first):
             drafts.append(class_draft("class_add", self.options.by, number, name))
             self.classes.append(Klass(number, name))

@@ -226,8 +226,9 @@ def store_classes(connection: Connection, classes: Iterable[Klass]) -> None:
 def apply_class_event(classes: list[Klass], event: Event) -> list[Klass]:
     """Return the classes after one event."""
     assert event.class_id is not None
-    if event.kind == "class_add":
-        return [*classes, Klass(event.class_id, event.value or "")]
+    if event.kind in ("class_add", "class_delete"):
+        others = [each for each in classes if each.id != event.class_id]
+        return others if event.kind == "class_delete" else [*others, Klass(event.class_id, event.value or "")]
     change: dict[str, Any] = {"key": event.value}
     if event.kind == "class_rename":
         change = {"name": event.value or ""}
@@ -253,13 +254,13 @@ def in_circle(classes: Iterable[Klass], class_id: int) -> bool:
     step: int | None = class_id
     while step is not None and step not in passed:
         passed.add(step)
-        step = into[step]
+        step = into.get(step)
     return step is not None
 
 
 def _merge_path(into: Mapping[int, int | None], class_id: int) -> list[int]:
     """Return a class, the one it is merged into, and so on up to the class that its labels count for."""
-    above = into[class_id]
+    above = into.get(class_id)
     return [class_id] if above is None else [class_id, *_merge_path(into, above)]
 
 
@@ -319,6 +320,30 @@ def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
     find_class(classes, into)
     if closes_circle(classes, class_id, into):
         raise UserError("a class cannot be merged into itself.")
+
+
+def check_delete(connection: Connection, class_id: int) -> None:
+    """Refuse to delete a class that a label needs, also one that a correction hides: taken back, it would count again."""
+    classes, c, e = read_classes(connection), db.current.c, db.events.c
+    name = printable(find_class(classes, class_id).name)
+    if any(each.merged_into == class_id for each in classes):
+        raise UserError(f"other classes are merged into '{name}'. Take these merges back first.")
+    if many := connection.execute(select(func.count()).where(c.kind == "label", c.class_id == class_id)).scalar_one():
+        photos = "1 photo is" if many == 1 else f"{many:,} photos are"
+        raise UserError(
+            f"{photos} labeled '{name}'. Give them another class first, or merge this class into another one."
+        )
+    if connection.execute(select(e.id).where(e.kind == "label", e.active == 1, e.class_id == class_id)).first():
+        raise UserError(
+            f"labels '{name}' were corrected, and whoever takes a correction back needs the class. Merge it into another "
+            "one instead."
+        )
+
+
+def free_class_id(connection: Connection) -> int:
+    """Return a number that no class ever had: models and guesses may still speak of a deleted one."""
+    last = connection.execute(select(func.max(db.events.c.class_id))).scalar()
+    return 0 if last is None else int(last) + 1
 
 
 # What follows from events: the label of each image, whether it is to be asked about, and the counts. Never a scan.

@@ -324,10 +324,12 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
     if not new:
         return MergeReport([], [])
     ours = read_classes(connection)
+    parted = [event for event in own if event.id not in their_ids]
     base = replay([event for event in own if event.id in their_ids])[1]
     there = replay(theirs)[1]
+    back, back_there = _used_again(base, ours, new), _used_again(base, there, parted)
+    ours, there = [*ours, *back], [*there, *back_there]
     wanted = join_classes(base, ours, there)
-    parted = [event for event in own if event.id not in their_ids]
     problems = [*_changed_both(base, ours, there, wanted), *_taken_names(ours, wanted, parted)]
     if problems := [*problems, *_taken_names(there, wanted, new)]:
         raise UserError(
@@ -336,7 +338,8 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
             + "\nGive these classes the same names and merges in both, then run the same command again."
         )
     before = _answers(connection, [event.image for event in new if event.image])
-    stored = record(connection, _drafts(new, ours, wanted), overlap)
+    restored = [class_draft("class_add", "merge", each.id, each.name) for each in back]
+    stored = record(connection, [*restored, *_drafts(new, ours, wanted)], overlap)
     after = _answers(connection, list(before))
     return MergeReport(stored, sorted(image for image, answer in before.items() if after.get(image, answer) != answer))
 
@@ -347,7 +350,7 @@ def _renumbered(own: Sequence[Event], events: Sequence[Event]) -> list[Event]:
     free = max((number for number in added.values() if number is not None), default=-1) + 1
     numbers: dict[int, int] = {}
     for event in events:
-        if event.kind == "class_add" and event.class_id is not None:
+        if event.kind == "class_add" and event.class_id is not None and event.class_id not in numbers:
             here = added.get(event.id)
             numbers[event.class_id] = free if here is None else here
             free += here is None
@@ -361,16 +364,26 @@ def _renumbered(own: Sequence[Event], events: Sequence[Event]) -> list[Event]:
     return found
 
 
+def _used_again(base: Sequence[Klass], side: Sequence[Klass], events: Sequence[Event]) -> list[Klass]:
+    """Return the classes that one side deleted, and that events of the other side still speak of: they stay."""
+    there = {each.id for each in side}
+    used = {event.class_id for event in events if event.kind != "class_delete"}
+    used |= {int(event.value) for event in events if event.kind == "class_merge" and event.value is not None}
+    return [each for each in base if each.id in used - there]
+
+
 def join_classes(base: Sequence[Klass], ours: Sequence[Klass], theirs: Sequence[Klass]) -> list[Klass]:
     """Return the classes after both sides' changes since `base`; where both changed the same thing, ours stays.
 
     A class that is new there and has the name of one that is new here is merged into it: both mean that name.
     """
-    before, here, there = ({each.id: each for each in side} for side in (base, ours, theirs))
+    before = {each.id: each for each in base}
+    gone = set(before) - ({each.id for each in ours} & {each.id for each in theirs})
+    here, there = ({each.id: each for each in side if each.id not in gone} for side in (ours, theirs))
     found: dict[int, Klass] = {}
     for number in sorted({*here, *there}):
         if number in here and number in there:
-            sides = zip(Klass._fields, before[number], here[number], there[number], strict=True)
+            sides = zip(Klass._fields, before.get(number, here[number]), here[number], there[number], strict=True)
             values: dict[str, Any] = {name: theirs if ours == old else ours for name, old, ours, theirs in sides}
             found[number] = Klass(**values)
         else:
@@ -403,11 +416,13 @@ def _changed_both(
     before, here, there = ({each.id: each for each in side} for side in (base, ours, theirs))
     old, mine, other, roots = (merge_roots(side) for side in (base, ours, theirs, wanted))
     for number, klass in before.items():
+        if number not in roots:
+            continue  # deleted
         name, name_here, name_there = klass.name, here[number].name, there[number].name
         if roots[number] == number and len({name, name_here, name_there}) == 3:
             yield f"'{printable(name)}' is called '{printable(name_here)}' here and '{printable(name_there)}' there"
         moved = {mine[number], other[number]} - {old[number]} or {old[number]}
-        if len({roots[root] for root in moved} | {roots[number]}) > 1:
+        if len({roots.get(root, root) for root in moved} | {roots[number]}) > 1:
             into = "' here and for '".join([printable(here[mine[number]].name), printable(there[other[number]].name)])
             yield f"labels of '{printable(name)}' count for '{into}' there"
     in_use = [each for each in wanted if each.merged_into is None]
@@ -423,7 +438,7 @@ def _taken_names(side: Sequence[Klass], wanted: Sequence[Klass], parted: Sequenc
     names, after = {each.id: each.name for each in side}, {each.id: each.name for each in wanted}
     roots, roots_after = merge_roots(side), merge_roots(wanted)
     in_use = {each.name.casefold() for each in wanted if each.merged_into is None}
-    for number in sorted({event.class_id for event in parted if event.kind == "label" and event.class_id is not None}):
+    for number in sorted({event.class_id for event in parted if event.kind == "label" and event.class_id in names}):
         seen, now = names[roots[number]], after[roots_after[number]]
         if seen.casefold() != now.casefold() and seen.casefold() in in_use:
             yield f"labels of '{printable(seen)}' would be '{printable(now)}', and another class '{printable(seen)}'"
@@ -432,14 +447,17 @@ def _taken_names(side: Sequence[Klass], wanted: Sequence[Klass], parted: Sequenc
 def _drafts(new: Sequence[Event], classes: list[Klass], wanted: Sequence[Klass]) -> list[Draft]:
     """Return the events of the copy as ours, and what is missing then to the classes we want.
 
-    A merge is left out if its class would be merged into itself: it was taken back, or `wanted` sets it right.
+    A merge is left out if its class would be merged into itself: it was taken back, or `wanted` sets it right. So is the
+    end of a class that we want.
     """
-    drafts = []
+    drafts, kept = [], {each.id for each in wanted}
     for event in new:
         values = event._asdict()
         del values["seq"]
         into = event.value if event.kind == "class_merge" else None
         if into is not None and closes_circle(classes, values["class_id"], int(into)):
+            continue
+        if event.kind == "class_delete" and event.class_id in kept:
             continue
         if event.kind in CLASS_KINDS:
             classes = apply_class_event(classes, event)
