@@ -15,9 +15,10 @@ from bench.project import synthetic_project
 from mma.errors import TemporarilyUnavailable
 from mma.project import Answer, Event, create_project, open_project
 from mma.project.labels.copies import read_log
+from mma.project.labels.database import open_database
 from mma.project.labels.events import draft, record
 from mma.project.labels.repair import bring_together, doctor, rebuild_database
-from mma.project.project import Project, open_store, training
+from mma.project.project import Project, training
 from mma.project.review import find_mistakes
 from mma.project.settings import Layout, read_settings
 
@@ -405,7 +406,7 @@ def test_a_label_written_to_an_older_database_is_no_refusal_and_is_said(photos, 
     again.close()
     shutil.copy(tmp_path / "old.db", project.layout.database)
     settings = read_settings(project.layout)
-    older = Project(project.layout, settings, open_store(project.layout, settings, check=False))
+    older = Project(project.layout, settings, open_database(project.layout, settings))
     with pytest.raises(TemporarilyUnavailable, match="the database is an older copy"):
         label(older, images[5])
     older.store.close()

@@ -97,23 +97,6 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
     )
 
 
-class _Image(NamedTuple):
-    """A new row of `images`."""
-
-    id: str
-    name: str
-    width: int
-    height: int
-    phash: str
-    near: str
-    rank: int
-    audit: int
-    present: int = 1
-    open: int = 1
-    answers: int = 0
-    deferred: int = 0
-
-
 class _Indexer:
     """Writes what was found, a batch per transaction, so that labeling can begin with the first one."""
 
@@ -136,12 +119,12 @@ class _Indexer:
         back = [each.image for each in facts if each.image and self.present.get(each.image) == 0]
         lost = [old for old in (self.paths.get(each.path) for each in facts) if old]
         with self.store.writing() as connection:
-            insert_rows(connection, db.images, _Image._fields, rows)
+            insert_rows(connection, db.images, rows)
             add_counts(connection, Counter({"images": len(rows), "open": len(rows)}))
             for part in chunks([each.path for each in facts if each.path in self.paths]):
                 connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
-            files = [(each.path, each.image, *self.stamps[each.path], each.reason) for each in facts]
-            insert_rows(connection, db.files, ("path", "image", "size", "mtime", "reason"), files)
+            files = [db.FileRow(each.path, each.image, *self.stamps[each.path], each.reason) for each in facts]
+            insert_rows(connection, db.files, files)
             set_presence(connection, [*back, *lost])
             answered = [image for part in parts for image in connection.execute(part).scalars()]
             refresh(connection, [*back, *lost, *answered], self.settings.overlap)
@@ -160,15 +143,15 @@ class _Indexer:
                 set_presence(connection, lost)
                 refresh(connection, lost, self.settings.overlap)
 
-    def _new_rows(self, facts: Sequence[FileFacts]) -> list[_Image]:
-        rows: dict[str, _Image] = {}
+    def _new_rows(self, facts: Sequence[FileFacts]) -> list[db.ImageRow]:
+        rows: dict[str, db.ImageRow] = {}
         for each in facts:
             if each.image and each.image not in self.present and each.image not in rows:
                 near = self._group(each.image, each.phash, self.photos.get(each.path, each.path))
                 audit = is_audit_group(self.settings.seed, near, self.settings.audit_share)
                 order = rank(self.settings.seed, "order", each.image)
                 size = each.width, each.height
-                rows[each.image] = _Image(each.image, each.path, *size, each.phash, near, order, int(audit))
+                rows[each.image] = db.ImageRow(each.image, each.path, *size, each.phash, near, order, int(audit))
         pairs = [{"image": row.id, "near": row.near} for row in rows.values() if row.near != row.id]
         new = [row for row in pairs if self._kept.get(row["image"]) != row["near"]]
         if new:

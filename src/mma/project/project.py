@@ -11,64 +11,26 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import Connection, func, or_, select
 
 from mma.data.folder import NOT_FOLLOWED
 from mma.data.photos import FollowedFolder, check_inside
 from mma.data.tables import refuse
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn, locked, read_json, write_atomically
+from mma.project import photos, questions
 from mma.project.exchange.formats import LabelRow, read_current, read_rows, write_rows
-from mma.project.exchange.import_labels import ImportProblems, TakeIn, take_in
+from mma.project.exchange.import_labels import TakeIn, take_in
 from mma.project.grid import PhotoGroup, lease_group
 from mma.project.guesses import GuessStore
 from mma.project.labels import database as db
-from mma.project.labels import events as class_rules
+from mma.project.labels import events as labels
 from mma.project.labels.copies import Mirror, SecondCopy, last_seq
-from mma.project.labels.database import (
-    Store,
-    TaskProgress,
-    check_url,
-    open_database,
-    postgres_store,
-    prepare,
-    read_format,
-    read_progress,
-)
-from mma.project.labels.events import (
-    COLUMNS,
-    LEASE,
-    check_delete,
-    check_name,
-    chunks,
-    class_draft,
-    count,
-    events_after,
-    free_class_id,
-    merge_roots,
-    now,
-    read_counts,
-    read_labeled,
-    read_labels_at,
-    record,
-    write_answer,
-)
-from mma.project.labels.votes import Disagreement, PersonProgress, read_shared, read_vote
+from mma.project.labels.votes import Disagreement, PersonProgress, Standing, Vote, read_shared, read_vote
 from mma.project.models import Models
-from mma.project.photos import (
-    ClassHints,
-    IndexReport,
-    IndexSettings,
-    class_hints,
-    index_folder,
-    is_audit_group,
-    list_images,
-    spread_images,
-)
-from mma.project.questions import Rules, next_items, release, replace_picks
 from mma.project.records import (
     ANSWERS,
     UNDOABLE,
@@ -98,6 +60,8 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 MEASURED = 30  # audit images that are asked about in a row, to measure now
 
 
@@ -108,13 +72,13 @@ def silent(message: str) -> None:
 class Project:
     """An open project. It holds no lock, and may be used by several threads and processes at once."""
 
-    def __init__(self, layout: Layout, settings: ProjectSettings, store: Store) -> None:
+    def __init__(self, layout: Layout, settings: ProjectSettings, store: db.Store) -> None:
         self.layout, self.settings, self.store = layout, settings, store
         self.folder, self._stamp = layout.folder, 0  # when mma.toml was changed
         self.root = (layout.folder / settings.images).resolve()
         if settings.follow_links:
             self.root = FollowedFolder(self.root)
-        self.rules = Rules(settings.overlap, settings.audit_asked, settings.audit_early, settings.again_share)
+        self.rules = questions.Rules(settings.overlap, settings.audit_asked, settings.audit_early, settings.again_share)
         self.models = Models(layout, store)
         self.guesses = GuessStore(self)
         self.log = SecondCopy(layout.log, self.root)
@@ -133,34 +97,32 @@ class Project:
             self.mirror.write()
             yield
 
+    def _read(self, read: Callable[Concatenate[Connection, P], T], *values: P.args, **named: P.kwargs) -> T:
+        with self.store.reading() as connection:
+            return read(connection, *values, **named)
+
     # images
 
-    def index(self, say: Say = silent, advance: Callable[[int, int], None] | None = None) -> IndexReport:
+    def index(self, say: Say = silent, advance: Callable[[int, int], None] | None = None) -> photos.IndexReport:
         """Look for new, changed and missing images. Labels and the audit slice stay as they are."""
-        settings = IndexSettings(
-            self.settings.seed, self.settings.audit_share, self.settings.overlap, self.layout.state / "groups.jsonl"
-        )
+        given, groups = self.settings, self.layout.state / "groups.jsonl"
+        settings = photos.IndexSettings(given.seed, given.audit_share, given.overlap, groups)
         with in_turn(self.layout.state / "index.lock"):
-            report = index_folder(self.store, self.root, settings, advance or (lambda done, total: None))
+            report = photos.index_folder(self.store, self.root, settings, advance or (lambda done, total: None))
         say(f"{report.images:,} images in {report.files:,} files, {report.new:,} new")
         return report
 
-    def progress(self) -> list[TaskProgress]:
+    def progress(self) -> list[db.TaskProgress]:
         """Return how far the last index and the features are."""
-        with self.store.reading() as connection:
-            return read_progress(connection)
+        return self._read(db.read_progress)
 
     def images(self, ids: Collection[str] | None = None) -> list[ProjectImage]:
         """Return the images that have a file, or those of `ids`, in a random order that never changes."""
         c = db.images.c
-        query = select(c.id, c.name, c.width, c.height, c.near, c.audit).where(c.present == 1)
+        query = select(c.id, c.name, c.width, c.height, c.near, c.audit).where(c.present == 1).order_by(c.rank)
+        parts = [query] if ids is None else [query.where(c.id.in_(part)) for part in labels.chunks(sorted(ids))]
         with self.store.reading() as connection:
-            if ids is None:
-                rows = connection.execute(query.order_by(c.rank)).all()
-            else:
-                parts = [connection.execute(query.where(c.id.in_(part))).all() for part in chunks(sorted(ids))]
-                rows = [row for part in parts for row in part]
-        return [ProjectImage(*row[:5], bool(row[5])) for row in rows]
+            return [ProjectImage(*row[:5], bool(row[5])) for part in parts for row in connection.execute(part)]
 
     def path_of(self, image: str) -> Path:
         """Return a file of an image, after checking that it is a regular file inside the image folder."""
@@ -174,15 +136,13 @@ class Project:
                     return path
         raise UserError(f"image {image} has no file in {self.root}. Look for it:  {self.log.command}")
 
-    def hints(self) -> ClassHints:
+    def hints(self) -> photos.ClassHints:
         """Return what the folder suggests about classes. Nothing of it is taken without being asked for."""
-        return class_hints(self.root, list_images(self.root)[0])
+        return photos.class_hints(self.root, photos.list_images(self.root)[0])
 
     def spread(self, n: int = 24) -> list[ProjectImage]:
         """Return images that look unlike each other, to see what there is. They are not leased."""
-        with self.store.reading() as connection:
-            ids = spread_images(connection, n)
-        return self.images(ids)
+        return self.images(self._read(photos.spread_images, n))
 
     def groups(self) -> dict[str, str]:
         """Map each image to the first image of its near-duplicates."""
@@ -195,88 +155,75 @@ class Project:
             near = connection.execute(select(db.images.c.near).where(db.images.c.id == image)).scalar()
         if near is None:
             raise UserError(f"this project has no image {image}.")
-        return is_audit_group(self.settings.seed, near, self.settings.audit_share)
+        return photos.is_audit_group(self.settings.seed, near, self.settings.audit_share)
 
     # classes
 
     def classes(self) -> list[Klass]:
         """Return all classes, also merged ones."""
-        with self.store.reading() as connection:
-            return class_rules.read_classes(connection)
+        return self._read(labels.read_classes)
 
     def add_class(self, name: str, by: str) -> Klass:
         """Add a class."""
+        return self._change_class("class_add", by, None, lambda known, _: labels.check_name(name, known))
+
+    def rename_class(self, class_id: int, name: str, by: str) -> Klass:
+        """Give a class another name; its labels stay."""
+        return self._change_class(
+            "class_rename", by, class_id, lambda known, number: labels.check_name(name, known, besides=number)
+        )
+
+    def merge_class(self, class_id: int, into: int | None, by: str) -> Klass:
+        """Count a class's labels for another class; None takes a merge back."""
+        return self._change_class(
+            "class_merge", by, class_id, lambda known, number: labels.check_merge(known, number, into)
+        )
+
+    def set_key(self, class_id: int, key: str | None, by: str) -> Klass:
+        """Give a class a key to type."""
+        return self._change_class("class_key", by, class_id, lambda known, number: labels.check_key(key, known, number))
+
+    def _change_class(
+        self, kind: str, by: str, class_id: int | None, check: Callable[[list[Klass], int], str | None]
+    ) -> Klass:
+        """Store a change of a class, or a new one: `check` returns the new value, or refuses it."""
         with self.store.writing() as connection:
-            checked, class_id = check_name(name, class_rules.read_classes(connection)), free_class_id(connection)
-            events = record(connection, [class_draft("class_add", by, class_id, checked)], self.settings.overlap)
+            known = labels.read_classes(connection)
+            number = labels.free_class_id(connection) if class_id is None else labels.find_class(known, class_id).id
+            drafts = [labels.class_draft(kind, by, number, check(known, number))]
+            events = labels.record(connection, drafts, self.settings.overlap)
+            known = labels.read_classes(connection)
         self._finish(events)
-        return Klass(class_id, checked)
+        return labels.find_class(known, number)
 
     def delete_class(self, class_id: int, by: str) -> None:
         """Delete a class that no label needs; otherwise say what to do with its labels first."""
         with self.store.writing() as connection:
-            check_delete(connection, class_id)
-            events = record(connection, [class_draft("class_delete", by, class_id, None)], self.settings.overlap)
+            labels.check_delete(connection, class_id)
+            drafts = [labels.class_draft("class_delete", by, class_id, None)]
+            events = labels.record(connection, drafts, self.settings.overlap)
         self._finish(events)
         if self.settings.target_class == class_id:
             self.wish(target=None, target_class=None)
 
-    def rename_class(self, class_id: int, name: str, by: str) -> Klass:
-        """Give a class another name; its labels stay."""
-
-        def change(known: list[Klass]) -> tuple[int, str]:
-            class_rules.find_class(known, class_id)
-            return class_id, class_rules.check_name(name, known, besides=class_id)
-
-        return self._change_class("class_rename", by, change)
-
-    def merge_class(self, class_id: int, into: int | None, by: str) -> Klass:
-        """Count a class's labels for another class; None takes a merge back."""
-
-        def change(known: list[Klass]) -> tuple[int, str | None]:
-            class_rules.check_merge(known, class_id, into)
-            return class_id, None if into is None else str(into)
-
-        return self._change_class("class_merge", by, change)
-
-    def set_key(self, class_id: int, key: str | None, by: str) -> Klass:
-        """Give a class a key to type."""
-
-        def change(known: list[Klass]) -> tuple[int, str | None]:
-            class_rules.find_class(known, class_id)
-            class_rules.check_key(key, known, class_id)
-            return class_id, key
-
-        return self._change_class("class_key", by, change)
-
-    def _change_class(self, kind: str, by: str, change: Callable[[list[Klass]], tuple[int, str | None]]) -> Klass:
-        """Store what `change` makes of the classes there are: the number of the class, and its new value."""
-        with self.store.writing() as connection:
-            class_id, value = change(class_rules.read_classes(connection))
-            drafts = [class_rules.class_draft(kind, by, class_id, value)]
-            events = record(connection, drafts, self.settings.overlap)
-            known = class_rules.read_classes(connection)
-        self._finish(events)
-        return class_rules.find_class(known, class_id)
-
     # answers
 
-    def next(self, by: str, n: int = 8, holding: Collection[str] = (), lease: float = LEASE) -> list[Item]:
+    def next(self, by: str, n: int = 8, holding: Collection[str] = (), lease: float = labels.LEASE) -> list[Item]:
         """Lease images to a person for so many seconds: up to `n` besides those they hold."""
         with self.store.writing() as connection:
-            return next_items(connection, by, n, holding, self.rules._replace(lease=lease))
+            return questions.next_items(connection, by, n, holding, self.rules._replace(lease=lease))
 
     def audit_left(self) -> int:
         """Return how many audit images can still be asked about."""
         c = db.images.c
         with self.store.reading() as connection:
-            return int(connection.execute(select(func.count()).where(c.open == 1, c.audit == 1)).scalar() or 0)
+            return int(connection.execute(select(func.count()).where(c.open == 1, c.audit == 1)).scalar_one())
 
-    def measure(self, by: str, n: int = MEASURED, lease: float = LEASE) -> list[Item]:
+    def measure(self, by: str, n: int = MEASURED, lease: float = labels.LEASE) -> list[Item]:
         """Lease audit images alone, to name an accuracy sooner; what the person held is given back."""
         with self.store.writing() as connection:
-            release(connection, by)
-            items = next_items(connection, by, n, (), self.rules._replace(lease=lease, measures=True))
+            questions.release(connection, by)
+            items = questions.next_items(connection, by, n, (), self.rules._replace(lease=lease, measures=True))
         if not items:
             raise UserError(
                 "every photo that is kept for measuring has an answer. Label on: that makes the model better."
@@ -291,12 +238,12 @@ class Project:
     def release(self, by: str) -> None:
         """Give back the images that a person holds."""
         with self.store.writing() as connection:
-            release(connection, by)
+            questions.release(connection, by)
 
     def answer(self, answer: Answer) -> list[Event]:
         """Store an answer. It is on disk, twice, when this returns; sent again, it is stored once."""
         with self.store.writing() as connection:
-            events = write_answer(connection, answer, self.settings.overlap)
+            events = labels.write_answer(connection, answer, self.settings.overlap)
         return self._finish(events)
 
     def undo(self, by: str, event: str | UUID | None = None) -> list[Event]:
@@ -318,39 +265,41 @@ class Project:
 
     def labels(self, upto: int | None = None) -> Labels:
         """Return the labels in force after event `upto`, by default the last one."""
-        with self.store.reading() as connection:
-            return read_labels_at(connection, upto)
+        return self._read(labels.read_labels_at, upto)
 
     def events(self, after: int = 0, limit: int | None = None) -> list[Event]:
         """Return the events after number `after`, in order."""
-        with self.store.reading() as connection:
-            return events_after(connection, after, limit)
+        return self._read(labels.events_after, after, limit)
 
     def recent(self, by: str, n: int = 20) -> list[Event]:
         """Return a person's last answers in force, the newest first."""
         c = db.events.c
-        query = select(*COLUMNS).where(c.by == by, c.active == 1, c.kind.in_(UNDOABLE)).order_by(c.seq.desc()).limit(n)
+        mine = select(*labels.COLUMNS).where(c.by == by, c.active == 1, c.kind.in_(UNDOABLE))
         with self.store.reading() as connection:
-            return [Event(*row) for row in connection.execute(query)]
+            return [Event(*row) for row in connection.execute(mine.order_by(c.seq.desc()).limit(n))]
 
     def labeled_by_class(self, class_id: int, n: int) -> list[LabeledImage]:
         """Return the images of a class, with those merged into it, that were labeled last."""
-        with self.store.reading() as connection:
-            return read_labeled(connection, n, class_id=class_id)
+        return self._read(labels.read_labeled, n, class_id=class_id)
 
     def labeled_files(self, files: Sequence[str]) -> list[LabeledImage]:
         """Return the labels in force of files."""
-        with self.store.reading() as connection:
-            return read_labeled(connection, len(files), files=files)
+        return self._read(labels.read_labeled, len(files), files=files)
 
     # several people
 
+    def _votes(self) -> tuple[dict[int, str], Vote, dict[str, Standing]]:
+        """Return the names of classes, what answers are weighed by, and what the images amount to that people share."""
+        with self.store.reading() as connection:
+            classes = labels.read_classes(connection)
+            vote, shared = read_vote(connection, labels.merge_roots(classes)), read_shared(connection)
+        stands = {image: vote.standing(rows) for image, rows in shared.items()}
+        return {each.id: each.name for each in classes}, vote, stands
+
     def disagreements(self, by: str | None = None) -> list[Disagreement]:
         """Return images about which people differ and nobody has decided; for `by`, those they have not answered."""
-        with self.store.reading() as connection:
-            vote = read_vote(connection, merge_roots(class_rules.read_classes(connection)))
-            shared = {image: vote.standing(rows) for image, rows in read_shared(connection).items()}
-        open_ones = {image: stand for image, stand in shared.items() if vote.disputed(stand) and by not in stand.said}
+        _, vote, stands = self._votes()
+        open_ones = {image: stand for image, stand in stands.items() if vote.disputed(stand) and by not in stand.said}
         return [
             Disagreement(each.id, each.name, vote.code(stand.answer)[1], stand.answer.id, vote.voices(stand))
             for each in self.images(open_ones)
@@ -366,26 +315,19 @@ class Project:
 
     def how(self, images: Collection[str]) -> dict[str, str]:
         """Say how the labels in force of images came about, where several people answered."""
-        with self.store.reading() as connection:
-            classes = class_rules.read_classes(connection)
-            vote, shared = read_vote(connection, merge_roots(classes)), read_shared(connection)
-        names = {each.id: each.name for each in classes}
-        return {image: vote.words(vote.standing(shared[image]), names) for image in images if image in shared}
+        names, vote, stands = self._votes()
+        return {image: vote.words(stands[image], names) for image in images if image in stands}
 
     def people(self) -> list[PersonProgress]:
         """Return how much each person answered, and how far they agree with the labels in force of images they share."""
-        c = db.events.c
+        c, (_, vote, stands), found = db.events.c, self._votes(), []
         totals = select(c.by, func.count().label("answers"), func.max(c.at).label("last")).group_by(c.by)
         with self.store.reading() as connection:
-            vote = read_vote(connection, merge_roots(class_rules.read_classes(connection)))
             rows = connection.execute(totals.where(c.active == 1, c.kind.in_(ANSWERS))).all()
-            stands = [vote.standing(rows) for rows in read_shared(connection).values()]
-        found = []
         for row in sorted(rows, key=lambda row: -row.answers):
-            same = [vote.code(each.said[row.by]) == vote.code(each.answer) for each in stands if row.by in each.said]
-            found.append(
-                PersonProgress(row.by, row.answers, row.last, len(same), sum(same), vote.reliability.get(row.by))
-            )
+            shared = [stand for stand in stands.values() if row.by in stand.said]
+            same = sum(vote.code(stand.said[row.by]) == vote.code(stand.answer) for stand in shared)
+            found.append(PersonProgress(row.by, row.answers, row.last, len(shared), same, vote.reliability.get(row.by)))
         return found
 
     # labels in and out
@@ -406,11 +348,8 @@ class Project:
     def take_in(self, rows: Sequence[LabelRow], how: TakeIn, source: Path, problems: Sequence[str] = ()) -> list[Event]:
         """Take in rows of labels, all or none of them. `source` is named where something is wrong."""
         refuse(source, problems)
-        try:
-            with self.store.writing() as connection:
-                events = take_in(connection, rows, how, self.settings.overlap)
-        except ImportProblems as found:
-            refuse(source, found.problems)
+        with self.store.writing() as connection:
+            events = take_in(connection, rows, how, self.settings.overlap, source)
         return self._finish(events)
 
     def merge(self, other: Project) -> MergeReport:
@@ -427,13 +366,11 @@ class Project:
 
     def counts(self) -> Counts:
         """Return how many images are labeled, per class and in all, and how many are left."""
-        with self.store.reading() as connection:
-            return read_counts(connection)
+        return self._read(labels.read_counts)
 
     def seq(self) -> int:
         """Return the number of the last event."""
-        with self.store.reading() as connection:
-            return count(connection, "seq")
+        return self._read(labels.count, "seq")
 
     # what the person wishes: mma.toml may change while page and worker run
 
@@ -450,8 +387,7 @@ class Project:
         with suppress(OSError, UserError):  # while somebody edits the file, the wishes of before hold
             stamp = self.layout.settings.stat().st_mtime_ns
             if stamp != self._stamp:
-                found = read_settings(self.layout)
-                wishes = {name: getattr(found, name) for name in WISHES}
+                wishes = read_settings(self.layout).model_dump(include=set(WISHES))
                 self.settings, self._stamp = before.model_copy(update=wishes), stamp
         return before != self.settings
 
@@ -461,13 +397,12 @@ class Project:
         """Return the audit images that were asked about a second time."""
         c = db.events.c
         with self.store.reading() as connection:
-            query = select(c.image).where(c.active == 1, c.provenance == "recheck")
-            return {str(image) for image in connection.execute(query).scalars()}
+            return {*connection.execute(select(c.image).where(c.active == 1, c.provenance == "recheck")).scalars()}
 
     def put_picks(self, picks: Sequence[Pick], model: int | None) -> int:
         """Replace the queue by these picks, best first; return how many of them can be asked about."""
         with self.store.writing() as connection:
-            return replace_picks(connection, picks, model)
+            return questions.replace_picks(connection, picks, model)
 
 
 # Make a project for a folder of images, or open one. Everything cheap is checked before anything is created.
@@ -496,8 +431,8 @@ def create_project(
     names = check_class_names(classes)
     number = secrets.token_hex(8)
     if store is not None:
-        check_url(store)
-        postgres_store(store, number).close()  # a server that does not answer is said before anything is made
+        db.check_url(store)
+        db.postgres_store(store, number).close()  # a server that does not answer is said before anything is made
     settings = ProjectSettings(
         id=number,
         images=relative_images(folder, images),
@@ -537,17 +472,15 @@ def find_project(place: Path) -> Path:
     return place
 
 
-def open_store(layout: Layout, settings: ProjectSettings, *, check: bool = True) -> Store:
-    """Open the database of a project; make or migrate its tables. One that lacks events of labels.jsonl is refused."""
-    opened = open_database(layout.database, layout.url, settings.store, settings.id)
-    if not check:
-        return opened
+def open_store(layout: Layout, settings: ProjectSettings) -> db.Store:
+    """Open the database of a project, and make its tables. One that lacks events of labels.jsonl is refused."""
+    opened = db.open_database(layout, settings)
     try:
         logged = last_seq(layout.log)
-        if not logged or read_format(opened) is not None:
-            prepare(opened, layout)
+        if not logged or db.read_format(opened) is not None:
+            db.prepare(opened, layout)
             with opened.reading() as connection:
-                if count(connection, "seq") >= logged:
+                if labels.count(connection, "seq") >= logged:
                     return opened
         raise UserError(
             f"the database of {printable(str(layout.folder))} lacks labels that labels.jsonl holds: it is gone or an older "
@@ -573,8 +506,7 @@ def relink(place: Path | str, images: Path | str) -> Project:
                 f"{folder} is the project of {root}, and those images are still there. "
                 f"Choose another place for a new project with --project DIR."
             )
-        known, inside = project.images()[:SAMPLE], images.resolve()
-        if known and not any(each.id == file_key(inside, each.name) for each in known):
+        if project.images() and not holds_photos(images, project):
             raise UserError(
                 f"{where} holds none of the images that were in {root}. Give the folder they were moved to, with the same "
                 "folders inside."
@@ -587,15 +519,25 @@ def relink(place: Path | str, images: Path | str) -> Project:
 
 def moved_project(images: Path) -> Path | None:
     """Return the project beside a folder whose own images are gone and lie in this folder now: it was renamed or moved."""
-    inside = images.resolve()
-    for place in sorted(inside.parent.glob("*.mma")) if images.is_dir() else ():
+    for place in sorted(images.resolve().parent.glob("*.mma")) if images.is_dir() else ():
         if not (place / "mma.toml").is_file() or place == project_folder(images):
             continue
         with suppress(UserError), closing(open_project(place)) as project:  # a damaged one is none to continue
-            known = [] if project.root.is_dir() else project.images()[:SAMPLE]
-            if any(each.id == file_key(inside, each.name) for each in known):
+            if not project.root.is_dir() and holds_photos(images, project):
                 return place
     return None
+
+
+def holds_photos(images: Path, project: Project) -> bool:
+    """Tell whether a folder holds one of the first photos of a project, in the same place below it."""
+    root = images.resolve()
+    for each in project.images()[:SAMPLE]:
+        path = (root / each.name).resolve()
+        if path.is_relative_to(root) and path.is_file():
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == each.id:
+                    return True
+    return False
 
 
 def change_settings(project: Project, **values: Any) -> Project:
@@ -605,15 +547,6 @@ def change_settings(project: Project, **values: Any) -> Project:
     with explain_write_errors(project.folder, f"mma start {quote_path(project.folder)}"):
         write_settings(project.layout, settings)
     return open_project(project.folder)
-
-
-def file_key(root: Path, name: str) -> str | None:
-    """Return the sha256 of a file below `root`, or None where there is none."""
-    path = (root / name).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_images(images: Path, folder: Path) -> int:
@@ -629,31 +562,28 @@ def check_images(images: Path, folder: Path) -> int:
         raise UserError(f"there is no folder {place}. Give a folder of images:  mma start FOLDER")
     if not os.access(images, os.R_OK | os.X_OK):
         raise UserError(f"the folder {place} may not be read. Allow it:  chmod u+rx {quote_path(images)}")
-    if Path(os.path.abspath(folder)).is_relative_to(images.resolve()) or folder.resolve().is_relative_to(
-        images.resolve()
-    ):
+    if any(place.is_relative_to(images.resolve()) for place in (Path(os.path.abspath(folder)), folder.resolve())):
         raise UserError(
             f"the project {printable(str(folder))} would lie inside the images, which are never changed. Choose another "
             "place with --project DIR."
         )
     if (folder / "mma.toml").exists():
-        raise UserError(
-            f"{printable(str(folder))} is a project already. Go on with it:  mma start {quote_path(images)}"
-        )
-    names, left_out, _ = list_images(images)
-    if not names and any(each.reason == NOT_FOLLOWED for each in left_out):
+        shown = printable(str(folder))
+        raise UserError(f"{shown} is a project already. Go on with it:  mma start {quote_path(images)}")
+    names, left_out, _ = photos.list_images(images)
+    if names:
+        return len(names)
+    if any(each.reason == NOT_FOLLOWED for each in left_out):
         command = f"mma start {quote_path(images)} --follow-links"
         raise UserError(f"{place} holds nothing but links to folders. To follow them:  {command}")
-    if not names:
-        raise UserError(f"{place} holds no images. Give a folder that does:  mma start FOLDER")
-    return len(names)
+    raise UserError(f"{place} holds no images. Give a folder that does:  mma start FOLDER")
 
 
 def check_class_names(classes: Sequence[str]) -> list[str]:
     """Return the names, or say which of them cannot be one."""
     known: list[Klass] = []
     for name in classes:
-        known.append(Klass(len(known), check_name(name, known)))
+        known.append(Klass(len(known), labels.check_name(name, known)))
     return [each.name for each in known]
 
 
@@ -676,7 +606,7 @@ def owned(state: Path, command: str) -> Iterator[None]:
         who = "another process"
     busy = f"{printable(str(state.parent))} is in use by {printable(who)}. Use its page, or stop it first."
     with locked(state / "lock", busy):
-        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": now(), "command": command}
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": labels.now(), "command": command}
         with explain_write_errors(state, command):
             write_atomically(note, json.dumps(about) + "\n", private=True)
         try:

@@ -53,19 +53,13 @@ class TakeIn:
     other_answers: str = "--replace takes the one of the file"
 
 
-class ImportProblems(UserError):
-    """What is wrong with a file of labels, line by line."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(problems)
-        self.problems = list(problems)
-
-
-def take_in(connection: Connection, rows: Sequence[LabelRow], options: TakeIn, overlap: int) -> list[Event]:
-    """Check every row, then store what is new as one action. Raises with all problems, and stores nothing then."""
+def take_in(
+    connection: Connection, rows: Sequence[LabelRow], options: TakeIn, overlap: int, source: Path
+) -> list[Event]:
+    """Check every row, then store what is new as one action. Refuses the source with all problems, and stores nothing then."""
     plan = _Plan(connection, rows, options)
-    if problems := [(row.line, problem) for row in rows if (problem := plan.add(row))]:
-        raise ImportProblems([f"line {line}: {problem}" for line, problem in sorted(problems)])
+    problems = sorted((row.line, problem) for row in rows if (problem := plan.add(row)))
+    refuse(source, [f"line {line}: {problem}" for line, problem in problems])
     drafts = plan.drafts()
     events = record(connection, drafts, overlap) if drafts else []
     end_leases(connection, [event for event in events if event.image])

@@ -10,167 +10,134 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Engine,
-    Float,
-    Index,
-    Integer,
-    MetaData,
-    SmallInteger,
-    String,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    event,
-    insert,
-    inspect,
-    make_url,
-    select,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, Table, Text, delete, insert, select, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, ProgrammingError
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn
-from mma.project.settings import Layout
-from mma.text import install_hint, printable, quote_path, update_hint
+from mma.project.records import Event, Klass, ModelRow
+from mma.project.settings import Layout, ProjectSettings
+from mma.text import first_line, install_hint, printable, quote_path, update_hint
 
 FORMAT = 1  # of the tables; those of another format are made again from labels.jsonl
 
-metadata = MetaData()
+metadata = sa.MetaData()
+TYPES: dict[Any, Any] = {str: Text, float: Float, dict: Text, int: BigInteger().with_variant(Integer, "sqlite")}
 
-meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
 
-# Numbers that would otherwise be counted anew: seq, images, open, labeled, class:3, ...
-counts = Table(
-    "counts", metadata, Column("name", String, primary_key=True), Column("value", BigInteger, nullable=False)
+class ImageRow(NamedTuple):
+    """An image, as the table holds it. The last three follow from events and `present`."""
+
+    id: str
+    name: str
+    width: int
+    height: int
+    phash: str
+    near: str  # the first image of its near-duplicates
+    rank: int  # a random order that never changes
+    audit: int
+    present: int = 1
+    open: int = 1  # may be asked about
+    answers: int = 0  # people who answered
+    deferred: int = 0  # seq of the last "later", 0 without one
+
+
+class FileRow(NamedTuple):
+    """A file of the image folder."""
+
+    path: str
+    image: str | None
+    size: int
+    mtime: int  # nanoseconds
+    reason: str | None  # why it cannot be used
+
+
+class CurrentRow(NamedTuple):
+    """The answer in force of an image."""
+
+    image: str
+    kind: str
+    class_id: int | None
+    by: str
+    seq: int
+    provenance: str | None
+
+
+class PickRow(NamedTuple):
+    """An image in the queue."""
+
+    image: str
+    position: int
+    why: str
+    score: float
+    provenance: str
+    suggestion: str | None  # JSON: [[class id, probability], ...]
+    model: int | None
+
+
+class LeaseRow(NamedTuple):
+    """An image that a person is asked about."""
+
+    image: str
+    by: str
+    taken: float  # seconds since 1970
+    until: float
+    provenance: str
+    why: str
+    suggestion: str | None
+    model: int | None
+
+
+class MetaRow(NamedTuple):
+    """The format, how far a task is, and the last vote."""
+
+    key: str
+    value: str
+
+
+class CountRow(NamedTuple):
+    """A number that would otherwise be counted anew: seq, images, open, labeled, class:3, ..."""
+
+    name: str
+    value: int
+
+
+def _table(name: str, record: Any, *more: Column[Any] | Index, keys: int = 1) -> Table:
+    """Make a table of the fields of a record; the first ones are its key."""
+    columns: list[Column[Any]] = []
+    for field, hint in get_type_hints(record).items():
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kind, empty = TYPES[get_origin(kinds[0]) or kinds[0]], len(kinds) > 1
+        columns.append(Column(field, kind, primary_key=len(columns) < keys, nullable=empty, autoincrement=False))
+    return Table(name, metadata, *columns, *more)
+
+
+meta, counts, classes, models = (
+    _table(name, record)
+    for name, record in (("meta", MetaRow), ("counts", CountRow), ("classes", Klass), ("models", ModelRow))
 )
-
-events = Table(
+events = _table(
     "events",
-    metadata,
-    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
-    Column("id", String(36), nullable=False, unique=True),
-    Column("batch", String(36), nullable=False),
-    Column("kind", String, nullable=False),
-    Column("image", String(64)),
-    Column("file", Text),
-    Column("class_id", Integer),
-    Column("value", Text),
-    Column("by", String, nullable=False),
-    Column("at", String, nullable=False),
-    Column("round", Integer),
-    Column("provenance", String),
-    Column("shown", Text),
-    Column("seconds", Float),
-    Column("note", Text),
-    Column("supersedes", String(36)),
-    Column("active", SmallInteger, nullable=False),  # derived: an answer that nobody has undone
+    Event,
+    Column("active", Integer, nullable=False),  # derived: an answer that nobody has undone
+    Index("events_by_id", "id", unique=True),
     Index("events_of_image", "image", "seq"),
     Index("events_of_person", "by", "active", "seq"),
     Index("events_of_batch", "batch"),
 )
-
-images = Table(
-    "images",
-    metadata,
-    Column("id", String(64), primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("width", Integer, nullable=False),
-    Column("height", Integer, nullable=False),
-    Column("phash", String(16), nullable=False),
-    Column("near", String(64), nullable=False),  # the first image of its near-duplicates
-    Column("rank", BigInteger, nullable=False),  # a random order that never changes
-    Column("audit", SmallInteger, nullable=False),
-    Column("present", SmallInteger, nullable=False),
-    # Derived from events and `present`:
-    Column("open", SmallInteger, nullable=False),  # may be asked about
-    Column("answers", SmallInteger, nullable=False),  # people who answered
-    Column("deferred", BigInteger, nullable=False),  # seq of the last "later", 0 without one
-    Index("images_to_ask", "open", "audit", "deferred", "rank"),
-)
+images = _table("images", ImageRow, Index("images_to_ask", "open", "audit", "deferred", "rank"))
 _gone = images.c.present == 0
 Index("images_gone", images.c.id, sqlite_where=_gone, postgresql_where=_gone)  # only the few of which no file is left
-
-files = Table(
-    "files",
-    metadata,
-    Column("path", Text, primary_key=True),
-    Column("image", String(64)),
-    Column("size", BigInteger, nullable=False),
-    Column("mtime", BigInteger, nullable=False),  # nanoseconds
-    Column("reason", Text),  # why it cannot be used
-    Index("files_of_image", "image"),
-)
-
-classes = Table(
-    "classes",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("name", Text, nullable=False),
-    Column("key", String),
-    Column("merged_into", Integer),
-)
-
-current = Table(
-    "current",
-    metadata,
-    Column("image", String(64), primary_key=True),
-    Column("kind", String, nullable=False),
-    Column("class_id", Integer),
-    Column("by", String, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("provenance", String),
-    Index("current_by_class", "class_id", "seq"),
-)
-
-picks = Table(
-    "picks",
-    metadata,
-    Column("image", String(64), primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("score", Float, nullable=False),
-    Column("provenance", String, nullable=False),
-    Column("suggestion", Text),  # JSON: [[class id, probability], ...]
-    Column("model", Integer),
-    Index("picks_in_order", "position"),
-)
-
-leases = Table(
-    "leases",
-    metadata,
-    Column("image", String(64), primary_key=True),
-    Column("by", String, primary_key=True),
-    Column("taken", Float, nullable=False),  # seconds since 1970
-    Column("until", Float, nullable=False),
-    Column("provenance", String, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("suggestion", Text),
-    Column("model", Integer),
-    Index("leases_of_person", "by", "until"),
-)
-
-models = Table(
-    "models",
-    metadata,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("kind", String, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("state", String, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("accuracy", Float),
-    Column("at", String, nullable=False),
-    Column("about", Text, nullable=False),  # JSON
-)
+files = _table("files", FileRow, Index("files_of_image", "image"))
+current = _table("current", CurrentRow, Index("current_by_class", "class_id", "seq"))
+picks = _table("picks", PickRow, Index("picks_in_order", "position"))
+leases = _table("leases", LeaseRow, Index("leases_of_person", "by", "until"), keys=2)
 
 
 # Connections.
@@ -184,7 +151,7 @@ ROOM = 256 << 10  # bytes; on a disk with less SQLite cannot even begin
 class Store:
     """Connections to one project's database."""
 
-    def __init__(self, engine: Engine, place: str, turn: Path | int) -> None:
+    def __init__(self, engine: sa.Engine, place: str, turn: Path | int) -> None:
         self.engine, self.place = engine, place
         self.turn = turn  # what writers queue for: a file beside SQLite's, or the number of a lock of PostgreSQL
         self.sqlite = engine.dialect.name == "sqlite"
@@ -201,33 +168,30 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Write as the only writer. All of it is on disk when this ends, or none of it is stored."""
-        with explain_database_errors(self.place), self._queue(), self.engine.connect() as raw:
-            connection = raw.execution_options(mma_writes=True)
+        with explain_database_errors(self.place), ExitStack() as held:
+            if isinstance(
+                self.turn, Path
+            ):  # SQLite would sleep a tenth of a second between two looks, and has no turns
+                held.enter_context(explain_write_errors(self.turn, "the same command"))
+                held.enter_context(in_turn(self.turn))
+            connection = held.enter_context(self.engine.connect()).execution_options(mma_writes=True)
             with connection.begin():
                 if not self.sqlite:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": self.turn})
                 yield connection
-
-    @contextmanager
-    def _queue(self) -> Iterator[None]:
-        """Wait for other writers. SQLite would sleep up to a tenth of a second between two looks, and nobody has a turn."""
-        if isinstance(self.turn, Path):
-            with explain_write_errors(self.turn, "the same command"), in_turn(self.turn):
-                yield
-        else:
-            yield
 
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
 
 
-def insert_rows(connection: Connection, table: Table, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert many rows at once, tuples in the order of `names`: half the time of rows that have names themselves."""
-    mark = "?" if connection.dialect.name == "sqlite" else "%s"
-    marks = ", ".join([mark] * len(names))
+def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert many rows at once, with all columns in their order: half the time of rows that have names themselves."""
     if rows:
-        connection.exec_driver_sql(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({marks})", list(rows))
+        marks = ", ".join(["?" if connection.dialect.name == "sqlite" else "%s"] * len(table.c))
+        connection.exec_driver_sql(
+            f"INSERT INTO {table.name} ({', '.join(table.c.keys())}) VALUES ({marks})", list(rows)
+        )
 
 
 def sqlite_store(path: Path) -> Store:
@@ -235,9 +199,9 @@ def sqlite_store(path: Path) -> Store:
     if path.parent.is_dir() and not path.exists():
         with explain_write_errors(path, "mma start"):
             path.touch(0o600)
-    engine = create_engine(f"sqlite+pysqlite:///{path}", pool_size=8, max_overflow=64)
+    engine = sa.create_engine(f"sqlite+pysqlite:///{path}", pool_size=8, max_overflow=64)
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # transactions begin where we say
         connection.execute(f"PRAGMA busy_timeout = {WAIT}")
@@ -246,7 +210,7 @@ def sqlite_store(path: Path) -> Store:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute(f"PRAGMA cache_size = -{PAGES}")
 
-    @event.listens_for(engine, "begin")
+    @sa.event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # A reader that turns into a writer can fail; a writer that says so at once only waits.
         writes = connection.get_execution_options().get("mma_writes")
@@ -260,9 +224,9 @@ def postgres_store(url: str, project: str) -> Store:
     schema = f"mma_{project}"
     options = f"-c search_path={schema} -c synchronous_commit=on"
     try:
-        parsed = make_url(url).set(drivername="postgresql+psycopg")
+        parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
         arguments: dict[str, Any] = {"connect_args": {"options": options}, "pool_pre_ping": True}  # servers restart
-        engine = create_engine(parsed, pool_size=8, max_overflow=64, **arguments)
+        engine = sa.create_engine(parsed, pool_size=8, max_overflow=64, **arguments)
     except ImportError as error:
         raise UserError(f"PostgreSQL needs one more package:  {install_hint('postgres')}") from error
     store = Store(engine, parsed.render_as_string(hide_password=True), zlib.crc32(schema.encode()))
@@ -273,22 +237,21 @@ def postgres_store(url: str, project: str) -> Store:
     return store
 
 
-def open_database(path: Path, url: Path, kind: str, project: str) -> Store:
-    """Open the database of a project: the file at `path`, or the server whose URL stands in the file `url`."""
-    if kind == "sqlite":
-        return sqlite_store(path)
+def open_database(layout: Layout, settings: ProjectSettings) -> Store:
+    """Open the database of a project: a file, or the server whose URL stands in a file."""
+    if settings.store == "sqlite":
+        return sqlite_store(layout.database)
     try:
-        return postgres_store(url.read_text("utf-8").strip(), project)
+        return postgres_store(layout.url.read_text("utf-8").strip(), settings.id)
     except OSError as error:
-        raise UserError(
-            f"{printable(str(url))} cannot be read: {error.strerror}. Give the URL again with --store."
-        ) from error
+        place = printable(str(layout.url))
+        raise UserError(f"{place} cannot be read: {error.strerror}. Give the URL again with --store.") from error
 
 
 def check_url(url: str) -> None:
     """Refuse a store that is no PostgreSQL URL; the password is not repeated."""
     try:
-        name = make_url(url).drivername
+        name = sa.make_url(url).drivername
     except ArgumentError:
         name = ""
     if name not in ("postgresql", "postgres", "postgresql+psycopg"):
@@ -304,7 +267,7 @@ def explain_database_errors(place: str) -> Iterator[None]:
         if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != NOT_ALLOWED:
             raise
         way_out = "Start the server" if "://" in place else "Make room"
-        folder, reason = Path(place).parent, _first_line(error)
+        folder, reason = Path(place).parent, printable(first_line(error.orig or error).rstrip("."))
         if folder.is_dir() and hasattr(os, "statvfs"):  # SQLite only says that a file cannot be opened or written
             disk = os.statvfs(folder)
             if disk.f_flag & os.ST_RDONLY:
@@ -319,14 +282,11 @@ def explain_database_errors(place: str) -> Iterator[None]:
         if isinstance(error, DatabaseError) and type(error) is not DatabaseError:  # a broken constraint is our mistake
             raise
         project = "PROJECT" if "://" in place else quote_path(Path(place).parents[1])  # a server does not know it
+        reason = printable(first_line(getattr(error, "orig", error)).rstrip("."))
         raise TemporarilyUnavailable(
-            f"the database {printable(place)} is damaged or not ours: {_first_line(error)}. Rebuild it from labels.jsonl:  "
+            f"the database {printable(place)} is damaged or not ours: {reason}. Rebuild it from labels.jsonl:  "
             f"mma doctor {project} --rebuild"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return printable(str(getattr(error, "orig", error)).strip().split("\n")[0].rstrip("."))
 
 
 # The format of the tables, and how far index and features are.
@@ -359,7 +319,7 @@ def create_tables(connection: Connection) -> None:
 def read_format(store: Store) -> int | None:
     """Return the format of the tables; None where there are none yet."""
     with store.reading() as connection:
-        if not inspect(connection).has_table("meta"):
+        if not sa.inspect(connection).has_table("meta"):
             return None
         found = connection.execute(select(meta.c.value).where(meta.c.key == "format")).scalar()
     return None if found is None else int(found)

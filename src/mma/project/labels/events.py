@@ -296,18 +296,19 @@ def check_name(name: str, classes: Iterable[Klass], *, besides: int | None = Non
     return name
 
 
-def check_key(key: str | None, classes: Iterable[Klass], class_id: int) -> None:
-    """Refuse a key that is no single visible character, or that another class has."""
+def check_key(key: str | None, classes: Iterable[Klass], class_id: int) -> str | None:
+    """Return the key of a class; refuse one that is no single visible character, or that another class has."""
     if key is None:
-        return
+        return None
     if len(key) != 1 or key.isspace() or printable(key) != key:
         raise UserError("the key of a class is one character that can be typed.")
     for each in classes:
         if each.id != class_id and each.merged_into is None and each.key == key:
             raise UserError(f"the key {key} belongs to '{each.name}'. Choose another one.")
+    return key
 
 
-def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
+def check_merge(classes: list[Klass], class_id: int, into: int | None) -> str | None:
     """Refuse to merge a class into itself, into one that is not there, or into one that is merged into it.
 
     None takes a merge back. That is refused while another class has the name or the key of this one.
@@ -316,10 +317,11 @@ def check_merge(classes: list[Klass], class_id: int, into: int | None) -> None:
     if into is None:
         check_name(klass.name, classes, besides=class_id)
         check_key(klass.key, classes, class_id)
-        return
+        return None
     find_class(classes, into)
     if closes_circle(classes, class_id, into):
         raise UserError("a class cannot be merged into itself.")
+    return str(into)
 
 
 def check_delete(connection: Connection, class_id: int) -> None:
@@ -329,10 +331,8 @@ def check_delete(connection: Connection, class_id: int) -> None:
     if any(each.merged_into == class_id for each in classes):
         raise UserError(f"other classes are merged into '{name}'. Take these merges back first.")
     if many := connection.execute(select(func.count()).where(c.kind == "label", c.class_id == class_id)).scalar_one():
-        photos = "1 photo is" if many == 1 else f"{many:,} photos are"
-        raise UserError(
-            f"{photos} labeled '{name}'. Give them another class first, or merge this class into another one."
-        )
+        labels = "1 label" if many == 1 else f"{many:,} labels"
+        raise UserError(f"'{name}' has {labels}. Give its photos another class first, or merge it into another one.")
     if connection.execute(select(e.id).where(e.kind == "label", e.active == 1, e.class_id == class_id)).first():
         raise UserError(
             f"labels '{name}' were corrected, and whoever takes a correction back needs the class. Merge it into another "

@@ -37,7 +37,7 @@ from mma.project.labels.events import (
     store_classes,
 )
 from mma.project.labels.votes import store_vote
-from mma.project.project import Project, Say, open_store, owned, silent, training
+from mma.project.project import Project, Say, owned, silent, training
 from mma.project.records import CLASS_KINDS, UNDOABLE, Event, Kind, Klass
 from mma.project.settings import Layout, ProjectSettings, read_settings
 from mma.text import printable, quote_path
@@ -65,7 +65,7 @@ def doctor(folder: Path | str, *, rebuild: bool = False, say: Say = silent) -> l
         report = rebuild_database(layout, settings, say)
         findings += [Finding(line) for line in report]
     try:
-        store = open_store(layout, settings, check=False)
+        store = open_database(layout, settings)
     except UserError as error:
         return [*findings, Finding(str(error), problem=True)]
     try:
@@ -175,7 +175,7 @@ def rebuild_database(layout: Layout, settings: ProjectSettings, say: Any) -> lis
                 write_atomically(layout.backups / f"labels-{stamp}.jsonl", layout.log.read_bytes(), private=True)
             write_atomically(layout.log, text, private=True)
         if settings.store != "sqlite":
-            store = open_database(layout.database, layout.url, settings.store, settings.id)
+            store = open_database(layout, settings)
             with store.writing() as connection:
                 db.metadata.drop_all(connection)
                 fill(connection, events, rest["models"], settings.overlap)
@@ -210,7 +210,7 @@ def salvage(layout: Layout, settings: ProjectSettings) -> dict[str, list[dict[st
     if settings.store == "sqlite":  # a damaged page can fail for every number there could be
         files = layout.state.glob(f"{layout.database.name}*")
         most = max(sum(file.stat().st_size for file in files) // SMALLEST, 1_000)
-    store = open_database(layout.database, layout.url, settings.store, settings.id)
+    store = open_database(layout, settings)
     try:
         return {table.name: _read_rows(store, table, most) for table in (db.events, db.models)}
     finally:
