@@ -309,7 +309,7 @@ def flip_and_rebuild(project, draw, folder):
     layout.database.write_bytes(database)
     layout.log.write_bytes(log)
     readable = {event.id for event in map_log(layout.log)} | readable_in(layout.database, whole)
-    rebuild_database(layout, read_settings(layout), lambda message: None)
+    rebuild_database(layout, read_settings(layout))
     found = {event.id: event for event in map_log(layout.log)}
     lost = [whole[name] for name in readable - set(found)]
     twins = {(event.image, event.kind, event.batch) for name, event in found.items() if name in whole}

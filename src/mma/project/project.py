@@ -354,9 +354,13 @@ class Project:
 
     def merge(self, other: Project) -> MergeReport:
         """Take in the events of a copy of this project that are not here yet."""
-        from mma.project.labels.repair import check_copy, merge_events
+        from mma.project.labels.repair import merge_events
 
-        check_copy(self.settings, other.settings)
+        if self.settings.id != other.settings.id:  # its events tell of other images and classes
+            raise UserError(
+                "the other project is no copy of this one, but was made on its own. Take its labels in by a file:  "
+                "mma labels export OTHER labels.csv   and then  mma labels import PROJECT labels.csv"
+            )
         with self.store.writing() as connection:
             report = merge_events(connection, other.events(), self.settings.overlap)
         self._finish(report.events)

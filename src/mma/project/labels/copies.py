@@ -79,20 +79,14 @@ class SecondCopy:
 
 def last_seq(path: Path) -> int:
     """Return the number of the last event in the file; 0 where there is none."""
-    size, length, done = path.stat().st_size if path.exists() else 0, TAIL, 0
-    while size:  # whole lines from the last to the first, reading only as much of the file as is needed
-        start = max(size - length, 0)
-        with path.open("rb") as file:
-            file.seek(start)
-            lines = file.read(length).split(b"\n")[:-1]
-        whole = lines if start == 0 else lines[1:]
-        for line in reversed(whole[: len(whole) - done]):
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, 2) - TAIL, 0))
+        for line in reversed(file.read().split(b"\n")[:-1]):  # the first one may be a part; then its check is wrong
             if event := parse_log_line(0, line).event:
                 return event.seq
-        if start == 0:
-            break
-        done, length = len(whole), length * 4
-    return 0
+    return max((line.event.seq for line in read_log(path) if line.event), default=0)
 
 
 def line_of(event: Event) -> bytes:

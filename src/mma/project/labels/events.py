@@ -18,7 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select,
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project.labels import database as db
-from mma.project.labels.votes import Standing, Vote, last_vote, poll, read_shared, read_vote, store_vote
+from mma.project.labels.votes import Vote, poll, read_shared, read_vote, store_vote
 from mma.project.records import (
     ANSWERS,
     CLASS_KINDS,
@@ -142,7 +142,10 @@ def _answer(connection: Connection, answer: Answer) -> list[Draft]:
         raise UserError("an answer of kind label needs a class_id, and no other kind has one.")
     if answer.kind == "note" and not answer.note:
         raise UserError("a note needs its text.")
-    class_id = None if answer.class_id is None else resolve(connection, answer.class_id)
+    class_id = answer.class_id
+    if class_id is not None:
+        classes = read_classes(connection)
+        class_id = merge_roots(classes)[find_class(classes, class_id).id]
     names: dict[str, str] = {}
     for part in chunks(every):
         rows = connection.execute(select(db.images.c.id, db.images.c.name).where(db.images.c.id.in_(part)))
@@ -250,26 +253,16 @@ def closes_circle(classes: Iterable[Klass], class_id: int, into: int) -> bool:
 
 def in_circle(classes: Iterable[Klass], class_id: int) -> bool:
     """Say whether the merges of a class lead back to a class they came by."""
-    into, passed = {each.id: each.merged_into for each in classes}, set[int]()
-    step: int | None = class_id
-    while step is not None and step not in passed:
-        passed.add(step)
-        step = into.get(step)
-    return step is not None
+    into = {each.id: each.merged_into for each in classes}
+    return into.get(_merge_path(into, class_id)[-1]) is not None
 
 
 def _merge_path(into: Mapping[int, int | None], class_id: int) -> list[int]:
-    """Return a class, the one it is merged into, and so on up to the class that its labels count for."""
-    above = into.get(class_id)
-    return [class_id] if above is None else [class_id, *_merge_path(into, above)]
-
-
-def resolve(connection: Connection, class_id: int) -> int:
-    """Return the class that a label of `class_id` counts for, or say that there is none."""
-    roots = merge_roots(read_classes(connection))
-    if class_id not in roots:
-        raise UserError(f"this project has no class with the number {class_id}.")
-    return roots[class_id]
+    """Return a class, the one it is merged into, and so on up to the class that its labels count for, or up to a circle."""
+    path = [class_id]
+    while (above := into.get(path[-1])) is not None and above not in path:
+        path.append(above)
+    return path
 
 
 def find_class(classes: Iterable[Klass], class_id: int) -> Klass:
@@ -362,61 +355,41 @@ def refresh(connection: Connection, images: Sequence[str], overlap: int) -> int:
         if vote.roots == {} and any(len({row.by for row in rows}) > 1 for rows in active.values()):
             vote = read_vote(connection, merge_roots(read_classes(connection)))
         now = {image: vote.standing(rows) for image, rows in active.items()}
-        _store_current(connection, part, before, now, change)
-        _store_open(connection, known, now, overlap, change)
+        moved, gone = list[db.CurrentRow](), list[str]()
+        for image, stand in now.items():
+            old, a = before.get(image), stand.answer
+            new = None if a is None else db.CurrentRow(image, a.kind, a.class_id, a.by, a.seq, stand.provenance)
+            if (old and (old.seq, old.provenance)) == (new and (new.seq, new.provenance)):
+                continue
+            if old is not None:
+                change.subtract(count_names(old.kind, old.class_id))
+                gone.append(image)
+            if new is not None:
+                change.update(count_names(new.kind, new.class_id))
+                moved.append(new)
+        if gone:
+            connection.execute(delete(db.current).where(db.current.c.image.in_(gone)))
+        db.insert_rows(connection, db.current, moved)
+        changed = []
+        for image, row in known.items():
+            stand = now[image]
+            settled = stand.answer is not None and (stand.answer.kind == "exclude" or stand.people >= overlap)
+            after = (int(row.present and not settled), stand.people, stand.deferred)
+            if after != (row.open, row.answers, row.deferred):
+                change["open"] += after[0] - row.open
+                change["shared"] += stand.people > max(row.answers, 1)
+                changed.append({"image": image, **dict(zip(("open", "answers", "deferred"), after, strict=True))})
+        if changed:
+            names = ("open", "answers", "deferred")
+            statement = update(db.images).where(db.images.c.id == bindparam("image"))
+            connection.execute(statement.values({name: bindparam(name) for name in names}), changed)
     add_counts(connection, change)
     return change["shared"]
-
-
-def _store_current(
-    connection: Connection,
-    images: Sequence[str],
-    before: dict[str, Any],
-    now: dict[str, Standing],
-    change: Counter[str],
-) -> None:
-    moved = []
-    for image in images:
-        old, new = before.get(image), now[image]
-        stored = None if old is None else (int(old.seq), old.provenance)
-        if stored != (None if new.answer is None else (int(new.answer.seq), new.provenance)):
-            moved.append(image)
-    for image in moved:
-        for row, sign in ((before.get(image), -1), (now[image].answer, 1)):
-            for name in () if row is None else count_names(row.kind, row.class_id):
-                change[name] += sign
-    if gone := [image for image in moved if image in before]:
-        connection.execute(delete(db.current).where(db.current.c.image.in_(gone)))
-    found = [now[image] for image in moved if now[image].answer is not None]
-    if found:
-        names = ("image", "kind", "class_id", "by", "seq")
-        rows = [
-            {**{name: getattr(each.answer, name) for name in names}, "provenance": each.provenance} for each in found
-        ]
-        connection.execute(insert(db.current), rows)
 
 
 def count_names(kind: str, class_id: int | None) -> list[str]:
     """Return the counters that an answer in force adds one to."""
     return ["labeled", f"class:{class_id}"] if kind == "label" else ["excluded" if kind == "exclude" else kind]
-
-
-def _store_open(
-    connection: Connection, known: dict[str, Any], now: dict[str, Standing], overlap: int, change: Counter[str]
-) -> None:
-    rows = []
-    for image, row in known.items():
-        found = now[image]
-        settled = found.answer is not None and (found.answer.kind == "exclude" or found.people >= overlap)
-        after = (int(row.present and not settled), found.people, found.deferred)
-        if after != (row.open, row.answers, row.deferred):
-            change["open"] += after[0] - row.open
-            change["shared"] += found.people > max(row.answers, 1)
-            rows.append({"image": image, "open": after[0], "answers": after[1], "deferred": after[2]})
-    if rows:
-        names = ("open", "answers", "deferred")
-        statement = update(db.images).where(db.images.c.id == bindparam("image"))
-        connection.execute(statement.values({name: bindparam(name) for name in names}), rows)
 
 
 ADD = text(  # the same words in SQLite and PostgreSQL
@@ -493,8 +466,8 @@ def replay(events: Sequence[Event]) -> tuple[list[Event], list[Klass]]:
         if event.image is not None and event.kind in UNDOABLE and event.id not in undone:
             of_image.setdefault(event.image, []).append(event)
     classes: list[Klass] = reduce(apply_class_event, (event for event in events if event.kind in CLASS_KINDS), [])
-    in_circles = any(in_circle(classes, each.id) for each in classes)  # of a copy that is not merged yet
-    vote = last_vote(events, {} if in_circles else merge_roots(classes))
+    votes = [event.value for event in events if event.kind == "vote"]
+    vote = Vote.of(votes[-1] if votes else None, merge_roots(classes))
     stands = [found for found in map(vote.standing, of_image.values()) if found.answer is not None]
     answers = [found.answer._replace(provenance=found.provenance) for found in stands]
     return sorted(answers, key=lambda event: event.seq), classes

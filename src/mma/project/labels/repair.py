@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,18 +61,13 @@ def doctor(folder: Path | str, *, rebuild: bool = False, say: Say = silent) -> l
     """Compare the two copies of every event and what follows from them; with `rebuild` make the database anew first."""
     layout = Layout(Path(folder))
     settings = read_settings(layout)
-    findings = []
-    if rebuild:
-        report = rebuild_database(layout, settings, say)
-        findings += [Finding(line) for line in report]
+    findings = [Finding(line) for line in rebuild_database(layout, settings)] if rebuild else []
     try:
         store = open_database(layout, settings)
     except UserError as error:
         return [*findings, Finding(str(error), problem=True)]
-    try:
+    with closing(store):
         return [*findings, *_examine(layout, Project(layout, settings, store), rebuild=rebuild, say=say)]
-    finally:
-        store.close()
 
 
 def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> list[Finding]:
@@ -160,7 +156,7 @@ def _images(project: Project) -> list[Finding]:
 # Make the database again: every event of labels.jsonl, and what can still be read from the old database.
 
 
-def rebuild_database(layout: Layout, settings: ProjectSettings, say: Any) -> list[str]:
+def rebuild_database(layout: Layout, settings: ProjectSettings) -> list[str]:
     """Replace the database; the old one and the old labels.jsonl go to state/backups. Return what was done."""
     command = f"mma doctor {quote_path(layout.folder)} --rebuild"
     with owned(layout.state, command), training(layout.state, command), explain_write_errors(layout.state, command):
@@ -210,11 +206,8 @@ def salvage(layout: Layout, settings: ProjectSettings) -> dict[str, list[dict[st
     if settings.store == "sqlite":  # a damaged page can fail for every number there could be
         files = layout.state.glob(f"{layout.database.name}*")
         most = max(sum(file.stat().st_size for file in files) // SMALLEST, 1_000)
-    store = open_database(layout, settings)
-    try:
+    with closing(open_database(layout, settings)) as store:
         return {table.name: _read_rows(store, table, most) for table in (db.events, db.models)}
-    finally:
-        store.close()
 
 
 def _read_rows(store: Store, table: Table, most: int) -> list[dict[str, Any]]:
@@ -299,15 +292,6 @@ class MergeReport:
 
     events: list[Event]
     conflicts: list[str]
-
-
-def check_copy(ours: ProjectSettings, theirs: ProjectSettings) -> None:
-    """Refuse a project that was made on its own: its events tell of other images and classes."""
-    if ours.id != theirs.id:
-        raise UserError(
-            "the other project is no copy of this one, but was made on its own. Take its labels in by a file:  "
-            "mma labels export OTHER labels.csv   and then  mma labels import PROJECT labels.csv"
-        )
 
 
 def merge_events(connection: Connection, events: Sequence[Event], overlap: int) -> MergeReport:

@@ -12,7 +12,7 @@ import numpy as np
 from sqlalchemy import Connection, delete, func, insert, select
 
 from mma.project.labels import database as db
-from mma.project.records import ANSWERS, SECOND_LOOKS, Event
+from mma.project.records import ANSWERS, SECOND_LOOKS
 
 RIGHT, WRONG = 9.0, 1.0  # answers that everybody is taken to have given before: nine of ten right
 ROUNDS, SETTLED = 100, 1e-5
@@ -87,6 +87,11 @@ class Vote:
     codes: int = 2  # answers that there were to choose from
     roots: Mapping[int, int] = field(default_factory=dict)  # class -> the class its labels count for
 
+    @classmethod
+    def of(cls, value: str | None, roots: Mapping[int, int]) -> Vote:
+        """Read the value of an event of kind vote; None where there is none yet."""
+        return cls(**json.loads(value or "{}"), roots=roots)
+
     def code(self, row: Any) -> Code:
         """Return an answer as it is counted."""
         return row.kind, self.roots.get(row.class_id, row.class_id)
@@ -145,18 +150,9 @@ class Vote:
         return not stand.decided and len({self.code(row) for row in stand.said.values()}) > 1
 
 
-def last_vote(events: Iterable[Event], roots: Mapping[int, int]) -> Vote:
-    """Return what answers are weighed by after these events."""
-    values = [event.value for event in events if event.kind == "vote" and event.value]
-    about = json.loads(values[-1]) if values else {}
-    return Vote(about.get("reliability", {}), about.get("codes", 2), roots)
-
-
 def read_vote(connection: Connection, roots: Mapping[int, int]) -> Vote:
     """Return what answers are weighed by now."""
-    value = connection.execute(select(db.meta.c.value).where(db.meta.c.key == "vote")).scalar()
-    about = json.loads(value) if value else {}
-    return Vote(about.get("reliability", {}), about.get("codes", 2), roots)
+    return Vote.of(connection.execute(select(db.meta.c.value).where(db.meta.c.key == "vote")).scalar(), roots)
 
 
 def store_vote(connection: Connection, value: str | None) -> None:
