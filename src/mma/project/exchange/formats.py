@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -26,7 +25,7 @@ from mma.files import create_atomically, explain_write_errors, write_atomically
 from mma.project.labels import database as db
 from mma.project.labels.events import chunks, merge_roots, read_classes
 from mma.project.records import Item
-from mma.text import did_you_mean, printable, quote_path
+from mma.text import did_you_mean, printable, quote_path, render_template
 
 if TYPE_CHECKING:
     from mma.project.project import Project
@@ -104,23 +103,27 @@ def render_jsonl(rows: Iterable[LabelRow]) -> bytes:
     return "".join(line + "\n" for line in lines).encode()
 
 
-def parse_jsonl(path: Path) -> tuple[list[LabelRow], list[str]]:
-    """Read rows of JSON; every value must be text."""
-    rows: list[LabelRow] = []
+def read_json_rows(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
+    """Read lines of JSON with their numbers; the second list says which of them are none."""
+    rows: list[tuple[int, dict[str, Any]]] = []
     problems: list[str] = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
-            problems.append(f"line {number}: it is not JSON")
-            continue
-        if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in FIELDS):
-            problems.append(f"line {number}: it is not a row of texts, {', '.join(FIELDS)}")
-            continue
-        rows.append(_row(values, number))
-    return rows, problems
+        if line.strip():
+            try:
+                rows.append((number, json.loads(line)))
+            except (ValueError, RecursionError):
+                problems.append(f"line {number}: it is not JSON")
+    problems += [f"line {number}: it has no names and values" for number, row in rows if not isinstance(row, dict)]
+    return [row for row in rows if isinstance(row[1], dict)], problems
+
+
+def parse_jsonl(path: Path) -> tuple[list[LabelRow], list[str]]:
+    """Read rows of JSON; every value must be text."""
+    found, problems = read_json_rows(path)
+    texts = [all(isinstance(values.get(name, ""), str) for name in FIELDS) for _, values in found]
+    said = f"it is not a row of texts, {', '.join(FIELDS)}"
+    problems += [f"line {number}: {said}" for (number, _), right in zip(found, texts, strict=True) if not right]
+    return [_row(values, number) for (number, values), right in zip(found, texts, strict=True) if right], problems
 
 
 # Labels as a folder per class, with links to the images or copies of them. The images themselves are never moved.
@@ -129,9 +132,7 @@ MANIFEST = "labels.csv"  # exact names, hashes, people and times, and the images
 
 
 def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, copy: bool) -> None:
-    """Make the folder whole. It must not be there yet, unless it is empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{printable(str(folder))} is there already. Choose another place, or remove it first.")
+    """Make the folder whole."""
 
     def fill(beside: Path) -> None:
         beside.mkdir(parents=True)
@@ -145,9 +146,7 @@ def write_image_folder(root: Path, rows: Sequence[LabelRow], folder: Path, copy:
                     target.symlink_to(source.resolve())
         (beside / MANIFEST).write_bytes(render_labels(rows))
 
-    with explain_write_errors(folder, "the same command"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        create_atomically(folder, fill)
+    create_atomically(folder, fill)
 
 
 def class_folder(name: str) -> str:
@@ -253,17 +252,13 @@ def _rows(each: dict[str, Any], number: int) -> list[LabelRow]:
 
 def write_parquet(root: Path, rows: Sequence[LabelRow], path: Path, copy: bool) -> None:
     """Write images and labels; images that have no class come with the state that says why."""
-    if path.exists():
-        raise UserError(f"{printable(str(path))} is there already. Choose another place, or remove it first.")
     more = {name: [getattr(row, name) for row in rows] for name in FIELDS if name != "label"}
     beside = path.with_name(f".{path.name}.new")
-    with explain_write_errors(path, "the same command"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            write_images(beside, [(root / row.file_name, row.file_name, row.label) for row in rows], more)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+    try:
+        write_images(beside, [(root / row.file_name, row.file_name, row.label) for row in rows], more)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def parse_parquet(path: Path) -> tuple[list[LabelRow], list[str]]:
@@ -318,24 +313,24 @@ def read_rows(path: Path, name: str | None = None) -> tuple[list[LabelRow], list
 
 def write_rows(root: Path, rows: list[LabelRow], path: Path, name: str | None, *, copy: bool) -> None:
     """Write labels; `root` is where the images are."""
-    form = LABEL_FORMATS[format_of(path, name)]
-    if form.render is None:
-        assert form.write is not None
-        form.write(root, rows, path, copy)
-        return
-    if path.is_file():
+    form, place = LABEL_FORMATS[format_of(path, name)], printable(str(path))
+    if form.write is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{place} is there already. Choose another place, or remove it first.")
+    if form.render is not None and path.is_file():
         try:
             before, problems = form.parse(path)
         except UserError:
             before, problems = [], [""]
         if problems or not all(row.sha256 for row in before):  # an export of ours names the sha256 of each image
             raise UserError(
-                f"{printable(str(path))} is there already, and no export of ours in this format. Choose another place, or "
-                "remove it first."
+                f"{place} is there already, and no export of ours in this format. Choose another place, or remove it first."
             )
     with explain_write_errors(path, "the same command"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, form.render(rows))
+        if form.render is not None:
+            write_atomically(path, form.render(rows))
+        elif form.write is not None:
+            form.write(root, rows, path, copy)
 
 
 LABEL_FORMATS: dict[str, LabelFormat] = {
@@ -353,12 +348,6 @@ LABEL_FORMATS: dict[str, LabelFormat] = {
 BY = "files"  # who is asked through files, unless a name is given
 LEASE = 30 * 86_400.0  # seconds: files may be answered slowly
 SIDE = 200  # pixels of a thumbnail
-STYLE = (
-    "body{font:16px/1.4 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}main{display:grid;gap:1rem;"
-    f"grid-template-columns:repeat(auto-fill,minmax({SIDE}px,1fr))}}figure{{margin:0}}img{{max-width:100%;background:#eee}}"
-    "figcaption{font-size:.8rem;overflow-wrap:anywhere}"
-)
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def ask(project: Project, n: int, out: Path, by: str = BY, *, measure: bool = False) -> list[Path]:
@@ -406,25 +395,14 @@ def check_table(project: Project, out: Path) -> None:
 
 def contact_sheet(project: Project, items: Sequence[Item], classes: Sequence[str]) -> str:
     """Return a page that holds everything it shows; names are shown as text, whatever they are made of."""
+    shown: list[tuple[Item, str, str]] = []
     with quiet_decoders():
-        figures = "\n".join(_figure(project, number, item) for number, item in enumerate(items, 1))
-    known = ", ".join(escape(printable(name)) for name in classes) or "none yet"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{len(items)} images to label</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<style>{STYLE}</style></head>\n'
-        f"<body><h1>{len(items)} images to label</h1>\n<p>Classes: {known}. Write one of them into the column label of the "
-        f"table, or ? where you cannot tell.</p>\n<main>\n{figures}\n</main></body></html>\n"
-    )
-
-
-def _figure(project: Project, number: int, item: Item) -> str:
-    name = escape(printable(item.name))
-    caption = f"<figcaption>{number}. {name}<br>{escape(printable(item.why))}</figcaption>"
-    try:
-        picture = f'<img alt="{name}" src="data:image/jpeg;base64,{thumbnail(project, item.image)}">'
-    except Exception as error:  # a file may have gone or changed since it was indexed
-        picture = f"<p>{escape(explain_bad_file(error))}</p>"
-    return f"<figure>{picture}{caption}</figure>"
+        for item in items:
+            try:
+                shown.append((item, thumbnail(project, item.image), ""))
+            except Exception as error:  # a file may have gone or changed since it was indexed
+                shown.append((item, "", explain_bad_file(error)))
+    return render_template("contact_sheet.html", items=shown, classes=classes, side=SIDE)
 
 
 def thumbnail(project: Project, image: str) -> str:

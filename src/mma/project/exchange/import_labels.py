@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from uuid import uuid4, uuid5
 import numpy as np
 from sqlalchemy import Connection, select
 
-from mma.data.tables import find_name, name_problem, quoted, read_csv, read_text, refuse
+from mma.data.tables import find_name, name_problem, quoted, read_csv, refuse
 from mma.errors import UserError
-from mma.project.exchange.formats import KINDS, LabelRow, natural, read_rows
+from mma.project.exchange.formats import KINDS, LabelRow, natural, read_json_rows, read_rows
 from mma.project.guesses import check_source_name
 from mma.project.labels import database as db
 from mma.project.labels.events import (
@@ -253,15 +252,7 @@ def import_guesses(project: Project, path: Path, source: str, form: str | None =
         table = read_csv(path, "file or file_name or sha256")
         rows, problems = [*table.rows], table.problems
     elif plain and path.is_file():
-        rows = []
-        for number, line in enumerate(read_text(path).split("\n"), 1):
-            if line.strip():
-                try:
-                    found = json.loads(line)
-                except (ValueError, RecursionError):
-                    found = None
-                rows += [(number, found)] if isinstance(found, dict) else []
-                problems += [] if isinstance(found, dict) else [f"line {number}: it is not a row of JSON"]
+        rows, problems = read_json_rows(path)
     else:
         labels, problems = read_rows(path, form)
         rows = [(row.line, {"file": row.file_name, "sha256": row.sha256, "label": row.label}) for row in labels]
