@@ -10,7 +10,7 @@ import pytest
 
 from mma.project import Answer, create_project
 from mma.project.exchange.import_labels import import_guesses, take_labels_from
-from mma.project.guesses import NAMES, measure
+from mma.project.guesses import NAMES, answers_of, measure
 from mma.project.models import ANSWERS, answers_file
 from tests.each import each
 
@@ -101,7 +101,7 @@ def test_guesses_of_a_merged_class_count_for_the_other(made):
     project.guesses.put("gpt", ids[:1], np.array([[0.2, 0.1, 0.7]]), [0, 1, third])
     project.merge_class(third, 0, "ann")
     source = project.guesses.sources()[-1]
-    assert source.of(ids[:2], project.classes()) == pytest.approx(np.array([[0.9, 0.1], [0.0, 0.0]]), abs=1e-3)
+    assert answers_of(source, ids[:2], project.classes()) == pytest.approx(np.array([[0.9, 0.1], [0.0, 0.0]]), abs=1e-3)
 
 
 def test_a_damaged_file_of_guesses_is_left_out(made):

@@ -178,7 +178,7 @@ class Browser:
         with project.store.reading() as connection:
             query = select(c.id, c.name, c.phash, c.audit).where(c.present == 1).order_by(c.name)
             rows = connection.execute(query).all()
-            opinion, _ = latest_opinion(connection, project)
+            opinion = latest_opinion(connection, project)
         left_out = {*labels.cannot_tell, *labels.excluded}
         hidden = sum(bool(row.audit) and row.id not in given for row in rows)
         rows = [row for row in rows if row.id not in left_out and (row.id in given or not row.audit)]

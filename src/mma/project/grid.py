@@ -49,45 +49,40 @@ def lease_group(
     """
     holder, moment = f"{by} (grid)", time.time()
     connection.execute(delete(db.leases).where(db.leases.c.by == holder))
-    free, (opinion, guessed) = _free(by, holding, moment), latest_opinion(connection, project)
+    free, opinion = _free(by, holding, moment), latest_opinion(connection, project)
     if class_id is None:
         rows, alike = _alike(connection, free, opinion)
     else:
         roots = merge_roots(read_classes(connection))
         doubted = [image for image, klass in read_doubts(connection) if roots.get(klass) == class_id]
         free = _free(by, [*holding, *doubted], moment)
-        if not guessed and not any(
-            read_counters(connection, *(f"class:{k}" for k, root in roots.items() if root == class_id))
-        ):
-            opinion, guessed = guess_opinion(project) or (opinion, "")  # no model has seen it
-        rows, alike = _surest(connection, free, opinion, {k for k, root in roots.items() if root == class_id}), True
+        members = {k for k, root in roots.items() if root == class_id}
+        if not any(read_counters(connection, *(f"class:{k}" for k in members))):
+            opinion = guess_opinion(project) or opinion  # no model has seen it
+        rows, alike = _surest(connection, free, opinion, members), True
     values = {"by": holder, "taken": moment, "until": moment + LEASE, "provenance": "grid", "why": "looks like others"}
     if rows := rows[:n]:
         connection.execute(insert(db.leases), [{**values, "image": row.id} for row in rows])
     images = [ProjectImage(row.id, row.name, row.width, row.height, row.near, bool(row.audit)) for row in rows]
-    return PhotoGroup(images, alike, "" if class_id is None else guessed)
+    return PhotoGroup(images, alike, "" if class_id is None else opinion.name)
 
 
-def latest_opinion(connection: Connection, project: Project) -> tuple[StoredAnswers, str]:
-    """Return what the newest model says about all images; before there is one, what a source guesses, with its name."""
-    if (stored := project.models.answers(ANSWERS, PREDICTIONS)) is not None:
-        return stored, ""
-    if (guess := guess_opinion(project)) is not None:
-        return guess
+def latest_opinion(connection: Connection, project: Project) -> StoredAnswers:
+    """Return what the newest model says about all images; before there is one, what a source guesses."""
+    if (stored := project.models.answers(ANSWERS, PREDICTIONS) or guess_opinion(project)) is not None:
+        return stored
     query = select(db.picks.c.image, db.picks.c.suggestion).where(db.picks.c.suggestion.is_not(None))
     guesses = {row.image: dict(json.loads(row.suggestion)) for row in connection.execute(query)}
     classes = sorted({class_id for guess in guesses.values() for class_id in guess})
     probs = np.array([[guess.get(class_id, 0.0) for class_id in classes] for guess in guesses.values()], np.float32)
     row = {image: place for place, image in enumerate(guesses)}
     found = probs.reshape(len(guesses), len(classes))
-    return StoredAnswers(0, tuple(classes), found, row, np.zeros(len(row), bool)), ""
+    return StoredAnswers(0, tuple(classes), found, row, np.zeros(len(row), bool))
 
 
-def guess_opinion(project: Project) -> tuple[StoredAnswers, str] | None:
-    """Return what a source guesses, with its name; what somebody brought comes before the names."""
-    for source in sorted(project.guesses.sources(), key=lambda source: source.name == NAMES):
-        return StoredAnswers(0, source.classes, source.probs, source.row, np.zeros(len(source.row), bool)), source.name
-    return None
+def guess_opinion(project: Project) -> StoredAnswers | None:
+    """Return what a source guesses; what somebody brought comes before the names."""
+    return min(project.guesses.sources(), key=lambda source: source.name == NAMES, default=None)
 
 
 def _free(by: str, holding: Collection[str], moment: float) -> Select[Any]:

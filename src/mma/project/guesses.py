@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 from sqlalchemy import Connection, select
 
 from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
 from mma.project.labels import database as db
 from mma.project.labels.events import merge_roots, now
+from mma.project.models import StoredAnswers, answers_file, read_answers
 from mma.project.quality.accuracy import Quality, judge
 from mma.project.records import Klass, Labels
 from mma.shares import exact_interval
@@ -40,27 +39,6 @@ FEW = 10  # of them, below which all labels are counted
 OF_A_CLASS = 3  # labels below which a class is not called the worst
 SHOWN_WEIGHT = 0.25  # of a label from a grid that a source had filled: it shows what the source is surest of
 Floats = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class GuessSource:
-    """What one source says: (N, classes) probabilities of images."""
-
-    name: str
-    at: str
-    classes: tuple[int, ...]  # ids
-    probs: Floats
-    row: dict[str, int]  # image -> row
-
-    def of(self, ids: Sequence[str], known: Sequence[Klass]) -> Floats:
-        """Return the guesses about images for the classes in use; a row of zeros where there is none. (N, C)"""
-        roots, used = merge_roots(known), [each.id for each in known if each.merged_into is None]
-        found = np.zeros((len(ids), len(used)), np.float32)
-        here = np.array([(place, self.row[each]) for place, each in enumerate(ids) if each in self.row], np.int64)
-        for column, klass in enumerate(self.classes):
-            if len(here) and roots.get(klass) in used:
-                found[here[:, 0], used.index(roots[klass])] += self.probs[here[:, 1], column]
-        return found
 
 
 @dataclass(frozen=True)
@@ -87,35 +65,23 @@ class GuessStore:
         return self.project.layout.state / "guesses"
 
     @cached_property
-    def _read(self) -> dict[Path, tuple[int, GuessSource]]:
+    def _read(self) -> dict[Path, tuple[int, StoredAnswers]]:
         return {}
 
     def put(self, name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int]) -> None:
         """Store what a source says, in place of what it said before."""
-        keys = np.frombuffer(bytes.fromhex("".join(ids)), np.uint8).reshape(-1, 32)
-        arrays: dict[str, NDArray[Any]] = {
-            "keys": keys.copy(),
-            "probs": probs.astype(np.float16),
-            "classes": np.array(classes, np.int64),
-        }
         with explain_write_errors(self.place, "the same command"):
             self.place.mkdir(mode=0o700, exist_ok=True)
-            path = self.place / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
-            write_atomically(path, save(arrays, {"source": name, "at": now()}), private=True)
+            file = f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
+            data = answers_file(file, ids, probs, classes, source=name, at=now())[file]
+            write_atomically(self.place / file, data, private=True)
 
-    def sources(self) -> list[GuessSource]:
+    def sources(self) -> list[StoredAnswers]:
         """Return all sources, the newest last. A file that is damaged is left out."""
         for path in sorted(self.place.glob("*.safetensors")):
-            with suppress(OSError, KeyError, SafetensorError):
-                stamp = path.stat().st_mtime_ns
-                if path in self._read and self._read[path][0] == stamp:
-                    continue
-                with safe_open(path, "numpy") as file:
-                    keys, probs, classes = (file.get_tensor(each) for each in ("keys", "probs", "classes"))
-                    about = file.metadata()
-                row = {bytes(key).hex(): place for place, key in enumerate(keys)}
-                ids = tuple(int(each) for each in classes)
-                self._read[path] = stamp, GuessSource(about["source"], about["at"], ids, probs.astype(np.float32), row)
+            stamp = path.stat().st_mtime_ns
+            if self._read.get(path, (0,))[0] != stamp and (source := read_answers(path)) is not None:
+                self._read[path] = stamp, source
         return sorted((source for _, source in self._read.values()), key=lambda source: source.at)
 
     def note(self, state: str, sentence: str = "") -> None:
@@ -143,7 +109,7 @@ class GuessStore:
     def for_training(self, labels: Labels, rows: dict[str, int]) -> Guesses | None:
         """Return the sources as a start of a model sees them: `rows` maps images of its pool to rows. None without any."""
         ids, used = list(rows), [each.id for each in labels.classes if each.merged_into is None]
-        said = [source.of(ids, labels.classes) for source in self.sources()]
+        said = [answers_of(source, ids, labels.classes) for source in self.sources()]
         said = [probs for probs in said if probs.any()]
         if not said:
             return None
@@ -166,7 +132,18 @@ def read_doubts(connection: Connection) -> list[tuple[str, int]]:
     return [(row.image, int(row.shown[6:])) for row in rows if row.shown[6:].isdecimal()]
 
 
-def measure(source: GuessSource, labels: Labels, doubts: Sequence[tuple[str, int]] = ()) -> SourceQuality:
+def answers_of(source: StoredAnswers, ids: Sequence[str], known: Sequence[Klass]) -> Floats:
+    """Return the guesses about images for the classes in use; a row of zeros where there is none. (N, C)"""
+    roots, used = merge_roots(known), [each.id for each in known if each.merged_into is None]
+    found = np.zeros((len(ids), len(used)), np.float32)
+    here = np.array([(place, source.row[each]) for place, each in enumerate(ids) if each in source.row], np.int64)
+    for column, klass in enumerate(source.classes):
+        if len(here) and roots.get(klass) in used:
+            found[here[:, 0], used.index(roots[klass])] += source.probs[here[:, 1], column]
+    return found
+
+
+def measure(source: StoredAnswers, labels: Labels, doubts: Sequence[tuple[str, int]] = ()) -> SourceQuality:
     """Compare a source with people: on labels drawn at random where there are some, else on all, and say which."""
     used = [each for each in labels.classes if each.merged_into is None]
     names, roots = tuple(each.name for each in used), merge_roots(labels.classes)
@@ -180,7 +157,7 @@ def measure(source: GuessSource, labels: Labels, doubts: Sequence[tuple[str, int
     if not counted and not out:
         words = f"{source.name}: {len(source.row):,} guesses, not compared with any label yet."
         return SourceQuality(source.name, len(source.row), None, 0, names, words)
-    quality = judge(source.of([image for image, _, _ in counted], labels.classes), truth, names)
+    quality = judge(answers_of(source, [image for image, _, _ in counted], labels.classes), truth, names)
     right, of = quality.accuracy.right, len(counted) + len(out)
     low, high = exact_interval(right, of)
     words = f"{source.name}: right in {100 * right / of:.0f} %, between {100 * low:.0f} and {100 * high:.0f}"

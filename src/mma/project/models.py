@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from sqlalchemy import delete, func, insert, select
 
 from mma.errors import UserError
@@ -94,13 +94,18 @@ _adapter = TypeAdapter(ModelReport)
 
 @dataclass(frozen=True, eq=False)
 class StoredAnswers:
-    """What a model says about every image, so that the page and the live worker need not load its network."""
+    """What a model says about every image, so that the page and the live worker need not load its network.
+
+    Or what a source of guesses says about some: then it has a name.
+    """
 
     number: int
     classes: tuple[int, ...]  # ids
     probs: Floats  # (N, classes)
     row: dict[str, int]  # image -> row
     unlike: NDArray[np.bool_]  # (N,) unlike anything labeled
+    name: str = ""
+    at: str = ""
 
     def of(self, ids: Sequence[str], classes: Sequence[int]) -> Floats | None:
         """Return the probabilities of images for these classes; None unless all images are known. (N, classes)"""
@@ -221,15 +226,9 @@ class Models:
     def answers(self, *names: str) -> StoredAnswers | None:
         """Return the newest stored answers in files of these names; None before there are any that can be read."""
         for number, folder in reversed(numbered_folders(self.place).items()):
-            for path in (folder / name for name in names):
-                try:
-                    found = load(path.read_bytes())
-                    keys, probs, classes = found["keys"], found["probs"].astype(np.float32), found["classes"]
-                except (OSError, KeyError, SafetensorError):
-                    continue
-                row = {bytes(key).hex(): place for place, key in enumerate(keys)}
-                unlike = found.get("unlike", np.zeros(len(keys), bool))
-                return StoredAnswers(number, tuple(int(each) for each in classes), probs, row, unlike)
+            for name in names:
+                if (found := read_answers(folder / name, number)) is not None:
+                    return found
         return None
 
     def keep_answers_of(self, number: int) -> None:
@@ -245,7 +244,7 @@ def report_file(report: ModelReport) -> dict[str, bytes]:
 
 
 def answers_file(
-    name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int], unlike: NDArray[np.bool_] | None = None
+    name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int], unlike: Any = None, **about: str
 ) -> dict[str, bytes]:
     """Return the probabilities of images as a file."""
     keys = np.frombuffer(bytes.fromhex("".join(ids)), np.uint8).reshape(-1, 32)
@@ -255,7 +254,22 @@ def answers_file(
         "classes": np.array(classes, np.int64),
         **({} if unlike is None else {"unlike": unlike}),
     }
-    return {name: save(tensors)}
+    return {name: save(tensors, about)}
+
+
+def read_answers(path: Path, number: int = 0) -> StoredAnswers | None:
+    """Read such a file; None where there is none, or a damaged one."""
+    try:
+        with safe_open(path, "numpy") as file:
+            keys, probs, classes = (file.get_tensor(each) for each in ("keys", "probs", "classes"))
+            unlike = file.get_tensor("unlike") if "unlike" in file.keys() else np.zeros(len(keys), bool)  # noqa: SIM118
+            about = file.metadata() or {}
+    except (OSError, KeyError, SafetensorError):
+        return None
+    row = {bytes(key).hex(): place for place, key in enumerate(keys)}
+    ids = tuple(int(each) for each in classes)
+    said = probs.astype(np.float32)
+    return StoredAnswers(number, ids, said, row, unlike, about.get("source", ""), about.get("at", ""))
 
 
 def _write(place: Path, files: Mapping[str, bytes]) -> None:
