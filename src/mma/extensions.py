@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from shlex import quote
 from types import ModuleType
+from typing import NamedTuple
 
 from mma.errors import UserError
 from mma.text import first_line, printable
@@ -80,8 +80,7 @@ def use_inherited() -> None:
         use(name)
 
 
-@dataclass(frozen=True)
-class Plugin:
+class Plugin(NamedTuple):
     """An entry that an installed package brings."""
 
     group: str

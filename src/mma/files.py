@@ -26,28 +26,19 @@ PATIENCE = 1.0  # seconds: whoever only looks at a lock (`is_locked`) holds it f
 
 def write_atomically(path: Path, data: str | bytes, *, private: bool = False) -> None:
     """Write a file so that it is there whole or not at all, also after a power cut. A private one is its owner's alone."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            if private:
-                temporary.chmod(0o600)
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with open_atomically(path, private=private) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
-def open_atomically(path: Path) -> Iterator[IO[bytes]]:
+def open_atomically(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write to that is there whole when the context ends, or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)
     try:
         with open_synced(temporary) as file:
+            if private:
+                temporary.chmod(0o600)
             yield file
         temporary.replace(path)
     except BaseException:
@@ -172,15 +163,12 @@ def numbered_folders(place: Path, file: str = "") -> dict[int, Path]:
 @contextmanager
 def locked(path: Path, busy: str, patience: float = PATIENCE) -> Iterator[None]:
     """Hold a lock for this process, or raise `busy` after `patience` seconds. It ends with the process: it is never stale."""
-    lock = FileLock(path, timeout=patience, thread_local=False)
     try:
-        lock.acquire()
+        lock = FileLock(path, timeout=patience, thread_local=False).acquire()
     except Timeout:
         raise TemporarilyUnavailable(busy) from None
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -199,12 +187,10 @@ def is_locked(path: Path) -> bool:
     """Return whether some process holds the lock right now; False where we may not look."""
     if not path.exists():
         return False
-    lock = FileLock(path, timeout=0, thread_local=False)
     try:
-        lock.acquire()
-    except Timeout:
+        with locked(path, "", patience=0):
+            return False
+    except TemporarilyUnavailable:
         return True
     except OSError:
         return False
-    lock.release()
-    return False

@@ -125,9 +125,8 @@ class _Indexer:
                 connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
             files = [db.FileRow(each.path, each.image, *self.stamps[each.path], each.reason) for each in facts]
             insert_rows(connection, db.files, files)
-            set_presence(connection, [*back, *lost])
             answered = [image for part in parts for image in connection.execute(part).scalars()]
-            refresh(connection, [*back, *lost, *answered], self.settings.overlap)
+            self._set_presence(connection, [*back, *lost], *answered)
             write_progress(connection, "index", self.done + len(facts), self.total)
         self.done += len(facts)
         self.paths.update({each.path: each.image for each in facts})
@@ -139,9 +138,15 @@ class _Indexer:
         for part in chunks(paths):
             with self.store.writing() as connection:
                 connection.execute(delete(db.files).where(db.files.c.path.in_(part)))
-                lost = [image for image in (self.paths[path] for path in part) if image]
-                set_presence(connection, lost)
-                refresh(connection, lost, self.settings.overlap)
+                self._set_presence(connection, [image for path in part if (image := self.paths[path])])
+
+    def _set_presence(self, connection: Connection, images: Sequence[str], *more: str) -> None:
+        """Write down whether images still have a file, and the name of their first one; then what follows, also of `more`."""
+        for image in sorted(set(images)):
+            paths = connection.execute(select(db.files.c.path).where(db.files.c.image == image)).scalars().all()
+            values = {"present": 1, "name": min(paths)} if paths else {"present": 0}
+            connection.execute(update(db.images).where(db.images.c.id == image).values(values))
+        refresh(connection, [*images, *more], self.settings.overlap)
 
     def _new_rows(self, facts: Sequence[FileFacts]) -> list[db.ImageRow]:
         rows: dict[str, db.ImageRow] = {}
@@ -179,14 +184,6 @@ def is_audit_group(seed: int, near: str, share: float) -> bool:
     return rank(seed, "audit", near) / 2**63 < share
 
 
-def set_presence(connection: Connection, images: Sequence[str]) -> None:
-    """Write down whether images still have a file, and the name of their first one."""
-    for image in sorted(set(images)):
-        paths = connection.execute(select(db.files.c.path).where(db.files.c.image == image)).scalars().all()
-        values = {"present": 1, "name": min(paths)} if paths else {"present": 0}
-        connection.execute(update(db.images).where(db.images.c.id == image).values(values))
-
-
 # The files of an image folder, and the classes that their folders may stand for: offered, never taken.
 
 # Files that lie beside photos and are none; anything else is looked at, whatever its name says.
@@ -199,6 +196,7 @@ MOST_CLASSES = 0.5  # classes per image above which folders are no classes
 SHOWN = 5
 
 Level = Literal["first", "last"]
+LEVELS: tuple[Level, Level] = ("first", "last")
 
 
 def list_images(root: Path) -> tuple[list[str], list[BadFile], int]:
@@ -226,7 +224,7 @@ def folder_of(name: str, level: Level) -> str:
 def class_hints(root: Path, names: Sequence[str]) -> ClassHints:
     """Offer sub-folders and label files as sources of classes."""
     files = tuple(name for name in LABEL_FILES if (root / name).is_file())
-    first, last = _names(names, "first"), _names(names, "last")
+    first, last = (sorted({folder_of(name, level) for name in names} - {""}) for level in LEVELS)
     if len(first) < 2 and len(last) < 2:
         return ClassHints((), files, "")
     if len(last) > MOST_CLASSES * len(names):
@@ -239,10 +237,6 @@ def class_hints(root: Path, names: Sequence[str]) -> ClassHints:
         )
         return ClassHints((), files, question)
     return ClassHints(tuple(first), files, "")
-
-
-def _names(names: Sequence[str], level: Level) -> list[str]:
-    return sorted({folder_of(name, level) for name in names} - {""})
 
 
 def _some(names: Sequence[str]) -> str:
@@ -264,12 +258,8 @@ class Alike:
         self._bands = [(defaultdict[int, list[int]](list), sum(WIDTHS[:place])) for place in range(len(WIDTHS))]
         self._first: dict[int, str] = {}  # hash -> the first image of its group
         for image, phash in leaders:
-            self.add(image, phash)
-
-    def add(self, image: str, phash: str) -> None:
-        """Begin a group with this image."""
-        value = int(phash, 16)
-        self._add(image, value, self._sharing(value))
+            value = int(phash, 16)
+            self._add(image, value, self._sharing(value))
 
     def _add(self, image: str, value: int, sharing: list[list[int]]) -> None:
         self._first.setdefault(value, image)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, exists, func, select, update
 
 from mma.project.labels import database as db
 from mma.project.labels.events import LEASE, add_counts, chunks, count, read_counters
@@ -134,33 +134,36 @@ class _Turn:
         return None if row is None else _item(row, "again", AGAIN_WHY, self.model)
 
     def _audit(self, free: Any) -> Item | None:
-        row = self.connection.execute(_in_order(1, free)).first()
-        return None if row is None else _item(row, "audit", AUDIT_WHY, self.model)
+        return self._drawn(1, free, "audit", AUDIT_WHY)
+
+    def _any(self, free: Any) -> Item | None:
+        return self._drawn(0, free, "random" if self.model else "start", FALLBACK_WHY)
+
+    def _drawn(self, audit: int, free: Any, provenance: str, why: str) -> Item | None:
+        """Take the next one of a random order; those put off come last."""
+        image = db.images.c
+        query = select(db.images).where(image.open == 1, image.audit == audit, free)
+        row = self.connection.execute(query.order_by(image.deferred, image.rank).limit(1)).first()
+        return None if row is None else _item(row, provenance, why, self.model)
 
     def _pick(self, free: Any) -> Item | None:
         """Take the first pick that is free; those put off come after all others."""
-        put_off: list[tuple[int, int, Item]] = []
-        for part in self._queue():
+        put_off: list[tuple[int, int, Any, Any]] = []
+        c, last = db.picks.c, -1
+        queue = select(db.picks).where(c.provenance != "recheck").order_by(c.position).limit(AT_ONCE)
+        # The picks are read by themselves: joined with the images, a database may walk through all of them.
+        while part := self.connection.execute(queue.where(c.position > last)).all():
             query = select(db.images).where(db.images.c.id.in_([pick.image for pick in part]), free)
             rows = {row.id: row for row in self.connection.execute(query) if row.open}
-            found = [(rows[pick.image].deferred, pick.position, pick) for pick in part if pick.image in rows]
-            if found and min(found)[0] == 0:
-                return _picked(rows, min(found)[2])
-            put_off += [(late, place, _picked(rows, pick)) for late, place, pick in found]
-        return min(put_off)[2] if put_off else None
-
-    def _queue(self) -> Iterator[Sequence[Any]]:
-        """Read the picks by themselves: joined with the images, a database may walk through all of them."""
-        c, last = db.picks.c, -1
-        while part := self.connection.execute(
-            select(db.picks).where(c.position > last, c.provenance != "recheck").order_by(c.position).limit(AT_ONCE)
-        ).all():
-            yield part
+            picks = [(pick, rows[pick.image]) for pick in part if pick.image in rows]
+            put_off += [(row.deferred, pick.position, row, pick) for pick, row in picks]
+            if put_off and min(put_off)[0] == 0:
+                break
             last = part[-1].position
-
-    def _any(self, free: Any) -> Item | None:
-        row = self.connection.execute(_in_order(0, free)).first()
-        return None if row is None else _item(row, "random" if self.model else "start", FALLBACK_WHY, self.model)
+        if not put_off:
+            return None
+        _, _, row, pick = min(put_off)
+        return _item(row, pick.provenance, pick.why, pick.model, pick.suggestion)
 
 
 def _free(by: str, taken: Collection[str], rules: Rules, moment: float) -> Any:
@@ -182,44 +185,24 @@ def _free(by: str, taken: Collection[str], rules: Rules, moment: float) -> Any:
     return and_(image.id.not_in(sorted(taken)), *rest)
 
 
-def _in_order(audit: int, free: Any) -> Select[Any]:
-    image = db.images.c
-    return (
-        select(db.images)
-        .where(image.open == 1, image.audit == audit, free)
-        .order_by(image.deferred, image.rank)
-        .limit(1)
-    )
-
-
-def _picked(rows: dict[str, Any], pick: Any) -> Item:
-    return _item(rows[pick.image], pick.provenance, pick.why, pick.model, suggestion=pick.suggestion)
-
-
 def _item(row: Any, provenance: str, why: str, model: int | None, suggestion: str | None = None) -> Item:
     classes = None if suggestion is None else [(int(number), float(prob)) for number, prob in json.loads(suggestion)]
     return Item(row.id, provenance, why, classes, row.width, row.height, row.name, model)
 
 
 def _lease(connection: Connection, by: str, items: Sequence[Item], moment: float, lease: float) -> None:
-    if not items:
-        return
-    c, times = db.leases.c, {"by": by, "taken": moment, "until": moment + lease}
+    c, until = db.leases.c, moment + lease
     connection.execute(delete(db.leases).where(c.image.in_([item.image for item in items]), c.by == by))  # run out
-    connection.execute(insert(db.leases), [{**times, **_lease_values(item)} for item in items])
+    rows = [
+        db.LeaseRow(i.image, by, moment, until, i.provenance, i.why, _as_json(i.suggestion), i.model) for i in items
+    ]
+    db.insert_rows(connection, db.leases, rows)
     audits = sum(item.provenance == "audit" for item in items)
     add_counts(connection, Counter({"asked": len(items), "asked_audit": audits}))
 
 
-def _lease_values(item: Item) -> dict[str, Any]:
-    suggestion = None if item.suggestion is None else json.dumps(item.suggestion)
-    return {
-        "image": item.image,
-        "provenance": item.provenance,
-        "why": item.why,
-        "suggestion": suggestion,
-        "model": item.model,
-    }
+def _as_json(suggestion: list[tuple[int, float]] | None) -> str | None:
+    return None if suggestion is None else json.dumps(suggestion)
 
 
 def release(connection: Connection, by: str) -> None:
@@ -240,21 +223,12 @@ def replace_picks(connection: Connection, picks: Sequence[Pick], model: int | No
     connection.execute(delete(db.picks))
     found = {pick.image: pick for pick in reversed(picks) if pick.image in usable}
     queue = [pick for pick in picks if found.get(pick.image) is pick]
-    for values in chunks([_row(pick, place, model) for place, pick in enumerate(queue)]):
-        connection.execute(insert(db.picks), list(values))
+    queued = [
+        db.PickRow(pick.image, place, pick.why, float(pick.score), pick.provenance, _as_json(pick.suggestion), model)
+        for place, pick in enumerate(queue)
+    ]
+    db.insert_rows(connection, db.picks, queued)
     return len(queue)
-
-
-def _row(pick: Pick, place: int, model: int | None) -> dict[str, Any]:
-    return {
-        "image": pick.image,
-        "position": place,
-        "why": pick.why,
-        "score": float(pick.score),
-        "provenance": pick.provenance,
-        "suggestion": None if pick.suggestion is None else json.dumps(pick.suggestion),
-        "model": model,
-    }
 
 
 # A few questions about labels given long before: are grids pure, and does a person say the same twice? No torch.
@@ -274,23 +248,19 @@ def choose_again(connection: Connection, by: str, asked: int, share: float, take
     turn = asked // round(1 / share)
     last = count(connection, "seq") - DELAY
     start = int(turn * GOLDEN % 1 * max(last, 0))
-    for from_grid in (turn % 2 == 1, turn % 2 == 0):
-        query = _old_labels(by, start, min(start + WINDOW, last), from_grid=from_grid)
-        found = [row for row in connection.execute(query.limit(len(taken) + 1)) if row.id not in taken]
-        if found:
-            return found[0]
-    return None
-
-
-def _old_labels(by: str, start: int, end: int, *, from_grid: bool) -> Select[Any]:
-    """Select images whose label in force is this person's, given between two events, and never looked at again."""
     event, image = db.events.c, db.images.c
-    kind = event.provenance == "grid" if from_grid else event.provenance.not_in([*SECOND_LOOKS, "grid", "import"])
-    label = and_(event.by == by, event.active == 1, event.kind == "label", kind)
-    return (
+    old = (  # images whose label in force is this person's, given between two events
         select(db.images)
         .join(db.events, event.image == image.id)
         .join(db.current, and_(db.current.c.image == event.image, db.current.c.seq == event.seq))
-        .where(label, event.seq > start, event.seq <= end, image.audit == 0, image.present == 1)
+        .where(event.by == by, event.active == 1, event.kind == "label", image.audit == 0, image.present == 1)
+        .where(event.seq > start, event.seq <= min(start + WINDOW, last))
         .order_by(event.seq)
+        .limit(len(taken) + 1)
     )
+    kinds = [event.provenance.not_in([*SECOND_LOOKS, "grid", "import"]), event.provenance == "grid"]
+    for kind in kinds[:: -1 if turn % 2 else 1]:
+        for row in connection.execute(old.where(kind)):
+            if row.id not in taken:
+                return row
+    return None
