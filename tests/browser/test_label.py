@@ -65,6 +65,19 @@ def test_keys_pressed_faster_than_pictures_come_are_no_labels_of_unseen_images(m
     assert count_events(project) == len(stored(project))
 
 
+KEYS_OF = """async (many) => {
+  const { keysOf } = await import("/static/choices.js");
+  const classes = Array.from({ length: many }, (_, id) => ({ id, name: `class ${id}`, key: id === 0 ? "a" : null }));
+  return Object.fromEntries(keysOf(classes));
+}"""
+
+
+def test_with_more_than_ten_classes_a_letter_is_for_typing(make_project, serve_project, open_page):
+    page = open_page(serve_project(make_project(4)).door)
+    assert page.evaluate(KEYS_OF, 10)["a"] == 0
+    assert "a" not in page.evaluate(KEYS_OF, 11)
+
+
 def test_other_answers_have_keys_of_their_own(make_project, serve_project, open_page):
     project = make_project()
     page = open_page(serve_project(project).door)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mma.project.quality.accuracy import (
+    BINS,
     PER_CELL,
     balanced_share,
     calibrate,
@@ -140,6 +141,12 @@ def test_no_labels_at_all_are_no_accuracy_and_no_crash():
     assert (found.accuracy.low, found.accuracy.high) == (0.0, 1.0)
     assert np.isnan(found.accuracy.value)
     assert all(one.recall is None and one.precision is None for one in found.classes)
+
+
+def test_bins_of_unequal_size_count_by_their_images():
+    confidence = np.array([0.6, 0.6, *[1.0] * (BINS - 1)])  # one image more than bins: the first bin holds two
+    found = calibrate(np.column_stack([confidence, 1 - confidence]), np.array([False, False, *[True] * (BINS - 1)]))
+    assert found.error == pytest.approx(2 * 0.6 / (BINS + 1))
 
 
 def test_calibration_tells_by_how_much_confidence_is_too_high():

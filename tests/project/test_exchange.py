@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mma.data.tables import escape, restore
@@ -153,6 +153,7 @@ def test_d5_neutralising_can_be_taken_back(text):
     assert escape(text)[:1] not in tuple("=+-@\t\r")
 
 
+@example(".hidden")
 @given(st.text(min_size=1))
 def test_the_folder_of_a_class_is_never_a_path(name):
     folder = class_folder(name)
