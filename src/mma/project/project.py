@@ -124,6 +124,12 @@ class Project:
         with self.store.reading() as connection:
             return [ProjectImage(*row[:5], bool(row[5])) for part in parts for row in connection.execute(part)]
 
+    def files(self) -> Sequence[Any]:
+        """Return path and image of every file that can be used, by path."""
+        f = db.files.c
+        with self.store.reading() as connection:
+            return connection.execute(select(f.path, f.image).where(f.image.is_not(None)).order_by(f.path)).all()
+
     def path_of(self, image: str) -> Path:
         """Return a file of an image, after checking that it is a regular file inside the image folder."""
         with self.store.reading() as connection:

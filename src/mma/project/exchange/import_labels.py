@@ -102,24 +102,21 @@ class _Plan:
         first = self.lines.setdefault(image, row)
         if first is row:
             return self._conflict(image, row)
-        if (first.label, first.state) == (row.label, row.state):
-            return ""
-        return f"{quoted(row.file_name or row.sha256)} is the image of line {first.line}, with another answer"
+        same = (first.label, first.state) == (row.label, row.state)
+        return "" if same else f"{shown(row)} is the image of line {first.line}, with another answer"
 
     def _file_problem(self, row: LabelRow) -> str:
-        name, shown = find_name(row.file_name, self.paths), quoted(row.file_name or row.sha256)
+        name = find_name(row.file_name, self.paths)
         if not name and not row.sha256:
             return "there is neither a file name nor a sha256"
         if not name:
             return "" if row.sha256 in self.names else f"there is no image with the sha256 {quoted(row.sha256)}"
         if problem := name_problem(name, self.paths):
             return problem
-        if name in self.files:
-            return f"{shown} is listed in line {self.files[name]} already"
-        self.files[name] = row.line
-        if row.sha256 and self.paths[name] != row.sha256:
-            return f"{shown} has other bytes here than the sha256 says"
-        return ""
+        if (line := self.files.setdefault(name, row.line)) != row.line:
+            return f"{shown(row)} is listed in line {line} already"
+        other = row.sha256 and self.paths[name] != row.sha256
+        return f"{shown(row)} has other bytes here than the sha256 says" if other else ""
 
     def _answer_problem(self, row: LabelRow) -> str:
         if row.state not in KINDS:
@@ -168,15 +165,12 @@ class _Plan:
         before = self.told.get((image, by)) if self.options.told else self.current.get(image)
         if before is None:
             return ""
-        if before.kind == kind and (
-            kind != "label" or merge_roots(self.classes)[before.class_id] == self._class_id(row.label)
-        ):
+        here = merge_roots(self.classes).get(before.class_id)
+        if before.kind == kind and (kind != "label" or here == self._class_id(row.label)):
             self.same.add(image)
-            return ""
-        if self.options.replace or self.options.told:
-            return ""
-        file = quoted(row.file_name or row.sha256)
-        return f"{file} has another answer here, by {printable(before.by)}; {self.options.other_answers}"
+        elif not self.options.replace and not self.options.told:
+            return f"{shown(row)} has another answer here, by {printable(before.by)}; {self.options.other_answers}"
+        return ""
 
     def drafts(self) -> list[Draft]:
         """Prepare the events: new classes first, then the answers that are not here yet."""
@@ -188,13 +182,18 @@ class _Plan:
             if image in self.same:
                 continue
             kind, by = self._kind(row), row.by or self.options.by
-            where = {"provenance": "import"}
-            values: Draft = origin(self.connection, image, by, "import") if self.options.told else where
-            values |= {"file": find_name(row.file_name, self.paths) or self.names[image]}
-            values |= {"class_id": self._class_id(row.label) if kind == "label" else None}
+            values: Draft = {"provenance": "import", "class_id": self._class_id(row.label) if kind == "label" else None}
+            values |= origin(self.connection, image, by, "import") if self.options.told else {}
             values |= {"at": row.at} if row.at else {}
-            drafts.append(draft(kind, id=str(uuid5(batch, image)), batch=str(batch), by=by, image=image, **values))
+            file = find_name(row.file_name, self.paths) or self.names[image]
+            own, action = str(uuid5(batch, image)), str(batch)
+            drafts.append(draft(kind, id=own, batch=action, by=by, image=image, file=file, **values))
         return drafts
+
+
+def shown(row: LabelRow) -> str:
+    """Return the file of a row, or its key, as it is shown."""
+    return quoted(row.file_name or row.sha256)
 
 
 # Take labels from sub-folders or a file when a person asks for it. What is not clear is a question, never a guess.
@@ -211,10 +210,7 @@ def take_labels_from(project: Project, source: str, guesses: str | None = None) 
     With `guesses` they are those of a source of this name. Returns the events, or how many guesses there are.
     """
     if source in FOLDERS:
-        path = project.root
-        with project.store.reading() as connection:
-            f = db.files.c
-            files = connection.execute(select(f.path, f.image).where(f.image.is_not(None)).order_by(f.path)).all()
+        path, files = project.root, project.files()
         level = _level(project.root, [row.path for row in files], source)
         found = enumerate(files, 1)
         rows = [LabelRow(row.path, folder_of(row.path, level), row.image, line=number) for number, row in found]
@@ -245,13 +241,12 @@ def import_guesses(project: Project, path: Path, source: str, form: str | None =
     A table has the columns file, label and confidence, label_2 and so on, as  mma predict --top  writes it; or file and a
     column for each class. Returns how many photos have a guess.
     """
-    name, plain = check_source_name(source), form is None and path.suffix.lower() in (".csv", ".jsonl")
+    name, kind = check_source_name(source), path.suffix.lower() if form is None and path.is_file() else ""
     rows: list[tuple[int, dict[str, Any]]]
-    problems: list[str] = []
-    if plain and path.suffix.lower() == ".csv" and path.is_file():
+    if kind == ".csv":
         table = read_csv(path, "file or file_name or sha256")
         rows, problems = [*table.rows], table.problems
-    elif plain and path.is_file():
+    elif kind == ".jsonl":
         rows, problems = read_json_rows(path)
     else:
         labels, problems = read_rows(path, form)
@@ -267,23 +262,20 @@ def _store_guesses(
         raise UserError(
             "the project has no classes yet that a guess could be about. Add them:  mma start FOLDER --classes cat,dog"
         )
-    with project.store.reading() as connection:
-        files = {
-            row.path: row.image for row in connection.execute(select(db.files.c.path, db.files.c.image)) if row.image
-        }
+    files = {row.path: row.image for row in project.files()}
     names, images = [each.name for each in used], set(files.values())
     found: dict[str, np.ndarray] = {}
     problems = list(problems)
     for line, row in rows:
-        shown = str(row.get("file") or row.get("file_name") or row.get("sha256") or "")
-        image = files.get(find_name(shown, files)) or (shown if shown in images else None)
+        called = str(row.get("file") or row.get("file_name") or row.get("sha256") or "")
+        image = files.get(find_name(called, files)) or (called if called in images else None)
         guess = _read_guess(row, names)
         if guess is None:
             continue  # nothing is said about it
         if image is None:
-            problems.append(f"line {line}: there is no photo {quoted(shown)}")
+            problems.append(f"line {line}: there is no photo {quoted(called)}")
         elif image in found:
-            problems.append(f"line {line}: {quoted(shown)} has a guess already")
+            problems.append(f"line {line}: {quoted(called)} has a guess already")
         elif isinstance(guess, str):
             problems.append(f"line {line}: {guess}")
         else:

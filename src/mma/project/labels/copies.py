@@ -26,7 +26,6 @@ from mma.text import quote_path
 
 TAIL = 1 << 16  # bytes read from the end to find the last line
 PART = 5_000  # events appended at once
-DAMAGED = "it is damaged: bytes were changed"
 
 
 class LogLine(NamedTuple):
@@ -102,14 +101,11 @@ def _check(values: dict[str, object]) -> str:
 
 def parse_log_line(number: int, line: bytes) -> LogLine:
     """Read one line, and compare it with its check."""
-    try:
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         values = json.loads(line)
-        check = values.pop("check")
-        if check != _check(values):
-            return LogLine(number, None, DAMAGED)
-        return LogLine(number, Event(**{**dict.fromkeys(Event._fields), **values}))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return LogLine(number, None, DAMAGED)
+        if values.pop("check") == _check(values):
+            return LogLine(number, Event(**{**dict.fromkeys(Event._fields), **values}))
+    return LogLine(number, None, "it is damaged: bytes were changed")
 
 
 def read_log(path: Path) -> Iterator[LogLine]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -74,8 +75,12 @@ def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> li
     """Look at labels.jsonl, the database, what follows from its events, and the images, in this order."""
     lines, command = list(read_log(layout.log)), f"mma doctor {quote_path(layout.folder)} --rebuild"
     found = [Finding(f"labels.jsonl holds {len({line.event.seq for line in lines if line.event}):,} events")]
+
+    def problem(text: str) -> None:
+        found.append(Finding(text, problem=True))
+
     if bad := [f"line {line.number}: {line.problem}" for line in lines if line.event is None]:
-        found.append(Finding(f"labels.jsonl: {'; '.join(bad[:SHOWN])}", problem=True))
+        problem(f"labels.jsonl: {'; '.join(bad[:SHOWN])}")
     try:
         if read_format(project.store) is None:
             raise UserError(f"the database is empty: it has no tables. Make it again:  {command}")
@@ -86,19 +91,18 @@ def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> li
                 raise UserError(f"the database is damaged: {'; '.join(said)}. Make it again:  {command}")
         events = project.events()
     except UserError as error:
-        return [*found, Finding(str(error), problem=True)]
+        problem(str(error))
+        return found
     # The database is written first, so the file may lack the last events.
     file, base = {line.event.id: line.event for line in lines if line.event}, {event.id: event for event in events}
     found.append(Finding(f"the database holds {len(base):,} events"))
     if lacking := len(base.keys() - file.keys()):
-        count = f"{lacking:,} events of the database are not in labels.jsonl"
-        found.append(Finding(f"{count}. Write them there:  {command}", problem=True))
+        problem(f"{lacking:,} events of the database are not in labels.jsonl. Write them there:  {command}")
     if lacking := len(file.keys() - base.keys()):
-        count = f"{lacking:,} events of labels.jsonl are not in the database"
-        found.append(Finding(f"{count}. Take them in:  {command}", problem=True))
+        problem(f"{lacking:,} events of labels.jsonl are not in the database. Take them in:  {command}")
     if any(base[name] != event for name, event in file.items() if name in base):
         differ = "the database and labels.jsonl tell the same event differently; labels.jsonl carries checks"
-        found.append(Finding(f"{differ}. Use it:  {command}", problem=True))
+        problem(f"{differ}. Use it:  {command}")
     found += _check_derived(project, command)
     if project.root.is_dir() and rebuild:
         project.index(say)
@@ -170,19 +174,13 @@ def rebuild_database(layout: Layout, settings: ProjectSettings) -> list[str]:
             if layout.log.exists():
                 write_atomically(layout.backups / f"labels-{stamp}.jsonl", layout.log.read_bytes(), private=True)
             write_atomically(layout.log, text, private=True)
-        if settings.store != "sqlite":
-            store = open_database(layout, settings)
-            with store.writing() as connection:
-                db.metadata.drop_all(connection)
-                fill(connection, events, rest["models"], settings.overlap)
-            store.close()
-        else:
-            fresh = layout.state / "rebuild.db"
-            fresh.unlink(missing_ok=True)
-            store = sqlite_store(fresh)
-            with store.writing() as connection:
-                fill(connection, events, rest["models"], settings.overlap)
-            store.close()  # the last connection empties and removes the -wal file
+        fresh = layout.state / "rebuild.db"
+        fresh.unlink(missing_ok=True)
+        store = sqlite_store(fresh) if settings.store == "sqlite" else open_database(layout, settings)
+        with closing(store), store.writing() as connection:  # the last connection empties and removes the -wal file
+            db.metadata.drop_all(connection)
+            fill(connection, events, rest["models"], settings.overlap)
+        if settings.store == "sqlite":
             for suffix in ("", "-wal", "-shm"):
                 old = layout.database.with_name(layout.database.name + suffix)
                 if old.exists():
@@ -254,10 +252,9 @@ def bring_together(logged: Iterable[Event], stored: Iterable[Event]) -> list[Eve
 
 def is_sound(event: Event) -> bool:
     """Tell whether a row of a damaged database can be an event: its kind, ids and numbers are such."""
-    kinds = (*get_args(Kind), *CLASS_KINDS, "vote")
     texts = (event.id, event.batch, event.by, event.at)
     return (
-        event.kind in kinds
+        event.kind in (*get_args(Kind), *CLASS_KINDS, "vote")
         and all(isinstance(text, str) and text for text in texts)
         and re.fullmatch("[0-9a-f-]{36}", event.id) is not None
         and (event.image is None or re.fullmatch("[0-9a-f]{64}", str(event.image)) is not None)
@@ -330,21 +327,15 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
 
 def _renumbered(own: Sequence[Event], events: Sequence[Event]) -> list[Event]:
     """Return the events of the copy with our class numbers; a class that is not here gets the next free one."""
-    added = {event.id: event.class_id for event in own if event.kind == "class_add"}
-    free = max((number for number in added.values() if number is not None), default=-1) + 1
-    numbers: dict[int, int] = {}
+    added = {event.id: event.class_id for event in own if event.kind == "class_add" and event.class_id is not None}
+    free, numbers, found = count(max(added.values(), default=-1) + 1), dict[int | None, int | None]({None: None}), []
     for event in events:
-        if event.kind == "class_add" and event.class_id is not None and event.class_id not in numbers:
-            here = added.get(event.id)
-            numbers[event.class_id] = free if here is None else here
-            free += here is None
-    found = []
-    for event in events:
+        if event.kind == "class_add" and event.class_id not in numbers:
+            numbers[event.class_id] = added[event.id] if event.id in added else next(free)
         into = event.value
         if event.kind == "class_merge" and into is not None:
             into = str(numbers[int(into)])
-        number = None if event.class_id is None else numbers[event.class_id]
-        found.append(event._replace(class_id=number, value=into))
+        found.append(event._replace(class_id=numbers[event.class_id], value=into))
     return found
 
 
@@ -364,14 +355,10 @@ def join_classes(base: Sequence[Klass], ours: Sequence[Klass], theirs: Sequence[
     before = {each.id: each for each in base}
     gone = set(before) - ({each.id for each in ours} & {each.id for each in theirs})
     here, there = ({each.id: each for each in side if each.id not in gone} for side in (ours, theirs))
-    found: dict[int, Klass] = {}
-    for number in sorted({*here, *there}):
-        if number in here and number in there:
-            sides = zip(Klass._fields, before.get(number, here[number]), here[number], there[number], strict=True)
-            values: dict[str, Any] = {name: theirs if ours == old else ours for name, old, ours, theirs in sides}
-            found[number] = Klass(**values)
-        else:
-            found[number] = here.get(number) or there[number]
+    found = {number: here.get(number) or there[number] for number in sorted({*here, *there})}
+    for number in set(here) & set(there):
+        sides = zip(before.get(number, here[number]), here[number], there[number], strict=True)
+        found[number] = Klass._make(theirs if ours == old else ours for old, ours, theirs in sides)
     for number in sorted(set(there) - set(here)):
         each = found[number]
         same = (k.id for k in found.values() if k.id in set(here) - set(there) and _clash(k, each))
@@ -457,9 +444,7 @@ def _drafts(new: Sequence[Event], classes: list[Klass], wanted: Sequence[Klass])
 
 def _answers(connection: Connection, images: Sequence[str]) -> dict[str, tuple[str, int | None]]:
     """Return the answers in force of images, with merged classes resolved."""
-    roots = merge_roots(read_classes(connection))
-    found = {}
-    for part in chunks(sorted(set(images))):
-        for row in connection.execute(select(db.current).where(db.current.c.image.in_(part))):
-            found[row.image] = (row.kind, roots.get(row.class_id))
-    return found
+    roots, current = merge_roots(read_classes(connection)), db.current
+    parts = [select(current).where(current.c.image.in_(part)) for part in chunks(sorted(set(images)))]
+    rows = [row for part in parts for row in connection.execute(part)]
+    return {row.image: (row.kind, roots.get(row.class_id)) for row in rows}
