@@ -13,12 +13,12 @@ from sqlalchemy import select
 
 from mma import children
 from mma.errors import UserError
-from mma.project.grid import SAME_BITS, hash_bits, latest_opinion
 from mma.project.labels import database as db
 from mma.project.labels.events import merge_roots
 from mma.project.map import read_map
 from mma.project.project import Project
 from mma.project.quality.promises import alone, alone_words, check_max_error
+from mma.project.questions import SAME_BITS, hash_bits, latest_opinion
 from mma.project.records import Key, Person
 from mma.shares import AuditRecord
 

@@ -48,7 +48,6 @@ class SourceQuality:
     name: str
     images: int  # that it guessed
     quality: Quality | None  # what it gets right, and what it takes for what; None before any label
-    doubted: int  # images that people took out of its grids
     classes: tuple[str, ...]
     words: str
 
@@ -156,7 +155,7 @@ def measure(source: StoredAnswers, labels: Labels, doubts: Sequence[tuple[str, i
     out = [i for i, k in doubts if i in source.row and i not in answered and counted is not drawn and k in roots]
     if not counted and not out:
         words = f"{source.name}: {len(source.row):,} guesses, not compared with any label yet."
-        return SourceQuality(source.name, len(source.row), None, 0, names, words)
+        return SourceQuality(source.name, len(source.row), None, names, words)
     quality = judge(answers_of(source, [image for image, _, _ in counted], labels.classes), truth, names)
     right, of = quality.accuracy.right, len(counted) + len(out)
     low, high = exact_interval(right, of)
@@ -170,7 +169,7 @@ def measure(source: StoredAnswers, labels: Labels, doubts: Sequence[tuple[str, i
     words += (
         f" ({many} drawn at random)." if counted is drawn else f" ({many} that people looked at, not drawn at random)."
     )
-    return SourceQuality(source.name, len(source.row), quality, len(out), names, words)
+    return SourceQuality(source.name, len(source.row), quality, names, words)
 
 
 def check_source_name(name: str) -> str:

@@ -37,7 +37,6 @@ class IndexReport:
     bad: list[BadFile] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    passed_by: int = 0  # files that are no images by their name
 
 
 class IndexSettings(NamedTuple):
@@ -54,7 +53,7 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
     if not root.is_dir():
         place = printable(str(root))
         raise UserError(f"the images are no longer in {place}. If they were moved:  mma start FOLDER --project DIR")
-    names, bad, passed_by = list_images(root)
+    names, bad, _ = list_images(root)
     with store.reading() as connection:
         known = {row.path: row for row in connection.execute(select(db.files))}
         images = {row.id: row.present for row in connection.execute(select(db.images.c.id, db.images.c.present))}
@@ -93,7 +92,6 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
         bad=[*bad, *(BadFile(printable(row.path), row.reason) for row in files if row.reason)],
         changed=[name for name in lost if name in there],
         missing=[name for name in lost if name not in there],
-        passed_by=passed_by,
     )
 
 
@@ -149,18 +147,15 @@ class _Indexer:
         refresh(connection, [*images, *more], self.settings.overlap)
 
     def _new_rows(self, facts: Sequence[FileFacts]) -> list[db.ImageRow]:
-        rows: dict[str, db.ImageRow] = {}
-        for each in facts:
-            if each.image and each.image not in self.present and each.image not in rows:
-                near = self._group(each.image, each.phash, self.photos.get(each.path, each.path))
-                audit = is_audit_group(self.settings.seed, near, self.settings.audit_share)
-                order = rank(self.settings.seed, "order", each.image)
-                size = each.width, each.height
-                rows[each.image] = db.ImageRow(each.image, each.path, *size, each.phash, near, order, int(audit))
-        pairs = [{"image": row.id, "near": row.near} for row in rows.values() if row.near != row.id]
-        new = [row for row in pairs if self._kept.get(row["image"]) != row["near"]]
-        if new:
-            append_lines(self.settings.groups, new)
+        rows, seed = dict[str, db.ImageRow](), self.settings.seed
+        for path, image, width, height, phash, _ in facts:
+            if image and image not in self.present and image not in rows:
+                near, order = self._group(image, phash, self.photos.get(path, path)), rank(seed, "order", image)
+                audit = int(is_audit_group(seed, near, self.settings.audit_share))
+                rows[image] = db.ImageRow(image, path, width, height, phash, near, order, audit)
+        grouped = [row for row in rows.values() if row.near not in (row.id, self._kept.get(row.id))]
+        if grouped:
+            append_lines(self.settings.groups, [{"image": row.id, "near": row.near} for row in grouped])
         return list(rows.values())
 
     def _group(self, image: str, phash: str, photo: str) -> str:

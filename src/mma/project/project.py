@@ -24,7 +24,6 @@ from mma.files import explain_write_errors, in_turn, locked, read_json, write_at
 from mma.project import photos, questions
 from mma.project.exchange.formats import LabelRow, read_current, read_rows, write_rows
 from mma.project.exchange.import_labels import TakeIn, take_in
-from mma.project.grid import PhotoGroup, lease_group
 from mma.project.guesses import GuessStore
 from mma.project.labels import database as db
 from mma.project.labels import events as labels
@@ -236,10 +235,10 @@ class Project:
             )
         return items
 
-    def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> PhotoGroup:
+    def grid(self, by: str, class_id: int | None, n: int = 24, holding: Collection[str] = ()) -> questions.PhotoGroup:
         """Lease images of one class to a person, as a model sees them, or without a class images that look alike."""
         with self.store.writing() as connection:
-            return lease_group(connection, self, by, class_id, n, holding)
+            return questions.lease_group(connection, self, by, class_id, n, holding)
 
     def release(self, by: str) -> None:
         """Give back the images that a person holds."""

@@ -22,16 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mma.children import cores, end_after
-from mma.data.photos import (
-    SMALLEST,
-    check_inside,
-    explain_bad_file,
-    open_image,
-    quiet_decoders,
-    read_file,
-    read_regular,
-    small_photo,
-)
+from mma.data import photos
 from mma.errors import UserError
 
 FIRST, PART = 32, 512  # files per task, at least and at most: the first images are soon there
@@ -61,15 +52,17 @@ def look(root: Path, names: Sequence[str]) -> list[FileFacts]:
     for name, picture in zip(names, pictures, strict=True):
         try:
             data = reader.read(name)
-            with open_image(data, name) as image:
-                small, (width, height) = small_photo(image, SIDE)
-                if min(width, height) < SMALLEST:
-                    raise UserError(f"{width} x {height} pixels are too few: {SMALLEST} x {SMALLEST} are needed")
+            with photos.open_image(data, name) as image:
+                small, (width, height) = photos.small_photo(image, SIDE)
+                if min(width, height) < photos.SMALLEST:
+                    raise UserError(
+                        f"{width} x {height} pixels are too few: {photos.SMALLEST} x {photos.SMALLEST} are needed"
+                    )
                 small = small if small.size == (SIDE, SIDE) else small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
                 picture[:] = np.asarray(small)
             found.append(FileFacts(name, hashlib.sha256(data).hexdigest(), width, height))
         except Exception as error:  # decoders raise anything at all on broken bytes; one file must not stop the rest
-            found.append(FileFacts(name, None, reason=explain_bad_file(error)))
+            found.append(FileFacts(name, None, reason=photos.explain_bad_file(error)))
     hashes = perceptual_hashes(pictures)
     return [each._replace(phash=code) if each.image else each for each, code in zip(found, hashes, strict=True)]
 
@@ -84,11 +77,11 @@ class _Reader:
     def read(self, name: str) -> bytes:
         path = os.path.join(self.place, name)
         if (folder := os.path.dirname(path)) not in self.inside:
-            check_inside(folder, self.root)
+            photos.check_inside(folder, self.root)
             self.inside.add(folder)
         if os.path.islink(path):
-            return read_file(Path(path), self.root)
-        return read_regular(path, getattr(os, "O_NOFOLLOW", 0))[0]
+            return photos.read_file(Path(path), self.root)
+        return photos.read_regular(path, getattr(os, "O_NOFOLLOW", 0))[0]
 
 
 # The coarsest rows of the discrete cosine transform, without the factors that change no comparison. (KEPT, SIDE)
@@ -112,7 +105,7 @@ def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
     pool: Executor = ThreadPoolExecutor(cores())
     if len(names) >= MANY and cores() > 1:
         pool = ProcessPoolExecutor(cores(), get_context("spawn"), _be_quiet)
-    with quiet_decoders(), pool:
+    with photos.quiet_decoders(), pool:
         try:
             yield from _in_order(pool, root, parts)
         finally:
@@ -144,4 +137,4 @@ def _be_quiet() -> None:
     assert parent is not None
     end_after(parent.join)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    quiet_decoders().__enter__()
+    photos.quiet_decoders().__enter__()

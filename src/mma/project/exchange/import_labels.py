@@ -18,20 +18,7 @@ from mma.errors import UserError
 from mma.project.exchange.formats import KINDS, LabelRow, natural, read_json_rows, read_rows
 from mma.project.guesses import check_source_name
 from mma.project.labels import database as db
-from mma.project.labels.events import (
-    CANNOT_TELL,
-    Draft,
-    check_name,
-    chunks,
-    class_draft,
-    draft,
-    end_leases,
-    free_class_id,
-    merge_roots,
-    origin,
-    read_classes,
-    record,
-)
+from mma.project.labels import events as labels
 from mma.project.photos import MOST_CLASSES, Level, class_hints, folder_of, list_images
 from mma.project.records import ANSWERS, MAX_NAME, Event, Klass, check_characters
 from mma.text import did_you_mean, printable, quote_path
@@ -60,8 +47,8 @@ def take_in(
     problems = sorted((row.line, problem) for row in rows if (problem := plan.add(row)))
     refuse(source, [f"line {line}: {problem}" for line, problem in problems])
     drafts = plan.drafts()
-    events = record(connection, drafts, overlap) if drafts else []
-    end_leases(connection, [event for event in events if event.image])
+    events = labels.record(connection, drafts, overlap) if drafts else []
+    labels.end_leases(connection, [event for event in events if event.image])
     return events
 
 
@@ -69,7 +56,7 @@ class _Plan:
     """What the rows amount to, checked against what is known of the images that they name."""
 
     def __init__(self, connection: Connection, rows: Sequence[LabelRow], options: TakeIn) -> None:
-        self.connection, self.options, self.classes = connection, options, read_classes(connection)
+        self.connection, self.options, self.classes = connection, options, labels.read_classes(connection)
         self.paths: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.current: dict[str, Any] = {}
@@ -80,10 +67,12 @@ class _Plan:
         self.new_classes: dict[str, int] = {}  # name -> first line
         f, i, c, e = db.files.c, db.images.c, db.current.c, db.events.c
         written = {row.file_name for row in rows if row.file_name}
-        for part in chunks(sorted({str(PurePosixPath(name)) for each in written for name in (each, each.strip())})):
+        for part in labels.chunks(
+            sorted({str(PurePosixPath(name)) for each in written for name in (each, each.strip())})
+        ):
             found = connection.execute(select(f.path, f.image).where(f.path.in_(part), f.image.is_not(None)))
             self.paths.update({row.path: row.image for row in found})
-        for part in chunks(sorted({*self.paths.values(), *(row.sha256 for row in rows if row.sha256)})):
+        for part in labels.chunks(sorted({*self.paths.values(), *(row.sha256 for row in rows if row.sha256)})):
             named = connection.execute(select(i.id, i.name).where(i.id.in_(part)))
             self.names.update({row.id: row.name for row in named})
             in_force = connection.execute(select(db.current).where(c.image.in_(part)))
@@ -133,7 +122,7 @@ class _Plan:
             is_time = False
         if not is_time:
             return f"{quoted(row.at)} is no time such as 2030-01-31T12:00:00+00:00"
-        if row.state or self._class_id(row.label) is not None or row.label == CANNOT_TELL:
+        if row.state or self._class_id(row.label) is not None or row.label == labels.CANNOT_TELL:
             return ""
         if not self.options.add_classes:
             names = [each.name for each in self.classes if each.merged_into is None]
@@ -141,7 +130,10 @@ class _Plan:
         if row.label in self.new_classes:
             return ""
         try:
-            if check_name(row.label, [*self.classes, *(Klass(-1, name) for name in self.new_classes)]) != row.label:
+            if (
+                labels.check_name(row.label, [*self.classes, *(Klass(-1, name) for name in self.new_classes)])
+                != row.label
+            ):
                 return f"{quoted(row.label)} cannot be the name of a class as it is written"
         except UserError as error:
             return str(error).rstrip(".")
@@ -152,7 +144,7 @@ class _Plan:
         return next((each.id for each in self.classes if each.name == label and each.merged_into is None), None)
 
     def _kind(self, row: LabelRow) -> str:
-        if not row.state and row.label == CANNOT_TELL and self._class_id(row.label) is None:
+        if not row.state and row.label == labels.CANNOT_TELL and self._class_id(row.label) is None:
             return "cannot_tell"
         return KINDS[row.state]
 
@@ -165,29 +157,32 @@ class _Plan:
         before = self.told.get((image, by)) if self.options.told else self.current.get(image)
         if before is None:
             return ""
-        here = merge_roots(self.classes).get(before.class_id)
+        here = labels.merge_roots(self.classes).get(before.class_id)
         if before.kind == kind and (kind != "label" or here == self._class_id(row.label)):
             self.same.add(image)
         elif not self.options.replace and not self.options.told:
             return f"{shown(row)} has another answer here, by {printable(before.by)}; {self.options.other_answers}"
         return ""
 
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[labels.Draft]:
         """Prepare the events: new classes first, then the answers that are not here yet."""
-        first, drafts, batch = free_class_id(self.connection), [], uuid4()
+        first, drafts, batch = labels.free_class_id(self.connection), [], uuid4()
         for number, name in enumerate(sorted(self.new_classes, key=natural), first):
-            drafts.append(class_draft("class_add", self.options.by, number, name))
+            drafts.append(labels.class_draft("class_add", self.options.by, number, name))
             self.classes.append(Klass(number, name))
         for image, row in self.lines.items():
             if image in self.same:
                 continue
             kind, by = self._kind(row), row.by or self.options.by
-            values: Draft = {"provenance": "import", "class_id": self._class_id(row.label) if kind == "label" else None}
-            values |= origin(self.connection, image, by, "import") if self.options.told else {}
+            values: labels.Draft = {
+                "provenance": "import",
+                "class_id": self._class_id(row.label) if kind == "label" else None,
+            }
+            values |= labels.origin(self.connection, image, by, "import") if self.options.told else {}
             values |= {"at": row.at} if row.at else {}
             file = find_name(row.file_name, self.paths) or self.names[image]
             own, action = str(uuid5(batch, image)), str(batch)
-            drafts.append(draft(kind, id=own, batch=action, by=by, image=image, file=file, **values))
+            drafts.append(labels.draft(kind, id=own, batch=action, by=by, image=image, file=file, **values))
         return drafts
 
 

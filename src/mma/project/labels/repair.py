@@ -18,26 +18,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from mma.errors import UserError
 from mma.files import explain_write_errors, write_atomically
 from mma.project.labels import database as db
+from mma.project.labels import events as labels
 from mma.project.labels.copies import line_of, read_log
 from mma.project.labels.database import Store, create_tables, open_database, read_format, sqlite_store
-from mma.project.labels.events import (
-    COLUMNS,
-    Draft,
-    add_counts,
-    apply_class_event,
-    chunks,
-    class_draft,
-    closes_circle,
-    count_names,
-    events_after,
-    in_circle,
-    merge_roots,
-    read_classes,
-    record,
-    refresh,
-    replay,
-    store_classes,
-)
 from mma.project.labels.votes import store_vote
 from mma.project.project import Project, Say, owned, silent, training
 from mma.project.records import CLASS_KINDS, UNDOABLE, Event, Kind, Klass
@@ -112,14 +95,14 @@ def _examine(layout: Layout, project: Project, *, rebuild: bool, say: Say) -> li
 def _check_derived(project: Project, command: str) -> list[Finding]:
     """Compare classes, labels in force and counts with a replay of all events, at one point in time."""
     with project.store.reading() as connection:
-        events, stored_classes = events_after(connection, 0), read_classes(connection)
+        events, stored_classes = labels.events_after(connection, 0), labels.read_classes(connection)
         rows = connection.execute(select(db.current).order_by(db.current.c.seq)).all()
         stored = {row.name: int(row.value) for row in connection.execute(select(db.counts))}
         images = connection.execute(select(func.count()).select_from(db.images)).scalar_one()
         left = connection.execute(select(func.count()).where(db.images.c.open == 1)).scalar_one()
-    answers, classes = replay(events)
+    answers, classes = labels.replay(events)
     expected = Counter({"seq": events[-1].seq if events else 0, "images": images, "open": left})
-    expected.update(name for event in answers for name in count_names(event.kind, event.class_id))
+    expected.update(name for event in answers for name in labels.count_names(event.kind, event.class_id))
     derived = {name for name in stored if name in DERIVED or name.startswith("class:")} | set(expected)
     keys = ("image", "kind", "class_id", "by", "seq")
     wrong = {
@@ -269,15 +252,15 @@ def fill(connection: Connection, events: Sequence[Event], models: list[dict[str,
     """Make the tables and load events that have their numbers."""
     create_tables(connection)
     undone = {event.supersedes for event in events if event.kind == "undo"}
-    for part in chunks(events):
+    for part in labels.chunks(events):
         rows = [{**event._asdict(), "active": int(event.kind in UNDOABLE and event.id not in undone)} for event in part]
         connection.execute(insert(db.events), rows)
     if models:
         connection.execute(insert(db.models), models)
-    add_counts(connection, Counter({"seq": events[-1].seq if events else 0}))
-    store_classes(connection, replay(events)[1])
+    labels.add_counts(connection, Counter({"seq": events[-1].seq if events else 0}))
+    labels.store_classes(connection, labels.replay(events)[1])
     store_vote(connection, next((event.value for event in reversed(events) if event.kind == "vote"), None))
-    refresh(connection, [event.image for event in events if event.image], overlap)
+    labels.refresh(connection, [event.image for event in events if event.image], overlap)
 
 
 # Bring the events of a copy of a project together with our own, by their ids. Nothing is stored twice.
@@ -298,16 +281,16 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
     parted is brought together, or refused where a label would read otherwise than whoever gave it can expect.
     """
     c = db.events.c
-    own = [Event(*row) for row in connection.execute(select(*COLUMNS).order_by(c.seq))]
+    own = [Event(*row) for row in connection.execute(select(*labels.COLUMNS).order_by(c.seq))]
     ids, their_ids = {event.id for event in own}, {event.id for event in events}
     theirs = _renumbered(own, events)
     new = [event for event in theirs if event.id not in ids and event.kind != "vote"]  # ours are polled anew
     if not new:
         return MergeReport([], [])
-    ours = read_classes(connection)
+    ours = labels.read_classes(connection)
     parted = [event for event in own if event.id not in their_ids]
-    base = replay([event for event in own if event.id in their_ids])[1]
-    there = replay(theirs)[1]
+    base = labels.replay([event for event in own if event.id in their_ids])[1]
+    there = labels.replay(theirs)[1]
     back, back_there = _used_again(base, ours, new), _used_again(base, there, parted)
     ours, there = [*ours, *back], [*there, *back_there]
     wanted = join_classes(base, ours, there)
@@ -319,8 +302,8 @@ def merge_events(connection: Connection, events: Sequence[Event], overlap: int) 
             + "\nGive these classes the same names and merges in both, then run the same command again."
         )
     before = _answers(connection, [event.image for event in new if event.image])
-    restored = [class_draft("class_add", "merge", each.id, each.name) for each in back]
-    stored = record(connection, [*restored, *_drafts(new, ours, wanted)], overlap)
+    restored = [labels.class_draft("class_add", "merge", each.id, each.name) for each in back]
+    stored = labels.record(connection, [*restored, *_drafts(new, ours, wanted)], overlap)
     after = _answers(connection, list(before))
     return MergeReport(stored, sorted(image for image, answer in before.items() if after.get(image, answer) != answer))
 
@@ -381,11 +364,11 @@ def _changed_both(
 ) -> Iterator[str]:
     """Say which classes the two sides changed in ways that do not go together."""
     for each in wanted:
-        if in_circle(wanted, each.id):
+        if labels.in_circle(wanted, each.id):
             yield f"'{printable(each.name)}' would be merged into itself by what was merged here and there"
             return
     before, here, there = ({each.id: each for each in side} for side in (base, ours, theirs))
-    old, mine, other, roots = (merge_roots(side) for side in (base, ours, theirs, wanted))
+    old, mine, other, roots = (labels.merge_roots(side) for side in (base, ours, theirs, wanted))
     for number, klass in before.items():
         if number not in roots:
             continue  # deleted
@@ -404,10 +387,10 @@ def _changed_both(
 
 def _taken_names(side: Sequence[Klass], wanted: Sequence[Klass], parted: Sequence[Event]) -> Iterator[str]:
     """Say which labels, given since the two parted, would read otherwise while another class has the name they had."""
-    if any(in_circle(wanted, each.id) for each in wanted):
+    if any(labels.in_circle(wanted, each.id) for each in wanted):
         return
     names, after = {each.id: each.name for each in side}, {each.id: each.name for each in wanted}
-    roots, roots_after = merge_roots(side), merge_roots(wanted)
+    roots, roots_after = labels.merge_roots(side), labels.merge_roots(wanted)
     in_use = {each.name.casefold() for each in wanted if each.merged_into is None}
     for number in sorted({event.class_id for event in parted if event.kind == "label" and event.class_id in names}):
         seen, now = names[roots[number]], after[roots_after[number]]
@@ -415,7 +398,7 @@ def _taken_names(side: Sequence[Klass], wanted: Sequence[Klass], parted: Sequenc
             yield f"labels of '{printable(seen)}' would be '{printable(now)}', and another class '{printable(seen)}'"
 
 
-def _drafts(new: Sequence[Event], classes: list[Klass], wanted: Sequence[Klass]) -> list[Draft]:
+def _drafts(new: Sequence[Event], classes: list[Klass], wanted: Sequence[Klass]) -> list[labels.Draft]:
     """Return the events of the copy as ours, and what is missing then to the classes we want.
 
     A merge is left out if its class would be merged into itself: it was taken back, or `wanted` sets it right. So is the
@@ -426,25 +409,25 @@ def _drafts(new: Sequence[Event], classes: list[Klass], wanted: Sequence[Klass])
         values = event._asdict()
         del values["seq"]
         into = event.value if event.kind == "class_merge" else None
-        if into is not None and closes_circle(classes, values["class_id"], int(into)):
+        if into is not None and labels.closes_circle(classes, values["class_id"], int(into)):
             continue
         if event.kind == "class_delete" and event.class_id in kept:
             continue
         if event.kind in CLASS_KINDS:
-            classes = apply_class_event(classes, event)
+            classes = labels.apply_class_event(classes, event)
         drafts.append(values)
     there = {each.id: each for each in classes}
     for each in sorted(wanted, key=lambda each: each.merged_into is not None):  # what is taken apart comes first
         was = there[each.id]
         for kind, value, old in zip(("class_rename", "class_key", "class_merge"), each[1:], was[1:], strict=True):
             if value != old:
-                drafts.append(class_draft(kind, "merge", each.id, None if value is None else str(value)))
+                drafts.append(labels.class_draft(kind, "merge", each.id, None if value is None else str(value)))
     return drafts
 
 
 def _answers(connection: Connection, images: Sequence[str]) -> dict[str, tuple[str, int | None]]:
     """Return the answers in force of images, with merged classes resolved."""
-    roots, current = merge_roots(read_classes(connection)), db.current
-    parts = [select(current).where(current.c.image.in_(part)) for part in chunks(sorted(set(images)))]
+    roots, current = labels.merge_roots(labels.read_classes(connection)), db.current
+    parts = [select(current).where(current.c.image.in_(part)) for part in labels.chunks(sorted(set(images)))]
     rows = [row for part in parts for row in connection.execute(part)]
     return {row.image: (row.kind, roots.get(row.class_id)) for row in rows}
