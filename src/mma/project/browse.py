@@ -55,9 +55,7 @@ class _Known(NamedTuple):
     sure: NDArray[np.float32]  # its probability
     probs: NDArray[np.float32]  # (N, classes)
     unlike: NDArray[np.bool_]  # unlike anything labeled
-    hidden: (
-        int  # photos kept for measuring that are not labeled yet: whoever chose among them would spoil the measurement
-    )
+    hidden: int  # photos kept for measuring, not labeled yet: whoever chose among them would spoil the measurement
 
 
 class Browser:
@@ -98,17 +96,12 @@ class Browser:
             # Photos without an answer of the model come last either way.
             sure = known.sure[rows] if wanted.order == "unsure" else -known.sure[rows]
             rows = rows[np.argsort(np.where(known.guess[rows] < 0, 2.0, sure), kind="stable")]
-        items = [
-            {
-                "image": known.ids[row],
-                "name": known.names[row],
-                "label": None if known.label[row] < 0 else int(known.label[row]),
-                "by": known.by[row],
-                "guess": None if known.guess[row] < 0 else [int(known.guess[row]), round(float(known.sure[row]), 4)],
-                "unlike": bool(known.unlike[row]),
-            }
-            for row in rows[wanted.offset : wanted.offset + wanted.n].tolist()
-        ]
+        items = []
+        for row in rows[wanted.offset : wanted.offset + wanted.n].tolist():
+            label, guess, likely = int(known.label[row]), int(known.guess[row]), round(float(known.sure[row]), 4)
+            about = {"image": known.ids[row], "name": known.names[row], "label": None if label < 0 else label}
+            guessed = {"guess": None if guess < 0 else [guess, likely], "unlike": bool(known.unlike[row])}
+            items.append({**about, "by": known.by[row], **guessed})
         people = sorted({by for by in known.by if by})
         return {"items": items, "total": len(rows), "people": people, "hidden": known.hidden, "promise": promise}
 
@@ -135,27 +128,16 @@ class Browser:
         many, row = self.project.counts().images, {image: place for place, image in enumerate(known.ids)}
         ready = all(progress.get(task, True) for task in ("index", "features")) and self.project.models.rows()
         drawing = self._drawing is not None and self._drawing.is_alive()
-        if (
-            ready
-            and not drawing
-            and many != self._drawn
-            and len(keys) < sum(not each.audit for each in self.project.images())
-        ):
+        old = many != self._drawn and len(keys) < sum(not each.audit for each in self.project.images())
+        if ready and not drawing and old:
             self._drawn, drawing = many, True
             self._drawing = threading.Thread(target=self._draw, name="map", daemon=True)
             self._drawing.start()
-        rows = [(row[key], place) for key, place in zip(keys, np.round(places, 4).tolist(), strict=True) if key in row]
-        points = [
-            [
-                known.ids[at],
-                known.names[at],
-                *place,
-                int(known.label[at]),
-                int(known.guess[at]),
-                round(float(known.sure[at]), 3),
-            ]
-            for at, place in rows
-        ]
+        points = []
+        for key, place in zip(keys, np.round(places, 4).tolist(), strict=True):
+            if (at := row.get(key)) is not None:
+                said = int(known.label[at]), int(known.guess[at]), round(float(known.sure[at]), 3)
+                points.append([key, known.names[at], *place, *said])
         return {"points": points, "drawing": drawing, "ready": bool(ready), "problem": self._why}
 
     def _draw(self) -> None:
@@ -191,15 +173,7 @@ class Browser:
             probs[places], unlike[places] = opinion.probs[theirs], opinion.unlike[theirs]
             classes = np.array([roots.get(each, -1) for each in opinion.classes], np.int64)
             guess[places], sure[places] = classes[probs[places].argmax(1)], probs[places].max(1)
-        return _Known(
-            [row.id for row in rows],
-            [row.name for row in rows],
-            hash_bits([row.phash for row in rows]) if rows else np.zeros((0, 64), np.int32),
-            np.array([given.get(row.id, (-1, ""))[0] for row in rows], np.int64),
-            [given.get(row.id, (-1, ""))[1] for row in rows],
-            guess,
-            sure,
-            probs,
-            unlike,
-            hidden,
-        )
+        ids, names, bits = [row.id for row in rows], [row.name for row in rows], hash_bits([row.phash for row in rows])
+        said = [given.get(image, (-1, "")) for image in ids]
+        label = np.array([klass for klass, _ in said], np.int64)
+        return _Known(ids, names, bits, label, [by for _, by in said], guess, sure, probs, unlike, hidden)

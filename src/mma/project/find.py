@@ -87,11 +87,13 @@ def search(project: Project, asked: FindRequest) -> SearchState:
         if asked.batch is not None and open_batch is not None and asked.batch == len(lines):
             yes = [image for image in open_batch["asked"] if image in set(asked.yes)]
             if yes:
-                own, took = asked.id or uuid4(), asked.seconds
-                label = Answer(
-                    id=own, images=yes, kind="label", class_id=klass.id, by=asked.by, seconds=took, source="grid"
-                )
-                project.answer(label)
+                said: dict[str, Any] = {
+                    "kind": "label",
+                    "class_id": klass.id,
+                    "source": "grid",
+                    "seconds": asked.seconds,
+                }
+                project.answer(Answer(id=asked.id or uuid4(), images=yes, by=asked.by, **said))
             lines, open_batch = [*lines, {"yes": yes, "by": asked.by}], None
             append_lines(log, lines[-1:])
         return _next(project, klass, lines, open_batch, log)
@@ -119,9 +121,7 @@ def _next(project: Project, klass: Klass, lines: list[dict[str, Any]], open_batc
     size = None
     for ask, answer in zip(lines[::2], lines[1::2], strict=False):
         yes = set(answer["yes"])
-        if (
-            size != ask["images"]
-        ):  # photos that came later were never drawn: what was shown before says nothing about them
+        if size != ask["images"]:  # photos that came later were never drawn: what was shown says nothing about them
             size, bound = ask["images"], Recall(len(names))
         hits = 0
         for place, image in enumerate(ask["asked"]):
@@ -147,23 +147,12 @@ def _next(project: Project, klass: Klass, lines: list[dict[str, Any]], open_batc
         open_batch = {"asked": chosen, "random": at_random, "rest": len(rest), "found": found, "images": len(names)}
         append_lines(log, [open_batch])
         lines = [*lines, open_batch]
-    at_random = bool(open_batch and open_batch["random"])
-    shown = [] if open_batch is None else open_batch["asked"]
-    return SearchState(
-        klass.id,
-        klass.name,
-        found,
-        len(looked),
-        len(rest),
-        sum(image.audit and image.id not in given for image in images),
-        promise,
-        promise >= GOAL,
-        len(lines) if open_batch else 0,
-        at_random,
-        [FoundImage(image, names.get(image, ""), round(chance.get(image, 0.0), 4)) for image in shown],
-        promise_words(klass.name, found, len(looked), promise),
-        _why(at_random, found, len(rest), shown),
-    )
+    at_random, shown = bool(open_batch and open_batch["random"]), open_batch["asked"] if open_batch else []
+    kept, batch = sum(image.audit and image.id not in given for image in images), len(lines) if open_batch else 0
+    items = [FoundImage(image, names.get(image, ""), round(chance.get(image, 0.0), 4)) for image in shown]
+    words, why = promise_words(klass.name, found, len(looked), promise), _why(at_random, found, len(rest), shown)
+    so_far = found, len(looked), len(rest), kept, promise, promise >= GOAL
+    return SearchState(klass.id, klass.name, *so_far, batch, at_random, items, words, why)
 
 
 def promise_words(name: str, found: int, looked: int, promise: float) -> str:
@@ -173,9 +162,7 @@ def promise_words(name: str, found: int, looked: int, promise: float) -> str:
     if promise >= 1:
         return f"{text}All of them are found {sure}."
     at_least = f"At least {100 * math.floor(100 * promise) / 100:.0f} % of them are found {sure}"
-    return (
-        f"{text}{at_least}: you may stop." if promise >= GOAL else f"{text}{at_least}; the goal is {100 * GOAL:.0f} %."
-    )
+    return f"{text}{at_least}" + (": you may stop." if promise >= GOAL else f"; the goal is {100 * GOAL:.0f} %.")
 
 
 def _why(at_random: bool, found: int, rest: int, shown: Sequence[str]) -> str:

@@ -396,5 +396,5 @@ def _alike(connection: Connection, free: Select[Any], opinion: StoredAnswers) ->
 
 def hash_bits(hashes: Sequence[str]) -> NDArray[np.int32]:
     """Return perceptual hashes as rows of -1 and 1, so that a product counts equal bits. (N, 64)"""
-    raw = np.frombuffer(bytes.fromhex("".join(hashes)), np.uint8).reshape(-1, HASH_BYTES)
+    raw = np.frombuffer(bytes.fromhex("".join(hashes)), np.uint8).reshape(len(hashes), HASH_BYTES)
     return np.unpackbits(raw, axis=1).astype(np.int32) * 2 - 1
