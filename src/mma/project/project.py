@@ -440,7 +440,6 @@ def create_project(
     names = check_class_names(classes)
     number = secrets.token_hex(8)
     if store is not None:
-        db.check_url(store)
         db.postgres_store(store, number).close()  # a server that does not answer is said before anything is made
     settings = ProjectSettings(
         id=number,

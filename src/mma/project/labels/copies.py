@@ -46,7 +46,9 @@ class SecondCopy:
     def catch_up(self, store: Store, upto: int) -> None:
         """Append what the database holds and the file does not. On disk up to event `upto` when this returns."""
         with explain_write_errors(self.path, self.command), self._turn, in_turn(self.lock):
-            self._find_end(store)
+            self.path.touch(0o600)
+            if self.path.stat().st_size != self._size:  # it is not as we left it
+                self._find_end(store)
             while self._seq < upto:
                 with store.reading() as connection:
                     events = events_after(connection, self._seq, PART)
@@ -55,11 +57,7 @@ class SecondCopy:
                 self._size, self._seq = self._size + len(data), events[-1].seq
 
     def _find_end(self, store: Store) -> None:
-        """Find the last good line, unless the file is as we left it. A torn line at the end is cut off."""
-        if not self.path.exists():
-            self.path.touch(0o600)
-        if self.path.stat().st_size == self._size:
-            return
+        """Find the last good line. A torn line at the end is cut off."""
         with self.path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(size - 1, 0))

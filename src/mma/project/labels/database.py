@@ -223,7 +223,13 @@ def postgres_store(url: str, project: str) -> Store:
     schema = f"mma_{project}"
     options = f"-c search_path={schema} -c synchronous_commit=on"
     try:
-        parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
+        parsed = sa.make_url(url)
+    except ArgumentError:
+        parsed = sa.URL.create("")
+    if parsed.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):  # the password is not repeated
+        raise UserError("--store takes a URL such as postgresql://user@host/database; without it labels are in SQLite.")
+    try:
+        parsed = parsed.set(drivername="postgresql+psycopg")
         arguments: dict[str, Any] = {"connect_args": {"options": options}, "pool_pre_ping": True}  # servers restart
         engine = sa.create_engine(parsed, pool_size=8, max_overflow=64, **arguments)
     except ImportError as error:
@@ -245,16 +251,6 @@ def open_database(layout: Layout, settings: ProjectSettings) -> Store:
     except OSError as error:
         place = printable(str(layout.url))
         raise UserError(f"{place} cannot be read: {error.strerror}. Give the URL again with --store.") from error
-
-
-def check_url(url: str) -> None:
-    """Refuse a store that is no PostgreSQL URL; the password is not repeated."""
-    try:
-        name = sa.make_url(url).drivername
-    except ArgumentError:
-        name = ""
-    if name not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise UserError("--store takes a URL such as postgresql://user@host/database; without it labels are in SQLite.")
 
 
 @contextmanager
