@@ -21,7 +21,7 @@ from mma.data.photos import FollowedFolder, check_inside
 from mma.data.tables import refuse
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn, locked, read_json, write_atomically
-from mma.project import photos, questions
+from mma.project import photos, questions, records
 from mma.project.exchange.formats import LabelRow, read_current, read_rows, write_rows
 from mma.project.exchange.import_labels import TakeIn, take_in
 from mma.project.guesses import GuessStore
@@ -30,28 +30,8 @@ from mma.project.labels import events as labels
 from mma.project.labels.copies import Mirror, SecondCopy, last_seq
 from mma.project.labels.votes import Disagreement, PersonProgress, Standing, Vote, read_shared, read_vote
 from mma.project.models import Models
-from mma.project.records import (
-    ANSWERS,
-    UNDOABLE,
-    Answer,
-    Counts,
-    Event,
-    Item,
-    Klass,
-    LabeledImage,
-    Labels,
-    Pick,
-    ProjectImage,
-)
-from mma.project.settings import (
-    WISHES,
-    Layout,
-    ProjectSettings,
-    project_folder,
-    read_settings,
-    relative_images,
-    write_settings,
-)
+from mma.project.records import Answer, Counts, Event, Item, Klass, LabeledImage, Labels, Pick, ProjectImage
+from mma.project.settings import Layout, ProjectSettings, project_folder, read_settings, relative_images, write_settings
 from mma.text import printable, quote_path
 
 if TYPE_CHECKING:
@@ -279,7 +259,7 @@ class Project:
     def recent(self, by: str, n: int = 20) -> list[Event]:
         """Return a person's last answers in force, the newest first."""
         c = db.events.c
-        mine = select(*labels.COLUMNS).where(c.by == by, c.active == 1, c.kind.in_(UNDOABLE))
+        mine = select(*labels.COLUMNS).where(c.by == by, c.active == 1, c.kind.in_(records.UNDOABLE))
         with self.store.reading() as connection:
             return [Event(*row) for row in connection.execute(mine.order_by(c.seq.desc()).limit(n))]
 
@@ -328,7 +308,7 @@ class Project:
         c, (_, vote, stands), found = db.events.c, self._votes(), []
         totals = select(c.by, func.count().label("answers"), func.max(c.at).label("last")).group_by(c.by)
         with self.store.reading() as connection:
-            rows = connection.execute(totals.where(c.active == 1, c.kind.in_(ANSWERS))).all()
+            rows = connection.execute(totals.where(c.active == 1, c.kind.in_(records.ANSWERS))).all()
         for row in sorted(rows, key=lambda row: -row.answers):
             shared = [stand for stand in stands.values() if row.by in stand.said]
             same = sum(vote.code(stand.said[row.by]) == vote.code(stand.answer) for stand in shared)
@@ -396,7 +376,7 @@ class Project:
         with suppress(OSError, UserError):  # while somebody edits the file, the wishes of before hold
             stamp = self.layout.settings.stat().st_mtime_ns
             if stamp != self._stamp:
-                wishes = read_settings(self.layout).model_dump(include=set(WISHES))
+                wishes = read_settings(self.layout).model_dump(include=set(ProjectSettings.WISHES))
                 self.settings, self._stamp = before.model_copy(update=wishes), stamp
         return before != self.settings
 

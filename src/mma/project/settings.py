@@ -6,7 +6,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
@@ -17,11 +17,12 @@ from mma.text import printable, update_hint
 
 FORMAT = 1  # of the folder and of mma.toml
 SUFFIX = ".mma"
-WISHES = ("target", "target_class", "use_model")  # settings that may change while a project is open
 
 
 class ProjectSettings(Settings):
     """What mma.toml holds. It is written by us and can be read by anyone."""
+
+    WISHES: ClassVar[tuple[str, ...]] = ("target", "target_class", "use_model")  # may change while a project is open
 
     format: int = FORMAT
     id: str = Field(pattern="^[0-9a-f]{16}$")

@@ -17,21 +17,10 @@ from uuid import uuid4, uuid5
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, text, update
 
 from mma.errors import TemporarilyUnavailable, UserError
+from mma.project import records
 from mma.project.labels import database as db
 from mma.project.labels.votes import Vote, poll, read_shared, read_vote, store_vote
-from mma.project.records import (
-    ANSWERS,
-    CLASS_KINDS,
-    MAX_NAME,
-    UNDOABLE,
-    Answer,
-    Counts,
-    Event,
-    Klass,
-    LabeledImage,
-    Labels,
-    check_characters,
-)
+from mma.project.records import ANSWERS, CLASS_KINDS, UNDOABLE, Answer, Counts, Event, Klass, LabeledImage, Labels
 from mma.text import printable
 
 COLUMNS = [db.events.c[name] for name in Event._fields]
@@ -278,9 +267,9 @@ def check_name(name: str, classes: Iterable[Klass], *, besides: int | None = Non
     name = unicodedata.normalize("NFC", name).strip()
     if not name:
         raise UserError("a class needs a name.")
-    if len(name) > MAX_NAME:
-        raise UserError(f"the name of a class has at most {MAX_NAME} characters, and this one has {len(name)}.")
-    check_characters(name)
+    if len(name) > records.MAX_NAME:
+        raise UserError(f"the name of a class has at most {records.MAX_NAME} characters, and this one has {len(name)}.")
+    records.check_characters(name)
     if name == CANNOT_TELL:
         raise UserError(f"{CANNOT_TELL} cannot be a class: in tables of labels it says that one cannot tell.")
     for each in classes:
