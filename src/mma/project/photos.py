@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from sqlalchemy import Connection, delete, select, update
 
@@ -22,6 +22,7 @@ from mma.project.labels import database as db
 from mma.project.labels.database import Store, insert_rows, write_progress
 from mma.project.labels.events import add_counts, chunks, refresh
 from mma.project.scan import FileFacts, scan
+from mma.project.settings import ProjectSettings
 from mma.text import printable
 
 
@@ -39,17 +40,13 @@ class IndexReport:
     missing: list[str] = field(default_factory=list)
 
 
-class IndexSettings(NamedTuple):
-    """What an index needs to know of its project."""
+def index_folder(
+    store: Store, root: Path, settings: ProjectSettings, groups: Path, advance: Callable[[int, int], None]
+) -> IndexReport:
+    """Bring files and images up to date with the folder. Files of the same size and mtime are not opened again.
 
-    seed: int
-    audit_share: float
-    overlap: int
-    groups: Path  # which image looks like which, kept so that a rebuilt database has the same groups
-
-
-def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Callable[[int, int], None]) -> IndexReport:
-    """Bring files and images up to date with the folder. Files of the same size and mtime are not opened again."""
+    The file `groups` says which image looks like which, so that a rebuilt database has the same groups.
+    """
     if not root.is_dir():
         place = printable(str(root))
         raise UserError(f"the images are no longer in {place}. If they were moved:  mma start FOLDER --project DIR")
@@ -61,7 +58,7 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
         raise UserError(
             f"{printable(str(root))} is empty, and there were {len(known):,} files. Is its disk connected? Nothing was changed."
         )
-    before, indexer = set(images), _Indexer(store, settings, known, images)
+    before, indexer = set(images), _Indexer(store, settings, groups, known, images)
     indexer.photos = photos_of_pieces(root)
     indexer.stamps = stamps = dict.fromkeys(names, (-1, -1))
     for name in names:
@@ -98,8 +95,10 @@ def index_folder(store: Store, root: Path, settings: IndexSettings, advance: Cal
 class _Indexer:
     """Writes what was found, a batch per transaction, so that labeling can begin with the first one."""
 
-    def __init__(self, store: Store, settings: IndexSettings, files: dict[str, Any], images: dict[str, int]) -> None:
-        self.store, self.settings = store, settings
+    def __init__(
+        self, store: Store, settings: ProjectSettings, groups: Path, files: dict[str, Any], images: dict[str, int]
+    ) -> None:
+        self.store, self.settings, self.groups = store, settings, groups
         self.paths: dict[str, str | None] = {path: row.image for path, row in files.items()}
         self.present = images  # whether each image is known to have a file
         self.stamps: dict[str, tuple[int, int]] = {}  # size and mtime
@@ -155,7 +154,7 @@ class _Indexer:
                 rows[image] = db.ImageRow(image, path, width, height, phash, near, order, audit)
         grouped = [row for row in rows.values() if row.near not in (row.id, self._kept.get(row.id))]
         if grouped:
-            append_lines(self.settings.groups, [{"image": row.id, "near": row.near} for row in grouped])
+            append_lines(self.groups, [{"image": row.id, "near": row.near} for row in grouped])
         return list(rows.values())
 
     def _group(self, image: str, phash: str, photo: str) -> str:
@@ -166,8 +165,8 @@ class _Indexer:
                 pieces = connection.execute(select(c.name, c.near)).all() if self.photos else []
             self._first = {self.photos[row.name]: row.near for row in pieces if row.name in self.photos}
             self._alike = Alike((row.id, row.phash) for row in leaders)
-            cut_lines(self.settings.groups)  # a kill may have left a torn last line
-            self._kept = {row["image"]: row["near"] for row in read_lines(self.settings.groups)}
+            cut_lines(self.groups)  # a kill may have left a torn last line
+            self._kept = {row["image"]: row["near"] for row in read_lines(self.groups)}
         near = self._kept.get(image) or self._first.get(photo) or self._alike.group(image, phash)
         if self.photos:
             self._first.setdefault(photo, near)

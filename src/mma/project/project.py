@@ -84,10 +84,9 @@ class Project:
 
     def index(self, say: Say = silent, advance: Callable[[int, int], None] | None = None) -> photos.IndexReport:
         """Look for new, changed and missing images. Labels and the audit slice stay as they are."""
-        given, groups = self.settings, self.layout.state / "groups.jsonl"
-        settings = photos.IndexSettings(given.seed, given.audit_share, given.overlap, groups)
+        groups, tell = self.layout.state / "groups.jsonl", advance or (lambda done, total: None)
         with in_turn(self.layout.state / "index.lock"):
-            report = photos.index_folder(self.store, self.root, settings, advance or (lambda done, total: None))
+            report = photos.index_folder(self.store, self.root, self.settings, groups, tell)
         say(f"{report.images:,} images in {report.files:,} files, {report.new:,} new")
         return report
 

@@ -204,14 +204,7 @@ def take_labels_from(project: Project, source: str, guesses: str | None = None) 
 
     With `guesses` they are those of a source of this name. Returns the events, or how many guesses there are.
     """
-    if source in FOLDERS:
-        path, files = project.root, project.files()
-        level = _level(project.root, [row.path for row in files], source)
-        found = enumerate(files, 1)
-        rows = [LabelRow(row.path, folder_of(row.path, level), row.image, line=number) for number, row in found]
-    else:
-        path = _find(project.root, source)
-        rows = _rows_of_file(path)
+    path, rows = _rows_of(project.root, source, [(row.path, row.image) for row in project.files()])
     if guesses is not None:
         name, known = check_source_name(guesses), project.classes()
         for label in [] if known else sorted({row.label for row in rows if row.label}, key=natural):
@@ -312,17 +305,23 @@ def _read_guess(row: dict[str, Any], names: Sequence[str]) -> np.ndarray | str |
 
 def check_source(root: Path, source: str) -> None:
     """Refuse a source of labels that no project could use, before one is made."""
+    _rows_of(root, source, [(name, "") for name in list_images(root)[0]])
+
+
+def _rows_of(root: Path, source: str, files: Sequence[tuple[str, str]]) -> tuple[Path, list[LabelRow]]:
+    """Return the labels of a source, and where it is: the folders, or a file given by its path or its name in the folder."""
     if source in FOLDERS:
-        _level(root, list_images(root)[0], source)
-    else:
-        _rows_of_file(_find(root, source))
-
-
-def _rows_of_file(path: Path) -> list[LabelRow]:
+        level = _level(root, [name for name, _ in files], source)
+        named = [(number, name, image, folder_of(name, level)) for number, (name, image) in enumerate(files, 1)]
+        return root, [LabelRow(name, label, image, line=number) for number, name, image, label in named]
+    inside = root / source
+    path = inside if not Path(source).exists() and inside.exists() else Path(source)
+    if not path.exists():
+        raise UserError(f"there is no file {printable(source)}. --labels-from takes a file, or: {', '.join(FOLDERS)}.")
     rows, problems = read_rows(path)
     refuse(path, problems)
     _check_classes(path, [row.label for row in rows])
-    return rows
+    return path, rows
 
 
 def _check_classes(path: Path, labels: Sequence[str]) -> None:
@@ -333,15 +332,6 @@ def _check_classes(path: Path, labels: Sequence[str]) -> None:
             f"{printable(path.name)} names {len(used):,} classes for {labeled:,} images, nearly one per image. These are "
             "hardly classes. Say what the classes are with --classes, and leave --labels-from out."
         )
-
-
-def _find(root: Path, source: str) -> Path:
-    """Return a file given by its path, or by its name in the image folder."""
-    inside = root / source
-    path = inside if not Path(source).exists() and inside.exists() else Path(source)
-    if not path.exists():
-        raise UserError(f"there is no file {printable(source)}. --labels-from takes a file, or: {', '.join(FOLDERS)}.")
-    return path
 
 
 def _level(root: Path, names: Sequence[str], source: str) -> Level:

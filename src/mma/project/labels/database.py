@@ -94,20 +94,6 @@ class LeaseRow(NamedTuple):
     model: int | None
 
 
-class MetaRow(NamedTuple):
-    """The format, how far a task is, and the last vote."""
-
-    key: str
-    value: str
-
-
-class CountRow(NamedTuple):
-    """A number that would otherwise be counted anew: seq, images, open, labeled, class:3, ..."""
-
-    name: str
-    value: int
-
-
 def _table(name: str, record: Any, *more: Column[Any] | Index, keys: int = 1) -> Table:
     """Make a table of the fields of a record; the first ones are its key."""
     columns: list[Column[Any]] = []
@@ -118,10 +104,10 @@ def _table(name: str, record: Any, *more: Column[Any] | Index, keys: int = 1) ->
     return Table(name, metadata, *columns, *more)
 
 
-meta, counts, classes, models = (
-    _table(name, record)
-    for name, record in (("meta", MetaRow), ("counts", CountRow), ("classes", Klass), ("models", ModelRow))
-)
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+# Numbers that would otherwise be counted anew: seq, images, open, labeled, class:3, ...
+counts = Table("counts", metadata, Column("name", Text, primary_key=True), Column("value", BigInteger, nullable=False))
+classes, models = _table("classes", Klass), _table("models", ModelRow)
 events = _table(
     "events",
     Event,
