@@ -190,7 +190,7 @@ def test_an_image_of_a_few_pixels_is_listed_and_never_asked_about(photos, made):
 
 
 def test_an_image_of_a_few_pixels_that_was_indexed_before_stops_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("mma.project.scan.SMALLEST", 1)
+    monkeypatch.setattr("mma.data.photos.SMALLEST", 1)
     project, _ = shapes.shape_project(tmp_path, 12)
     Image.new("RGB", (2, 2)).save(project.root / "dot.png")
     project.index()
