@@ -21,7 +21,7 @@ from mma.features import DEFAULT
 from mma.features.inputs import squash
 from mma.model import Model, ModelFile, load, new_model
 from mma.model.predictions import predict_folder
-from mma.model.predictors import FeaturePredictor, describe_backbones
+from mma.model.model import FeaturePredictor, describe_backbones
 from mma.nets import Head
 from mma.rng import rng
 

@@ -38,7 +38,7 @@ from mma.experiments.report.write import commit, processor
 from mma.features.table import unit
 from mma.files import write_atomically
 from mma.query import Candidates, Labeled, Query
-from mma.query.space import strongest_directions
+from mma.query.coverage import strongest_directions
 from mma.rng import rng
 
 RESULTS = Path(__file__).parents[1] / "results"

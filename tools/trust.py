@@ -32,7 +32,7 @@ from mma.project.project import audit_share
 from mma.project.quality.accuracy import LEAST_AUDIT, cross_fit, doubtful_rows, fold_numbers, share
 from mma.project.questions import Rules, audit_is_due, recheck_is_due
 from mma.query import Candidates, Labeled, Query
-from mma.query.space import nearest
+from mma.query.coverage import nearest
 from mma.rng import rng
 from mma.shares import exact_interval
 

@@ -28,7 +28,7 @@ from mma.growth import Growth, Passive
 from mma.nets import NETS, Head, Net, Network, Shape, without_embeddings
 from mma.nets.head import HEAD_START, TESTED
 from mma.query import Labeled, Query
-from mma.query.space import predicted_by_others
+from mma.query.coverage import predicted_by_others
 from mma.rng import rng
 from mma.settings import explain, no_entry
 from mma.text import did_you_mean

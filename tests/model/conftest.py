@@ -15,7 +15,7 @@ from mma.data.photos import squash_photo
 from mma.features import parse_backbone
 from mma.model import Model, ModelFile, PixelInput, new_model
 from mma.model.exporter import borrowed_images
-from mma.model.predictors import HOST, describe_backbones
+from mma.model.model import HOST, describe_backbones
 from mma.nets import NETS, Head, Net
 from mma.rng import rng
 from mma.views import Pixels

@@ -14,7 +14,7 @@ import mma
 from mma.data import FolderOptions, get_folder
 from mma.data.photos import read_photo, read_unscaled_photo
 from mma.features import StoredViews, features, image_source
-from mma.model.predictors import opener
+from mma.model.model import opener
 
 
 def test_every_mode_and_size_of_image_is_predicted(pixels, heads, photo_files):

@@ -15,7 +15,7 @@ from mma.cli import commands
 from mma.model import Model, new_model
 from mma.model.description import About
 from mma.model.exporter import export
-from mma.model.predictors import opener
+from mma.model.model import opener
 from mma.shares import AuditRecord, Promise
 
 

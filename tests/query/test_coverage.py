@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from mma.query import Candidates, Labeled, Query, coverage, space
-from mma.query.coverage import coverage_by, greedy, similarity
-from mma.query.space import space_of
+from mma.query.coverage import coverage_by, greedy, similarity, space_of
 from mma.rng import rng
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from mma.errors import UserError
 from mma.query import Candidates, Labeled, Query
-from mma.query.coverage import RADIUS
+from mma.query.coverage import RADIUS, space_of
 from mma.query.query import as_generator
-from mma.query.space import space_of
 from mma.query.strategies import spread_gradients, typicality
 from mma.query.uncertainty import diff2
 from tests.each import each

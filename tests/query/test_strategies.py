@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from mma.query import Candidates, Labeled, Query, strategies
-from mma.query.coverage import RADIUS, radius_of
-from mma.query.space import left_out_accuracy, tempered
+from mma.query.coverage import RADIUS, left_out_accuracy, radius_of, tempered
 from mma.query.strategies import in_turns, spread_gradients, typicality, typiclust
 from mma.rng import rng
 

@@ -162,12 +162,12 @@ def _summary(data: DataSet) -> list[str]:
 def remarks(data: DataSet) -> list[str]:
     """Write what a person should know about a data set that was just made: notes, and the files that were left out."""
     from mma.data.cache import command, place
-    from mma.data.hard import base_name
+    from mma.data.hard import split_hard
 
     notes = [f"note: {printable(note)}" for note in data.notes]
     if not data.verified:
         notes.append(
-            f"to have the official files instead, delete {printable(str(place(base_name(data.name))))} and run  "
+            f"to have the official files instead, delete {printable(str(place(split_hard(data.name)[1])))} and run  "
             f"{command(data.name)}"
         )
     if not data.quarantine:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
-from mma.data.hard import base_name
+from mma.data.hard import split_hard
 from mma.data.images import KEY_BYTES, BadFile, DataSet, Images
 from mma.errors import UserError
 from mma.files import create_atomically, in_turn, open_synced, sync_folder
@@ -87,7 +87,7 @@ def check_name(name: str) -> None:
 
 def command(name: str, options: str = "") -> str:
     """Write the command that makes a data set (again); `options` are those that a folder was read with, if known."""
-    source, _, own = base_name(name).partition(":")
+    source, _, own = split_hard(name)[1].partition(":")
     if not own:
         return f"mma data get {source}"
     if options:
@@ -98,7 +98,7 @@ def command(name: str, options: str = "") -> str:
 
 def command_in_words(name: str, options: str = "") -> str:
     """Write `command`, and what to add to it where the options of a folder are not known."""
-    is_complete = bool(options) or ":" not in base_name(name)
+    is_complete = bool(options) or ":" not in split_hard(name)[1]
     more = "" if is_complete else "  (add --test DIR or other options, if it was made with them)"
     return command(name, options) + more
 

@@ -9,8 +9,9 @@ import gzip
 import hashlib
 import io
 import itertools
+import tarfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -51,9 +52,9 @@ def find_difference(content: Path | bytes, original: Original) -> str:
     return "" if found == expected else f"its {algorithm} is {found}, the official one {expected}"
 
 
-def is_official(name: str, difference: str, *, accept: bool) -> bool:
+def is_official(name: str, content: Path | bytes, original: Original, *, accept: bool) -> bool:
     """Tell whether a file is the official one; one that differs is an error unless `accept`."""
-    if difference and not accept:
+    if (difference := find_difference(content, original)) and not accept:
         raise UserError(
             f"{printable(name)} is not the official file: {difference}. Replace it with the official "
             "one, or add --accept-hash-mismatch to use it as it is."
@@ -67,6 +68,12 @@ def refusal(name: str, why: str) -> UserError:
         f"{printable(name)} {printable(why)}. Replace it with a whole copy of the official file and run the same command "
         "again, or leave out --from to download it."
     )
+
+
+def not_there(directory: Path, names: Sequence[str], what: str) -> UserError:
+    """Make the error for a file that is in a folder under none of its names."""
+    has = f"neither {' nor '.join(names)}" if len(names) > 1 else f"no {names[0]}"
+    return UserError(f"{printable(str(directory))} has {has}. Put {what} there, or download it by leaving out --from.")
 
 
 def find(directory: Path, names: Iterable[str], *folders: str) -> Path | None:
@@ -92,24 +99,22 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
                 if count >= MAX_MEMBERS:
                     raise refusal(archive.name, f"holds more than {MAX_MEMBERS:,} files")
                 try:
-                    size, expected = (int(header[a:b].strip(b" \0") or b"0", 8) for a, b in ((124, 136), (148, 156)))
-                except ValueError:
-                    size = expected = -1
-                if size < 0 or expected != sum(header) - sum(header[148:156]) + 8 * ord(" "):
-                    raise refusal(archive.name, "cannot be read as a .tar.gz (a header in it is damaged)")
-                path, is_file = (
-                    header[:100].split(b"\0")[0].decode("utf-8", "replace"),
-                    header[156:157] in (b"0", b"\0"),
-                )
+                    member = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
+                    if (size := member.size) < 0:
+                        raise tarfile.HeaderError
+                except tarfile.HeaderError as error:
+                    why = "cannot be read as a .tar.gz (a header in it is damaged)"
+                    raise refusal(archive.name, why) from error
                 padded = -(-size // BLOCK) * BLOCK
                 left -= BLOCK + padded
-                name = path.rsplit("/", 1)[-1]
-                if is_file and name in limits:
+                name = member.name.rsplit("/", 1)[-1]
+                if member.isreg() and name in limits:
                     if size > limits[name]:
-                        raise refusal(archive.name, f"holds {path} with {size:,} bytes, more than {limits[name]:,}")
+                        why = f"holds {member.name} with {size:,} bytes, more than {limits[name]:,}"
+                        raise refusal(archive.name, why)
                     found[name] = stream.read(padded)[:size]
                     if len(found[name]) < size:
-                        raise refusal(archive.name, "is cut short: its end is missing")
+                        raise EOFError
                 elif left >= 0:
                     stream.seek(padded, io.SEEK_CUR)
                 if left < 0:
@@ -145,15 +150,13 @@ def fetch(original: Original, directory: Path) -> Path:
     if path.is_file() and not find_difference(path, original):
         return path
     part = path.with_name(path.name + ".part")
-    problem = ""
+    problem, have, before = "", part.stat().st_size if part.exists() else 0, -1
     for _ in range(ATTEMPTS):
-        have = _size(part)
-        if have >= original.size:
+        if have >= original.size or (problem and have <= before):  # not a byte further: asking again would not help
             break
-        problem = _attempt(original, part, have)
-        if problem and _size(part) <= have:  # not a byte further: asking at once again would not help
-            break
-    if (have := _size(part)) < original.size:
+        problem, before = _attempt(original, part, have), have
+        have = part.stat().st_size if part.exists() else 0
+    if have < original.size:
         raise UserError(
             f"{original.name} could not be downloaded from {original.url}: {problem or 'the connection was closed'} "
             f"({have:,} of {original.size:,} bytes are here). Run the same command again: it goes on from there; "
@@ -168,10 +171,6 @@ def fetch(original: Original, directory: Path) -> Path:
     sync_file(part)
     part.replace(path)
     return path
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 def _attempt(original: Original, part: Path, have: int) -> str:

@@ -66,11 +66,12 @@ def write_options(directory: Path, options: FolderOptions) -> str:
 def read_folder(directory: Path, options: FolderOptions) -> DataSet:
     """Decode a directory (and its test directory) into a data set; nothing in them is written, moved or renamed."""
     _check(directory, options)
-    listed = _list_labels(directory, options, options.labels)
-    listed_test = None if options.test is None else _list_labels(options.test, options, None)
-    pool = _decode(listed, options)  # after both are listed: what is wrong there is found at once
-    test = None if listed_test is None else _decode(listed_test, options)
-    known, tested = set(pool.labels.values()) - {""}, set(test.labels.values() if test else ()) - {""}
+    listed = [(directory, *_list_labels(directory, options, options.labels))]
+    if options.test is not None:
+        listed.append((options.test, *_list_labels(options.test, options, None)))
+    parts = [_decode(*each, options) for each in listed]  # after both are listed: what is wrong there is found at once
+    known, *others = ({label for label in part.labels if label} for part in parts)
+    tested = set[str]().union(*others)
     if not options.classes and known and (unknown := sorted(tested - known, key=_natural)):
         raise UserError(
             f"the test folder has classes that the pool does not have: {_quote_some(unknown)}. Remove or rename them, "
@@ -79,38 +80,35 @@ def read_folder(directory: Path, options: FolderOptions) -> DataSet:
     classes = options.classes or tuple(
         sorted(known or tested, key=_natural)
     )  # of a pool without labels: the test set's
-    if test is not None:
-        splits = pool.images(classes), test.images(classes)
-    else:
+    images, *tests = (part.images(classes) for part in parts)
+    splits = images, tests[0] if tests else no_images(images.shape, images.classes)
+    if not tests:
         # A fixed, class-proportional part of the labeled images; every class keeps at least one in the pool.
-        images, fraction = pool.images(classes), HOLDOUT if options.holdout is None else options.holdout
+        fraction = HOLDOUT if options.holdout is None else options.holdout
         counts = np.array(list(images.class_counts().values()), np.int64)
         quota = np.minimum(shares(counts, round(fraction * int(counts.sum()))), np.maximum(counts - 1, 0))
         order = rng(0, "holdout").permutation(len(images))
-        held = np.sort(order[first_of_each_class(images.labels[order], quota)])
-        splits = images, no_images(images.shape, images.classes)
-        if len(held):
+        if len(held := np.sort(order[first_of_each_class(images.labels[order], quota)])):
             splits = images.take(np.setdiff1d(np.arange(len(images)), held)), images.take(held)
-    bad = (*pool.bad, *(test.bad if test else ()))
+    bad = tuple(file for part in parts for file in part.bad)
     name, source, again = folder_name(directory, options), str(directory.resolve()), write_options(directory, options)
     return DataSet(name, *splits, options.mirror, source, True, _notes(*splits, options), bad, options=again)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The files of one directory, and their images when they are decoded."""
+    """The images of one directory."""
 
     directory: Path
-    labels: dict[str, str]  # of each file; "" where nobody knows
+    names: tuple[str, ...]
+    labels: tuple[str, ...]  # of each file; "" where nobody knows
+    photos: Photos
     bad: list[BadFile]
-    photos: Photos | None = None
 
     def images(self, classes: tuple[str, ...]) -> Images:
-        assert self.photos is not None
         number = {name: row for row, name in enumerate(classes)}
-        labels = np.array([number.get(label, UNKNOWN) for label in self.labels.values()], np.int64)
-        names, root = tuple(self.labels), self.directory.resolve()
-        return Images(self.photos.pixels, labels, classes, names, stored_keys=self.photos.keys, root=root)
+        labels, root = np.array([number.get(each, UNKNOWN) for each in self.labels], np.int64), self.directory.resolve()
+        return Images(self.photos.pixels, labels, classes, self.names, stored_keys=self.photos.keys, root=root)
 
 
 def _check(directory: Path, options: FolderOptions) -> None:
@@ -135,7 +133,7 @@ def _check(directory: Path, options: FolderOptions) -> None:
         )
 
 
-def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _Part:
+def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> tuple[dict[str, str], list[BadFile]]:
     """Find the files of one directory and their labels, without opening an image."""
     names, bad = list_files(directory)
     csv = _find_csv(directory, csv)
@@ -145,7 +143,7 @@ def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _
         raise UserError(f"{printable(str(directory))} holds no images. Put some there, or give another folder.")
     if csv is not None:
         given = read_labels(csv, names, options.classes)
-        return _Part(directory, {name: given.get(name, "") for name in names}, bad)
+        return {name: given.get(name, "") for name in names}, bad
     labels = {name: name.partition("/")[0] if "/" in name else "" for name in names}  # the first folder on the way
     if options.classes and (unknown := sorted(set(labels.values()).difference(options.classes, {""}), key=_natural)):
         raise UserError(
@@ -153,20 +151,21 @@ def _list_labels(directory: Path, options: FolderOptions, csv: Path | None) -> _
             "Rename or remove them, or add them to --classes. If sub-folders are not classes here, give the labels in a "
             "CSV file with --labels FILE; it may hold the line  file_name,label  alone."
         )
-    return _Part(directory, labels, bad)
+    return labels, bad
 
 
-def _decode(part: _Part, options: FolderOptions) -> _Part:
-    names = list(part.labels)
-    photos = decode_all(part.directory, names, options.side, grey=options.grey)
-    bad = [*part.bad, *photos.bad]
+def _decode(directory: Path, labels: dict[str, str], bad: list[BadFile], options: FolderOptions) -> _Part:
+    names = list(labels)
+    photos = decode_all(directory, names, options.side, grey=options.grey)
+    bad = [*bad, *photos.bad]
     if not len(photos.rows):
         reasons = _some([f"{printable(file.file)} ({file.reason})" for file in bad])
         raise UserError(
-            f"none of the {len(bad):,} files in {printable(str(part.directory))} can be used: {reasons}. "
+            f"none of the {len(bad):,} files in {printable(str(directory))} can be used: {reasons}. "
             "Give another folder, one with images."
         )
-    return _Part(part.directory, {names[row]: part.labels[names[row]] for row in photos.rows}, bad, photos)
+    good = tuple(names[row] for row in photos.rows)
+    return _Part(directory, good, tuple(labels[name] for name in good), photos, bad)
 
 
 def list_files(directory: Path) -> tuple[list[str], list[BadFile]]:
@@ -235,12 +234,10 @@ def _notes(train: Images, test: Images, options: FolderOptions) -> tuple[str, ..
     single = [printable(name) for name, count in pool.items() if count + tests[name] == 1]
     if single and not unlabeled:
         notes.append(f"a class with a single image cannot be learned or tested: {_some(single)}")
-    constant: list[int] = []  # images of one single colour
-    coloured = False
+    constant, coloured = list[int](), False  # images of one single colour; whether any image has colours
     for start in range(0, len(train), CHUNK):
         pixels = train.pixels[start : start + CHUNK]
-        same = (pixels == pixels[:, :1, :1]).all(axis=(1, 2, 3))
-        constant += (start + np.flatnonzero(same)).tolist()
+        constant += (start + np.flatnonzero((pixels == pixels[:, :1, :1]).all(axis=(1, 2, 3)))).tolist()
         coloured = coloured or bool((pixels != pixels[..., :1]).any())
     if constant:
         names = [printable((train.names or ())[row]) for row in constant]

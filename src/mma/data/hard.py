@@ -83,15 +83,12 @@ HARD: dict[str, Callable[[Images, np.random.Generator], Images]] = {
 }
 
 
-def is_hard(name: str) -> bool:
-    """Tell whether this is the name of a data set that is made hard."""
-    return name.startswith(f"{PREFIX}:")
-
-
-def parse_hard(name: str) -> tuple[str, str]:
-    """Return kind and data set of `hard:KIND:NAME`, or say what is wrong with it."""
+def split_hard(name: str) -> tuple[str, str]:
+    """Return kind and data set of `hard:KIND:NAME`; "" and the name of any other data set."""
+    if not name.startswith(f"{PREFIX}:"):
+        return "", name
     _, kind, base = [*name.split(":", 2), "", ""][:3]
-    if kind not in HARD or not base or is_hard(base):
+    if kind not in HARD or not base or base.startswith(f"{PREFIX}:"):
         raise UserError(
             f"no data set '{printable(name)}'.{did_you_mean(kind, HARD)} A hard one is called hard:KIND:NAME, with one of "
             f"{', '.join(HARD)}, like hard:long-tail:digits."
@@ -99,12 +96,9 @@ def parse_hard(name: str) -> tuple[str, str]:
     return kind, base
 
 
-def base_name(name: str) -> str:
-    """Return NAME of `hard:KIND:NAME`, and any other name as it is."""
-    return parse_hard(name)[1] if is_hard(name) else name
-
-
 def make_hard(data: DataSet, kind: str) -> DataSet:
-    """Return the data set with a hard pool. Who is asked about an image of no class cannot tell."""
+    """Return the data set with a hard pool, or as it is for no kind. Who is asked about an image of no class cannot tell."""
+    if not kind:
+        return data
     train = HARD[kind](data.train, rng(0, "hard", kind, data.name))
     return replace(data, name=f"{PREFIX}:{kind}:{data.name}", train=train, strangers=kind == "no-class")

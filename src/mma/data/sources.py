@@ -27,7 +27,7 @@ from mma.data.cache import (
 )
 from mma.data.download import Original, fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder, write_options
-from mma.data.hard import is_hard, make_hard, parse_hard
+from mma.data.hard import make_hard, split_hard
 from mma.data.images import DataSet, Images
 from mma.data.parquet import packed_files, unpack
 from mma.data.subsets import first_of_each_class
@@ -80,27 +80,21 @@ def load_data(name: str, root: Path | None = None) -> DataSet:
     >>> len(mma.load_data("digits").train)
     1297
     """
-    check_known(name)
-    if is_hard(name):
-        kind, base = parse_hard(name)
-        return make_hard(load_data(base, root), kind)
-    if name == DIGITS:
-        return _digits()
-    if not is_ready(name, root):
-        where = printable(str(place(name, root)))
-        raise UserError(f"the data set {name} is not here yet ({where}). Get it with  {command_in_words(name)}")
-    return open_saved(name, root)
+    kind, base = split_hard(name)
+    check_known(base)
+    if base != DIGITS and not is_ready(base, root):
+        where = printable(str(place(base, root)))
+        raise UserError(f"the data set {base} is not here yet ({where}). Get it with  {command_in_words(base)}")
+    return make_hard(_digits() if base == DIGITS else open_saved(base, root), kind)
 
 
 def verify(name: str, root: Path | None = None) -> DataSet:
     """Open a data set as `load_data` does, after every byte of it was read and compared with its digest."""
-    if is_hard(name):
-        kind, base = parse_hard(name)
-        return make_hard(verify(base, root), kind)
-    data = load_data(name, root)
-    if name != DIGITS:
+    kind, base = split_hard(name)
+    data = load_data(base, root)
+    if base != DIGITS:
         check_saved(data, root)
-    return data
+    return make_hard(data, kind)
 
 
 def get(
@@ -110,20 +104,18 @@ def get(
 
     What is ready is not made again, unless a directory is given.
     """
-    check_known(name)
-    if is_hard(name):
-        kind, base = parse_hard(name)
-        return make_hard(get(base, root, directory=directory, accept_hash_mismatch=accept_hash_mismatch), kind)
-    if name == DIGITS:
-        return _digits()
-    if name not in SOURCES:
-        raise UserError(f"{printable(name)} is made from a folder of images:  {printable(command(name))}")
-    if directory is None and is_ready(name, root):
+    base = split_hard(name)[1]
+    check_known(base)
+    if base == DIGITS:
+        return load_data(name, root)
+    if base not in SOURCES:
+        raise UserError(f"{printable(base)} is made from a folder of images:  {printable(command(base))}")
+    if directory is None and is_ready(base, root):
         with suppress(UserError):  # a damaged one is made again, which is what its error advises
-            return open_saved(name, root)
-    source = SOURCES[name]
-    check_writable(place(name, root))
-    where = _find_originals(name, source, root, directory)
+            return load_data(name, root)
+    source = SOURCES[base]
+    check_writable(place(base, root))
+    where = _find_originals(base, source, root, directory)
     train, test, official = source.read(where, accept=accept_hash_mismatch)
     notes = []
     if not official:
@@ -133,26 +125,22 @@ def get(
             f"not the whole data set: {len(train):,} of {source.pool:,} images in the pool, {len(test):,} of "
             f"{source.test:,} to test on; results cannot be compared with published ones"
         )
-    save(DataSet(name, train, test, source.mirror, str(where), official, tuple(notes)), root)
-    return open_saved(name, root)
+    save(DataSet(base, train, test, source.mirror, str(where), official, tuple(notes)), root)
+    return load_data(name, root)
 
 
 def get_folder(directory: Path, options: FolderOptions, root: Path | None = None) -> DataSet:
     """Make a data set out of a directory of images, or of Parquet or Arrow files, and return it as `load_data` does."""
-    name = folder_name(directory, options)
+    name, pool, read = folder_name(directory, options), directory, options
     check_writable(place(name, root))
     if packed_files(directory):  # a data set of Hugging Face, whose images are unpacked to files first
         store = (root or data_root()) / "unpacked"
         pool, test = unpack(directory, store)
         if options.test is not None:
             test = unpack(options.test, store)[0] if packed_files(options.test) else options.test
-        if options.holdout is not None:
-            test = None
-        data = read_folder(pool, replace(options, name=name.partition(":")[2], test=test))
-        data = replace(data, source=str(directory.resolve()), options=write_options(directory, options))
-    else:
-        data = read_folder(directory, options)
-    save(data, root)
+        read = replace(options, name=name.partition(":")[2], test=None if options.holdout is not None else test)
+    data = read_folder(pool, read)
+    save(replace(data, source=str(directory.resolve()), options=write_options(directory, options)), root)
     return open_saved(name, root)
 
 
@@ -164,8 +152,7 @@ def photo_options(directory: Path, test: Path | None = None, side: int | None = 
     where = hashlib.sha256(f"{directory.resolve()}\n{test.resolve() if test else ''}".encode()).hexdigest()[:8]
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in directory.resolve().name).strip("-") or "photos"
     end = f"-{where}" if side is None else f"-{where}-{side}px"
-    name = plain[: LONGEST - len(end)] + end
-    return FolderOptions(name=name, test=test) if side is None else FolderOptions(name=name, test=test, side=side)
+    return FolderOptions(plain[: LONGEST - len(end)] + end, side or FolderOptions.side, test=test)
 
 
 def names(root: Path | None = None) -> list[str]:
@@ -191,33 +178,30 @@ class DataSetInfo:
 
 def catalogue(root: Path | None = None) -> list[DataSetInfo]:
     """Describe every data set, without opening its images: the published ones as published, the others as they are."""
-    digits = DataSetInfo(DIGITS, "handwritten digits", 1_297, 500, 10, (8, 8, 1), True, command(DIGITS))
-    return [digits, *(_describe(name, root) for name in names(root)[1:])]
-
-
-def _describe(name: str, root: Path | None) -> DataSetInfo:
-    source, problem = SOURCES.get(name), ""
-    about = source.about if source else OWN_IMAGES
-    if is_ready(name, root):
-        try:
-            meta = read_meta(name, root)
-            numbers = meta.train.shape[0], meta.test.shape[0], len(meta.classes), meta.train.shape[1:]
-            return DataSetInfo(name, about, *numbers, True, command(name, meta.options))
-        except UserError as error:
-            problem = str(error)
-    published = (source.pool, source.test, source.classes, source.shape) if source else (0, 0, 0, (0, 0, 0))
-    return DataSetInfo(name, about, *published, False, command(name), problem)
+    found = [DataSetInfo(DIGITS, "handwritten digits", 1_297, 500, 10, (8, 8, 1), True, command(DIGITS))]
+    for name in names(root)[1:]:
+        info = DataSetInfo(name, OWN_IMAGES, 0, 0, 0, (0, 0, 0), False, command(name))
+        if one := SOURCES.get(name):
+            info = replace(info, about=one.about, pool=one.pool, test=one.test, classes=one.classes, shape=one.shape)
+        if is_ready(name, root):
+            try:
+                meta = read_meta(name, root)
+                numbers = meta.train.shape[0], meta.test.shape[0], len(meta.classes), meta.train.shape[1:]
+                info = DataSetInfo(name, info.about, *numbers, True, command(name, meta.options))
+            except UserError as error:
+                info = replace(info, problem=str(error))
+        found.append(info)
+    return found
 
 
 def check_known(name: str) -> None:
     """Refuse a name that no data set has, with the nearest one that does."""
-    if is_hard(name):
-        return check_known(parse_hard(name)[1])
+    name = split_hard(name)[1]
     if name.startswith(f"{FOLDER}:"):
-        return None
+        return
     load_plugin("mma.sources", name, (DIGITS, *SOURCES))
     if name in (DIGITS, *SOURCES):
-        return None
+        return
     own = " A folder of images has a name of its own: folder:NAME."
     hint = own if name == FOLDER else did_you_mean(name, [DIGITS, *SOURCES, FOLDER])
     raise UserError(

@@ -74,10 +74,8 @@ def read_csv(path: Path, *needed: str) -> CsvTable:
                 row = dict(zip(table.columns, map(restore, cells), strict=True))
                 table.rows.append((reader.line_num, row))
             elif cells:
-                expected = len(table.columns)
-                table.problems.append(
-                    f"line {reader.line_num}: {len(cells)} columns where the first line has {expected}"
-                )
+                first = f"{len(cells)} columns where the first line has {len(table.columns)}"
+                table.problems.append(f"line {reader.line_num}: {first}")
     except csv.Error as error:
         table.problems.append(f"line {reader.line_num}: {error}")
     return table

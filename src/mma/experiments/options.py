@@ -10,7 +10,7 @@ from itertools import product
 
 from mma.algorithms import Algorithm
 from mma.config import Config, change, from_json, parse_value
-from mma.data.hard import is_hard, parse_hard
+from mma.data.hard import split_hard
 from mma.data.sources import DataSetInfo, catalogue, load_data
 from mma.errors import UserError
 from mma.experiments.catalogue import EXPERIMENTS, SCALE, experiment, on_features
@@ -290,9 +290,9 @@ def config_of(grid: Grid, cell: GridCell) -> Config:
 
 def data_set(name: str) -> DataSetInfo:
     """Return what is known of a data set, whether it is here or not."""
-    if is_hard(name):
+    if (base := split_hard(name)[1]) != name:
         hard = load_data(name).train
-        return replace(data_set(parse_hard(name)[1]), name=name, pool=len(hard))
+        return replace(data_set(base), name=name, pool=len(hard))
     for entry in catalogue():
         if entry.name == name:
             return entry

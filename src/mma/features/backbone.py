@@ -50,7 +50,7 @@ class Backbone(Settings):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that decide what the network returns. A place on disk is none of them."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", exclude={"place"})
 
     def resolve(self) -> Backbone:
         """Return the same backbone with everything decided that depends on this machine."""
@@ -63,17 +63,16 @@ class Backbone(Settings):
 
     def label(self) -> str:
         """Return the text that `parse_backbone` reads as this backbone."""
-        return self.name if self.side == type(self).model_fields["side"].default else f"{self.name}@{self.side}"
+        place, precision = getattr(self, "place", None), getattr(self, "precision", None)
+        usual = place is None and self.side == type(self).model_fields["side"].default
+        name = self.name if place is None else f"{self.name}:{place}"
+        return name + ("" if usual else f"@{self.side}") + (f"/{precision}" if precision else "")
 
 
 class NetworkBackbone(Backbone):
     """A backbone whose arithmetic has a choice of precision."""
 
     precision: Precision | None = None  # None: bfloat16 where the processor has it, else float32
-
-    def label(self) -> str:
-        """Return the text that `parse_backbone` reads as this backbone, with the precision if it is set."""
-        return super().label() + (f"/{self.precision}" if self.precision else "")
 
     def resolve(self) -> NetworkBackbone:
         """Fix the precision, because it changes the values a little. bfloat16 runs everywhere, slowly where it is emulated."""

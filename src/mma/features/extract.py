@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class FeatureProgress:
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """The mean of a pool. Calling it centres vectors on it and scales them to length 1. Store `mean` with a run."""
+    """The mean of a pool. Calling it centres vectors on it and scales them to length 1."""
 
     mean: NDArray[np.float32]  # (D,)
 
@@ -98,9 +98,7 @@ class Features:
     @property
     def values(self) -> Values:
         """All vectors in the images' order: mapped where the file has the same order, else a copy. (N, views, D)"""
-        if not len(self.rows):
-            return self.stored[:0]
-        first = int(self.rows[0])
+        first = int(self.rows[0]) if len(self.rows) else 0
         if np.array_equal(self.rows, np.arange(first, first + len(self.rows))):
             return self.stored[first : first + len(self.rows)]
         return self.stored[self.rows]
@@ -144,20 +142,15 @@ def features(
         if engine not in get_args(Engine):
             hint = did_you_mean(engine, get_args(Engine))
             raise UserError(f"there is no engine '{engine}'.{hint} Choose local or ray.")
-        if engine == "ray":
-            blocks = [missing[start : start + BLOCK] for start in range(0, len(missing), BLOCK)]
-            batches = compute_on_ray(source, backbone, blocks, views)
-        else:
-            batches = compute(source, backbone, missing, views, threads=threads)
-        appender, begin, done, written = Appender(store, len(stored)), time.monotonic(), 0, 0
-        waiting: list[Values] = []
+        batches = compute_on_ray(source, backbone, missing, views) if engine == "ray" else None
+        appender, begin, done, waiting = Appender(store, len(stored)), time.monotonic(), 0, list[Values]()
         with quiet_decoders():
-            for batch in batches:
+            for batch in batches or compute(source, backbone, missing, views, threads=threads):
                 waiting.append(batch)
                 done += len(batch)
-                if done - written >= BLOCK or done == len(missing):
-                    appender.append(source.keys[missing[written:done]], np.concatenate(waiting))
-                    waiting, written = [], done
+                if (ready := sum(map(len, waiting))) >= BLOCK or done == len(missing):
+                    appender.append(source.keys[missing[done - ready : done]], np.concatenate(waiting))
+                    waiting = []
                 if progress is not None:
                     passed = time.monotonic() - begin
                     progress(FeatureProgress(done, len(missing), passed / done * (len(missing) - done)))
@@ -220,10 +213,8 @@ class FeatureStore:
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the lock, after waiting for others: they hold it only while they append."""
-        busy = (
-            f"another process has been writing to {self.folder} for {PATIENCE:.0f} s. Wait for it, then run this again."
-        )
-        return locked(self.folder / "lock", busy, PATIENCE)
+        busy = f"another process has been writing to {self.folder} for {PATIENCE:.0f} s"
+        return locked(self.folder / "lock", f"{busy}. Wait for it, then run this again.", PATIENCE)
 
 
 def open_store(source: ImageSource, backbone: Backbone, views: StoredViews, root: Path | None = None) -> FeatureStore:
@@ -347,10 +338,8 @@ def check_vectors(vectors: Tensor, backbone: Backbone) -> Tensor:
     return vectors
 
 
-def compute_on_ray(
-    source: ImageSource, backbone: Backbone, blocks: Sequence[Rows], views: StoredViews
-) -> Iterator[Values]:
-    """Yield the features of each block, in order.
+def compute_on_ray(source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews) -> Iterator[Values]:
+    """Yield the features of some images, a block at a time, in order.
 
     Uses the cluster this process has joined, or joins the one at $RAY_ADDRESS, or starts one here.
     """
@@ -365,8 +354,9 @@ def compute_on_ray(
     limit = BLOCKS_AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting: deque[Any] = deque()
     try:
-        for rows in blocks:
-            waiting.append(task.remote(source.take(rows), backbone.model_dump_json(), type(backbone), views))
+        for start in range(0, len(rows), BLOCK):
+            block = source.take(rows[start : start + BLOCK])
+            waiting.append(task.remote(block, backbone.model_dump_json(), type(backbone), views))
             if len(waiting) >= limit:
                 yield ray.get(waiting.popleft())
         while waiting:

@@ -45,7 +45,7 @@ class HuggingFace(NetworkBackbone):
         """Return the image tower of the model, normalised as for ImageNet where the model says nothing."""
         folder, mean, std = find_model(self.place), IMAGENET_MEAN, IMAGENET_STD
         described = _preprocessor(folder)
-        if "image_mean" in described and "image_std" in described:
+        if {"image_mean", "image_std"} <= set(described):
             mean, std = (tuple(255.0 * value for value in described[name]) for name in ("image_mean", "image_std"))
         transformers = import_extra(*TRANSFORMERS)
         try:
@@ -75,14 +75,6 @@ class HuggingFace(NetworkBackbone):
         folder = find_model(self.place)
         files = [*sorted(folder.glob("*.safetensors")), folder / "config.json", folder / "preprocessor_config.json"]
         return tuple(file_sha256(path) for path in files if path.is_file())
-
-    def identity(self) -> dict[str, Any]:
-        """Return the settings but the place: the same files elsewhere are the same backbone."""
-        return self.model_dump(mode="json", exclude={"place"})
-
-    def label(self) -> str:
-        """Return the place with its kind."""
-        return f"hf:{self.place}@{self.side}" + (f"/{self.precision}" if self.precision else "")
 
 
 class Tower(nn.Module):

@@ -84,34 +84,32 @@ class PhotoFiles:
 
     def __init__(self, root: Path, names: Sequence[str], keys: NDArray[np.uint8], again: str | None = None) -> None:
         self.root, self.names, self.keys = root, tuple(names), keys
-        # What to do after the folder was put right; see `make_again`.
-        self.again = again or "make the data set again:  mma data info NAME  shows the command."
+        self.again = again or "make the data set again:  mma data info NAME  shows the command."  # see `make_again`
 
     def __len__(self) -> int:
         return len(self.names)
 
     def decode(self, rows: Rows, side: int) -> NDArray[np.uint8]:
         """Read photos as the pool does, at this size. One that changed, moved or broke is an error that names it."""
-        return np.stack([self._read(int(row), side) for row in rows])
-
-    def _read(self, row: int, side: int) -> NDArray[np.uint8]:
-        name, remedy = printable(str(self.root / self.names[row])), f"Restore it, or {self.again}"
-        try:
-            with open_photo(self.root, self.names[row]) as (image, key):
-                photo = unscaled_photo(image, decoded_side(side))
-                height, width = photo.shape[:2]
-                small = squash_one(photo, side) if min(height, width) >= SMALLEST else None
-        except Exception as error:  # decoders raise anything at all on broken bytes
-            raise UserError(f"{name} cannot be read any more: {explain_bad_file(error)}. {remedy}") from error
-        if not np.array_equal(key, self.keys[row]):
-            was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
-            raise UserError(f"{name} has changed: its sha256 was {was} and is {now}. {remedy}")
-        if small is None:
-            raise UserError(
-                f"{name} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take it out of "
-                f"the folder and {self.again}"
-            )
-        return small
+        small = []
+        for row in rows.tolist():
+            name, remedy = printable(str(self.root / self.names[row])), f"Restore it, or {self.again}"
+            try:
+                with open_photo(self.root, self.names[row]) as (image, key):
+                    photo = unscaled_photo(image, decoded_side(side))
+            except Exception as error:  # decoders raise anything at all on broken bytes
+                raise UserError(f"{name} cannot be read any more: {explain_bad_file(error)}. {remedy}") from error
+            if not np.array_equal(key, self.keys[row]):
+                was, now = bytes(self.keys[row]).hex(), bytes(key).hex()
+                raise UserError(f"{name} has changed: its sha256 was {was} and is {now}. {remedy}")
+            height, width = photo.shape[:2]
+            if min(height, width) < SMALLEST:
+                raise UserError(
+                    f"{name} has {width} x {height} pixels, and backbones need {SMALLEST} x {SMALLEST} at least. Take it "
+                    f"out of the folder and {self.again}"
+                )
+            small.append(squash_one(photo, side))
+        return np.stack(small)
 
     def take(self, rows: Rows) -> PhotoFiles:
         """Return the photos of `rows`; whoever decodes them needs to reach the same folder."""

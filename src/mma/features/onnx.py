@@ -58,14 +58,6 @@ class Onnx(Sidecar, Backbone):
         """Return the sha256 of the file."""
         return (file_sha256(find_file(self.place)),)
 
-    def identity(self) -> dict[str, Any]:
-        """Return the settings but the place: the same file elsewhere is the same backbone."""
-        return self.model_dump(mode="json", exclude={"place"})
-
-    def label(self) -> str:
-        """Return the file with its kind."""
-        return f"onnx:{self.place}@{self.side}"
-
 
 class OnnxNetwork(nn.Module):
     """A session of onnxruntime as a module."""
@@ -116,9 +108,8 @@ def bounded_session(runtime: Any, path: Path) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # each core computes a batch of its own
     options.add_session_config_entry("session.use_env_allocators", "1")
     limit_memory(runtime, machine_memory() // 2)
-    return runtime.InferenceSession(
-        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=["ConstantFolding"]
-    )
+    more = {"providers": ["CPUExecutionProvider"], "disabled_optimizers": ["ConstantFolding"]}
+    return runtime.InferenceSession(path, options, **more)
 
 
 def machine_memory() -> int:

@@ -84,11 +84,9 @@ def parse_backbone(text: str) -> Backbone:
         if takes_place != bool(match["place"]):
             right = f"{name}:PLACE" if takes_place else name
             raise UserError(f"'{each}' is not a backbone. Write  {right}")
-        settings = {key: value for key, value in match.groupdict().items() if value}
+        settings = {key: int(value) if key == "side" else value for key, value in match.groupdict().items() if value}
         try:
-            parts.append(
-                BACKBONES[name].model_validate(settings | ({"side": int(match["side"])} if match["side"] else {}))
-            )
+            parts.append(BACKBONES[name].model_validate(settings))
         except ValidationError as error:
             raise UserError(f"backbone {each}: {explain(error)}") from None
     if len(parts) == 1:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator
 
 from mma.data.images import check_classes
 from mma.errors import UserError
-from mma.files import read_json
 from mma.nets import NETS, Net
-from mma.settings import Settings, chosen_from, explain
+from mma.settings import Settings, chosen_from
 from mma.shares import AuditRecord, Promise
 from mma.text import update_hint
 
@@ -148,19 +146,3 @@ def check_format(found: dict[str, Any], where: Path) -> None:
         raise UserError(
             f"{where} is a model of format {number}, and this mma reads format {FORMAT}. Get a newer mma:  {update_hint()}"
         )
-
-
-def read_description(folder: Path) -> ModelFile:
-    """Read and check model.json of a folder."""
-    path = folder / DESCRIPTION
-    if path.stat().st_size > LONGEST:
-        raise UserError(f"{path} is longer than {LONGEST:,} bytes, so it is no model of ours. Restore it from a copy.")
-    found = read_json(path)
-    check_format(found, path)
-    try:
-        return ModelFile.model_validate_json(json.dumps(found))
-    except ValidationError as error:
-        raise UserError(
-            f"{path} is no model of ours, or it was changed: {explain(error)}. Restore it from a copy, or "
-            "export the model again."
-        ) from None

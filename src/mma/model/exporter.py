@@ -23,9 +23,8 @@ from mma.features.backbone import import_extra
 from mma.files import create_atomically, explain_write_errors, write_atomically
 from mma.model.description import DESCRIPTION, ModelAccuracy, ModelFile
 from mma.model.loader import PROJECT, Origin, files_at, find_model, load, model_files, model_of_run
-from mma.model.model import Model
+from mma.model.model import FeaturePredictor, Model, used_parts
 from mma.model.onnx import NEED, in_float32, load_onnx, onnx_bytes
-from mma.model.predictors import FeaturePredictor, used_parts
 from mma.rng import rng
 from mma.run import Run
 from mma.text import did_you_mean, printable, quote_path, render_template

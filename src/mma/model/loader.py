@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,10 @@ from torch import Tensor
 
 from mma.data import OwnData
 from mma.errors import UserError
-from mma.files import create_atomically, explain_write_errors, numbered_folders, write_atomically
+from mma.files import create_atomically, explain_write_errors, numbered_folders, read_json, write_atomically
 from mma.model.description import (
     DESCRIPTION,
+    LONGEST,
     TENSORS,
     About,
     FeatureInput,
@@ -30,11 +32,11 @@ from mma.model.description import (
     ModelFile,
     PixelInput,
     ServingFile,
-    read_description,
+    check_format,
 )
-from mma.model.model import Model, new_model
-from mma.model.predictors import FeaturePredictor, PixelPredictor, describe_backbones
+from mma.model.model import FeaturePredictor, Model, PixelPredictor, describe_backbones, new_model
 from mma.run import Run
+from mma.settings import explain
 from mma.shares import exact_interval
 from mma.text import first_line, printable, quote_path
 from mma.training.host import Host
@@ -137,8 +139,7 @@ SMALL = 1_024  # a setting of a network up to this is not compared with the size
 
 def save_model(model: Model, folder: Path) -> Path:
     """Write a model into a new folder, or over the model that is there."""
-    odd = next((name for name in files_at(folder) if Path(name).name not in (DESCRIPTION, TENSORS)), None)
-    if odd is not None:
+    if odd := next((name for name in files_at(folder) if Path(name).name not in (DESCRIPTION, TENSORS)), None):
         raise UserError(
             f"{printable(str(folder))} holds something else than a model: {printable(odd)}. Choose another folder."
         )
@@ -184,8 +185,17 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
 
 def load_model(folder: Path) -> Model:
     """Read a model, or say what is wrong with it. No more memory is taken than its files are long."""
-    file = read_description(folder)
-    path = folder / TENSORS
+    described, path = folder / DESCRIPTION, folder / TENSORS
+    if described.stat().st_size > LONGEST:
+        raise UserError(
+            f"{described} is longer than {LONGEST:,} bytes, so it is no model of ours. Restore it from a copy."
+        )
+    content = read_json(described)
+    check_format(content, described)
+    try:
+        file = ModelFile.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        raise UserError(f"{described} is no model of ours, or it was changed: {explain(error)}. {REMEDY}") from None
     if not path.is_file():
         raise UserError(f"{path} is missing, so the model is not whole. Restore it from a copy.")
     data = path.read_bytes()
@@ -198,63 +208,48 @@ def load_model(folder: Path) -> Model:
         tensors = dict(parse_safetensors(data))
     except SafetensorError as error:
         raise UserError(f"{path} is not a safetensors file ({error}). Restore it from a copy.") from error
-    check_tensors(path, expected_tensors(folder / DESCRIPTION, file, tensors), tensors)
+    check_tensors(folder, file, tensors)
     network = file.net.build(file.input.shape, len(file.classes))
     network.load_state_dict({name: tensors[f"{NETWORK}{name}"] for name in network.state_dict()})
     parts = range(len(file.input.parts) if file.input.kind == "features" else 0)
-    centres = [tensors[f"{CENTRE}{number}"].numpy() for number in parts]
-    bases = [tensors[name].numpy() if (name := f"{BASIS}{number}") in tensors else None for number in parts]
-    typical = tensors[TYPICAL].numpy() if TYPICAL in tensors else None
-    return new_model(file, network, centres, bases, typical)
+    centres, bases = [tensors[f"{CENTRE}{number}"] for number in parts], [tensors.get(f"{BASIS}{n}") for n in parts]
+    return new_model(file, network, centres, bases, tensors.get(TYPICAL))
 
 
-def expected_tensors(path: Path, file: ModelFile, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors without memory, with the names, types and shapes that the file of this model must have."""
-    sees = "features" if file.input.kind == "features" else "images"
+def check_tensors(folder: Path, file: ModelFile, found: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are missing, too many, of another shape or type than the file of the model says, or not finite."""
+    path, sees = folder / TENSORS, "features" if file.input.kind == "features" else "images"
+    changed = f"{folder / DESCRIPTION} was changed"
     if file.net.takes != sees:
-        raise UserError(f"{path} was changed: the network {file.net.name} sees {file.net.takes}, not {sees}. {REMEDY}")
+        raise UserError(f"{changed}: the network {file.net.name} sees {file.net.takes}, not {sees}. {REMEDY}")
     # A size or a number of layers that the tensors do not have would only take time.
-    most = max(SMALL, len(tensors), *(side for tensor in tensors.values() for side in tensor.shape), 0)
+    most = max(SMALL, len(found), *(side for tensor in found.values() for side in tensor.shape), 0)
     for name, value in file.net.model_dump().items():
         if isinstance(value, int) and value > most:
-            raise UserError(
-                f"{path} was changed: {name} is {value:,}, and no tensor of the model has this size. {REMEDY}"
-            )
+            raise UserError(f"{changed}: {name} is {value:,}, and no tensor of the model has this size. {REMEDY}")
     try:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter(
-                "ignore"
-            )  # weights that a network starts from are not copied here, which torch remarks
+        with warnings.catch_warnings(), torch.device("meta"):  # tensors without memory
+            warnings.simplefilter("ignore")  # weights that a network starts from are not copied here: torch remarks it
             network = file.net.build(file.input.shape, len(file.classes))
-            named = {f"{NETWORK}{name}": value for name, value in network.state_dict().items()}
+            expected = {f"{NETWORK}{name}": value for name, value in network.state_dict().items()}
             for number, part in enumerate(file.input.parts if file.input.kind == "features" else ()):
-                named[f"{CENTRE}{number}"] = torch.empty(part.width)
+                expected[f"{CENTRE}{number}"] = torch.empty(part.width)
                 if part.kept is not None:
-                    named[f"{BASIS}{number}"] = torch.empty(part.width, part.kept)
+                    expected[f"{BASIS}{number}"] = torch.empty(part.width, part.kept)
             if file.strange is not None and file.input.kind == "features":
-                named[TYPICAL] = torch.empty(len(file.classes), sum(file.input.shape))
+                expected[TYPICAL] = torch.empty(len(file.classes), sum(file.input.shape))
     except (RuntimeError, ValueError, OverflowError) as error:  # torch's own errors, such as a size that no memory has
-        why = first_line(error)
-        raise UserError(f"{path} was changed: the network cannot be built ({why}). {REMEDY}") from error
-    return named
-
-
-def check_tensors(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that are missing, too many, of another shape or type, or not finite."""
+        raise UserError(f"{changed}: the network cannot be built ({first_line(error)}). {REMEDY}") from error
+    misfit = f"{path} does not fit the network that {DESCRIPTION} describes"
     if odd := sorted(set(expected) ^ set(found)):
         which = "lacks" if odd[0] in expected else "has too much:"
-        raise UserError(f"{path} does not fit the network that {DESCRIPTION} describes: it {which} {odd[0]}. {REMEDY}")
+        raise UserError(f"{misfit}: it {which} {odd[0]}. {REMEDY}")
     for name, wanted in expected.items():
         have = found[name]
         if have.shape != wanted.shape or have.dtype != wanted.dtype:
-            kinds = [
-                f"{str(each.dtype).removeprefix('torch.')} of shape {tuple(each.shape)}" for each in (have, wanted)
-            ]
-            raise UserError(
-                f"{path} does not fit the network that {DESCRIPTION} describes: {name} is {kinds[0]}, and must be {kinds[1]}. "
-                f"{REMEDY}"
-            )
-        if have.is_floating_point() and not bool(np.isfinite(have.numpy()).all()):
+            is_, must = (f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}" for x in (have, wanted))
+            raise UserError(f"{misfit}: {name} is {is_}, and must be {must}. {REMEDY}")
+        if have.is_floating_point() and not bool(have.isfinite().all()):
             raise UserError(f"{path} holds numbers that are not finite, in {name}. Restore it from a copy.")
 
 
@@ -284,10 +279,7 @@ def model_of_run(run: Run | Path | str, data: OwnData | None = None, *, tested: 
     network = job.config.net.build(views.shape, len(file.classes))
     network.load_state_dict(job.state.teacher.state_dict())
     projections = views.projections if isinstance(views, VectorViews) else ()
-    centres = [each.mean.cpu().numpy() for each in projections]
-    return new_model(
-        file, network, centres, [None if each.basis is None else each.basis.numpy() for each in projections]
-    )
+    return new_model(file, network, [each.mean.cpu() for each in projections], [each.basis for each in projections])
 
 
 def input_of(views: object) -> PixelInput | FeatureInput:

@@ -29,8 +29,7 @@ from mma.features.backbone import import_extra
 from mma.features.inputs import decoded_side
 from mma.features.onnx import Onnx, bounded_session
 from mma.model.description import OnnxFile, check_format
-from mma.model.model import Model
-from mma.model.predictors import Answers, FeaturePredictor, Opener, Pixel, PixelPredictor, strangeness
+from mma.model.model import Answers, FeaturePredictor, Model, Opener, Pixel, PixelPredictor, strangeness
 from mma.nets import winograd
 from mma.settings import explain
 from mma.text import first_line
@@ -87,14 +86,12 @@ def load_onnx(path: Path) -> Model:
             f"{path} is an ONNX file, but no model that  mma export  wrote: its metadata say nothing of classes."
         )
     try:
-        described = json.loads(text)
-        if isinstance(described, dict):
+        if isinstance(described := json.loads(text), dict):
             check_format(described, path)
         file = OnnxFile.model_validate_json(text)
-    except ValidationError as error:
-        raise UserError(f"{path} was changed: {explain(error)}. Export the model again.") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} was changed: its metadata are not JSON ({error}). Export the model again.") from None
+    except (ValidationError, json.JSONDecodeError) as error:
+        why = explain(error) if isinstance(error, ValidationError) else f"its metadata are not JSON ({error})"
+        raise UserError(f"{path} was changed: {why}. Export the model again.") from None
     takes = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in session.get_inputs()]
     gives = [(each.name, each.type, len(each.shape), *each.shape[1:]) for each in session.get_outputs()]
     unlike = [] if file.strange is None else [(UNLIKE, "tensor(bool)", 1)]
@@ -230,23 +227,19 @@ def onnx_bytes(model: Model) -> bytes:
     classes.Clear()
     classes.dim_value = len(model.classes)
     assert proto.graph.output[0].name == OUTPUT
-    strange = model.file.strange
-    file = OnnxFile(classes=model.classes, enough=enough_pixels(model), strange=strange, about=model.about)
+    predictor = model.predictor
+    if isinstance(predictor, PixelPredictor):  # large JPEGs are decoded as in training
+        enough = 4 * max(predictor.input.height, predictor.input.width)
+    else:
+        assert isinstance(predictor, FeaturePredictor)
+        used = zip(predictor.backbones, predictor.embedders, strict=True)
+        enough = max(decoded_side(backbone.side) for backbone, embedder in used if embedder is not None)
+    file = OnnxFile(classes=model.classes, enough=enough, strange=model.file.strange, about=model.about)
     onnx.helper.set_model_props(proto, {KEY: file.model_dump_json()})
     proto.producer_name, proto.doc_string = "mma", "uint8 images (N, height, width, 3) of any size -> probabilities"
     onnx.checker.check_model(proto, full_check=True)
     data: bytes = proto.SerializeToString(deterministic=True)
     return data
-
-
-def enough_pixels(model: Model) -> int:
-    """Return with how many pixels per side a large JPEG is decoded for this model, as in training."""
-    predictor = model.predictor
-    if isinstance(predictor, PixelPredictor):
-        return 4 * max(predictor.input.height, predictor.input.width)
-    assert isinstance(predictor, FeaturePredictor)
-    used = zip(predictor.backbones, predictor.embedders, strict=True)
-    return max(decoded_side(backbone.side) for backbone, embedder in used if embedder is not None)
 
 
 # Scaling images as training does, to the last bit, in operations that an ONNX file can hold.

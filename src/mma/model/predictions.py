@@ -31,6 +31,7 @@ from mma.text import did_you_mean, printable
 
 BLOCK = 256  # rows that are made durable at a time
 LAYOUT = 1  # of the part
+FORMATS = (".csv", ".jsonl", ".parquet")
 SHOWN = 5  # bad files that a summary names
 GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
 ASK, UNLIKE = "ask", "yes"  # in the columns promise and unlike
@@ -44,28 +45,19 @@ def columns(top: int, *more: str) -> list[str]:
     return ["file", *(f"{name}{rank}" for rank in ranks for name in ("label", "confidence")), *more, "problem"]
 
 
-def error_words(promise: Promise) -> str:
-    """Say what a promise promises."""
-    return f"at most {100 * promise.max_error:g} % wrong"
-
-
-def write_table(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
-    """Write CSV."""
-    file.writelines(map(csv_line, chain([names], ([row.get(name) for name in names] for row in rows))))
-
-
-def write_jsonl(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
-    """Write one JSON object per line."""
-    file.writelines(json_line({name: row.get(name) for name in names}) for row in rows)
-
-
 def json_line(row: Prediction) -> bytes:
     """Return one line of JSON."""
     return (json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n").encode()
 
 
-def write_parquet(file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
-    """Write Parquet, a group of rows at a time."""
+def write_rows(kind: str, file: IO[bytes], names: Sequence[str], rows: Iterable[Prediction]) -> None:
+    """Write CSV, one JSON object per line, or Parquet, a group of rows at a time."""
+    if kind == ".csv":
+        file.writelines(map(csv_line, chain([names], ([row.get(name) for name in names] for row in rows))))
+        return
+    if kind == ".jsonl":
+        file.writelines(json_line({name: row.get(name) for name in names}) for row in rows)
+        return
     arrow, parquet = import_arrow()
     kinds = {name: arrow.float32() if name.startswith("confidence") else arrow.string() for name in names}
     schema = arrow.schema(list(kinds.items()))
@@ -74,13 +66,6 @@ def write_parquet(file: IO[bytes], names: Sequence[str], rows: Iterable[Predicti
         while group := list(islice(remaining, GROUP)):
             table = {name: [row.get(name) for row in group] for name in names}
             writer.write_table(arrow.table(table, schema=schema))
-
-
-FORMATS: dict[str, Callable[[IO[bytes], Sequence[str], Iterable[Prediction]], None]] = {
-    ".csv": write_table,
-    ".jsonl": write_jsonl,
-    ".parquet": write_parquet,
-}
 
 
 @dataclass(frozen=True)
@@ -114,17 +99,13 @@ class FolderTask:
         return columns(self.top, *unlike, *(["promise"] if self.promise else []))
 
     @property
-    def total(self) -> int:
-        """Rows of the result."""
-        return len(self.names) + len(self.left_out)
-
-    def name(self, row: int) -> str:
-        """Return the file of a row."""
-        return self.names[row] if row < len(self.names) else self.left_out[row - len(self.names)].file
+    def files(self) -> list[str]:
+        """The file of each row of the result."""
+        return [*self.names, *(bad.file for bad in self.left_out)]
 
     def header(self) -> bytes:
         """Return the first line of the part: what all others are about."""
-        digest = hashlib.sha256("\0".join(self.name(row) for row in range(self.total)).encode())
+        digest = hashlib.sha256("\0".join(self.files).encode())
         about = {"layout": LAYOUT, "model": model_digest(self.model), "files": digest.hexdigest(), "top": self.top}
         return json_line({**about, "promise": asdict(self.promise)} if self.promise else about)
 
@@ -140,8 +121,8 @@ class FolderTask:
                 if unlike:
                     row["unlike"] = UNLIKE
                 if best and self.promise:
-                    mine = best[0][1] >= self.promise.threshold and not unlike
-                    row |= {"promise": error_words(self.promise)} if mine else {"label": None, "promise": ASK}
+                    mine, error = best[0][1] >= self.promise.threshold and not unlike, 100 * self.promise.max_error
+                    row |= {"promise": f"at most {error:g} % wrong"} if mine else {"label": None, "promise": ASK}
                 yield row
                 done += 1
         for bad in self.left_out[max(start - len(self.names), 0) :]:
@@ -196,17 +177,16 @@ def predict_folder(
         out.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, busy):
             part = out.with_name(f"{out.name}.part")
-            resumed = resume(part, task)
-            waiting: list[bytes] = []
-            progress(resumed, task.total)
+            resumed, total, waiting = resume(part, task), len(task.files), list[bytes]()
+            progress(resumed, total)
             for done, row in enumerate(task.rows(resumed), resumed + 1):
                 waiting.append(json_line(row))
-                if len(waiting) == BLOCK or done == task.total:
+                if len(waiting) == BLOCK or done == total:
                     append_bytes(part, b"".join(waiting))
                     waiting = []
-                progress(done, task.total)
+                progress(done, total)
             with open_atomically(out) as file:
-                FORMATS[out.suffix.lower()](file, task.columns, read_rows(part))
+                write_rows(out.suffix.lower(), file, task.columns, read_rows(part))
             unlike = sum(row.get("unlike") is not None for row in read_rows(part))
             asked = sum(row.get("promise") == ASK for row in read_rows(part))
             bad = [BadFile(row["file"], row["problem"]) for row in read_rows(part) if row["problem"] is not None]
@@ -214,7 +194,7 @@ def predict_folder(
                 sort_images(root, read_rows(part), sort_into, copy=copy)
             part.unlink()
             lock.unlink(missing_ok=True)
-    return Summary(out, task.total, len(bad), tuple(bad[:SHOWN]), resumed, unlike, asked)
+    return Summary(out, total, len(bad), tuple(bad[:SHOWN]), resumed, unlike, asked)
 
 
 def check_sorted(images: Path, folder: Path) -> None:
@@ -234,10 +214,10 @@ def sort_images(root: Path, rows: Iterable[Prediction], folder: Path, *, copy: b
     for row in rows:
         if row["problem"] is not None:
             continue
-        name = (
-            re.sub(r"[/\\\x00-\x1f]", "_", row["label"] or ASK).strip(". ") or "_"
+        name = re.sub(r"[/\\\x00-\x1f]", "_", row["label"] or ASK).strip(
+            ". "
         )  # a class is one folder, whatever its name
-        target = folder / name / row["file"]
+        target = folder / (name or "_") / row["file"]
         target.parent.mkdir(parents=True, exist_ok=True)
         if copy:
             shutil.copyfile(root / row["file"], target)
@@ -254,6 +234,7 @@ def resume(part: Path, task: FolderTask) -> int:
         write_atomically(part, header)
         return 0
     remedy = f"Start over with  rm {quote(str(part))}  and the same command, or choose another -o"
+    files = task.files
     with part.open("rb") as file:
         if file.readline() != header:
             raise UserError(
@@ -267,7 +248,7 @@ def resume(part: Path, task: FolderTask) -> int:
                 name = json.loads(line)["file"]
             except (ValueError, LookupError, TypeError, RecursionError):
                 name = None
-            if rows >= task.total or name != task.name(rows):
+            if rows >= len(files) or name != files[rows]:
                 raise UserError(f"{printable(str(part))}: line {rows + 2} is damaged. {remedy}")
             end, rows = end + len(line), rows + 1
     os.truncate(part, end)

@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from mma.nets.network import Dense, GroupedNetwork, Net, Shape
-from mma.query.space import predicted_by_others
+from mma.query.coverage import predicted_by_others
 
 FOLDS = 5  # of the cross-validation, at most
 HEAD_START = 4  # labels that the part whose images lie closest is ahead by, before the labels themselves are counted

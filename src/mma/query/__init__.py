@@ -6,21 +6,5 @@ from mma.query.query import AUG_VIEWS, Query, Selection, names
 from mma.query.strategies import STRATEGIES, Strategy
 from mma.query.uncertainty import UNCERTAINTY, diff2, entropy, max_
 
-__all__ = [
-    "AUG_VIEWS",
-    "DIVERSITY",
-    "STRATEGIES",
-    "UNCERTAINTY",
-    "Candidates",
-    "Diversity",
-    "Labeled",
-    "Picks",
-    "Query",
-    "Selection",
-    "Strategy",
-    "diff2",
-    "entropy",
-    "max_",
-    "mean_cosine_similarity",
-    "names",
-]
+__all__ = ["AUG_VIEWS", "DIVERSITY", "STRATEGIES", "UNCERTAINTY", "Candidates", "Diversity", "Labeled", "Picks"]
+__all__ += ["Query", "Selection", "Strategy", "diff2", "entropy", "max_", "mean_cosine_similarity", "names"]

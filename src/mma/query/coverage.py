@@ -1,7 +1,7 @@
 """Cover the pool: images that stand for many others which no labeled image stands for yet. No labels are needed.
 
 The pool is seen through two samples: the images to cover and those that may be picked. So cost and memory are bounded, however
-large the pool is.
+large the pool is. Below: the space in which images are compared, and how far a young model can be trusted there.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import softmax
 
 from mma.query.candidates import Candidates, Floats, Ints, Labeled, Picks
-from mma.query.space import Space, draw_rows, left_out_accuracy, space_of, tempered
 from mma.query.uncertainty import diff2
 
 TARGETS = 20_000  # images to cover
@@ -30,7 +30,6 @@ SURE = 1e-6  # share of all uncertainty; a pick that covers less covers none, bu
 class PoolSample:
     """A sample of the pool as coverage sees it."""
 
-    space: Space
     targets: Ints  # (T,) rows of the candidates
     choice: Ints  # (M,) rows that may be picked
     target_points: Floats  # (T, d)
@@ -44,8 +43,8 @@ def sample_pool(candidates: Candidates, labeled: Labeled, n: int, rng: Generator
     choice = draw_rows(len(candidates), max(CHOICE, 2 * n), rng)
     targets = draw_rows(len(candidates), min(TARGETS, max(CELLS // max(len(choice), 1), 1)), rng)
     space = space_of(features[targets], rng)
-    points = space(features[targets]), space(features[choice]), space(labeled.features_like(features))
-    return PoolSample(space, targets, choice, *points)
+    shown = features[targets], features[choice], labeled.features_like(features)
+    return PoolSample(targets, choice, *map(space, shown))
 
 
 def herding(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
@@ -74,9 +73,8 @@ def cover(pool: PoolSample, n: int) -> Picks:
     """Pick what covers the pool."""
     covered = coverage_by(pool.labeled_points, pool.target_points, RADIUS)
     picked, gains = greedy(similarity(pool.choice_points, pool.target_points, RADIUS), covered, None, n)
-    before = float(covered.mean())
-    after = before + float(gains.sum())
-    why = f"the pool's mean similarity to the nearest labeled image rises from {before:.3f} to {after:.3f}"
+    before, more = float(covered.mean()), float(gains.sum())
+    why = f"the pool's mean similarity to the nearest labeled image rises from {before:.3f} to {before + more:.3f}"
     return Picks(pool.choice[picked], gains, why)
 
 
@@ -183,3 +181,116 @@ def gains_of(kernel: Floats, rows: Ints, covered: Floats, weight: Floats) -> Flo
     """Return how much weighted coverage each row would add."""
     parts = [np.maximum(kernel[rows[i : i + LOOK]] - covered, 0) @ weight for i in range(0, len(rows), LOOK)]
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+# Where images lie: embeddings centred on the pool, along their strongest directions, scaled to length one.
+
+WIDE = 512  # numbers per embedding above which only the strongest directions are kept
+KEPT = 256  # directions kept then
+BASIS = 4_000  # rows that the directions are found on
+BLOCK = 8_192  # rows worked on at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Maps embeddings to vectors of length one, so that a distance means the same for every network and backbone."""
+
+    scale: float  # the largest entry, so that no square overflows
+    mean: Floats  # (D,) of the pool, after scaling
+    directions: Floats | None  # (D, KEPT); None = all are kept
+
+    def __call__(self, features: Floats) -> Floats:
+        """Return unit vectors (N, d) float32; a row at the pool's mean stays zero."""
+        blocks = []
+        for start in range(0, max(len(features), 1), BLOCK):
+            moved = features[start : start + BLOCK].astype(np.float32) / np.float32(self.scale) - self.mean
+            moved = moved if self.directions is None else moved @ self.directions
+            norms = np.sqrt(np.einsum("nd,nd->n", moved, moved))[:, None]
+            blocks.append(np.divide(moved, norms, out=np.zeros_like(moved), where=norms > 1e-6))
+        return np.concatenate(blocks)
+
+
+def space_of(features: Floats, rng: Generator) -> Space:
+    """Find centre and directions on (N, D) rows of the pool: a sample of it will do."""
+    scale = float(max(features.max(initial=0.0), -features.min(initial=0.0))) or 1.0
+    points = features.astype(np.float32) / np.float32(scale)
+    mean = points.mean(axis=0, dtype=np.float64).astype(np.float32) if len(points) else np.zeros(points.shape[1:])
+    if points.shape[1] <= WIDE:
+        return Space(scale, mean, None)
+    return Space(scale, mean, strongest_directions(points[:BASIS] - mean, rng))
+
+
+def strongest_directions(points: Floats, rng: Generator) -> Floats:
+    """Return the KEPT directions along which centred points differ most, (D, KEPT), by a randomized SVD (arXiv:0909.4061)."""
+    kept = min(KEPT, *points.shape)
+    sketch = rng.standard_normal((points.shape[1], kept + 16), dtype=np.float32)
+    for _ in range(2):  # two power iterations: the strong directions stand out of the weak ones
+        sketch, _ = np.linalg.qr(points.T @ (points @ sketch))
+    _, _, right = np.linalg.svd(points @ sketch, full_matrices=False)
+    directions: Floats = (sketch @ right.T)[:, :kept]
+    return directions
+
+
+def draw_rows(count: int, most: int, rng: Generator) -> Ints:
+    """Return at most `most` of `count` rows, shuffled: what is tied is then not taken in the order of the rows."""
+    if count <= most:
+        return rng.permutation(count)
+    return rng.choice(count, most, replace=False)
+
+
+# How far a young model can be trusted: estimated from the labels, by leaving each of them out.
+
+LEFT_OUT = 1_500  # labels that take part; more change the estimate by less than a point
+PENALTY = 0.1  # of the ridge regression, on vectors of length one
+
+
+def left_out_accuracy(points: Floats, labels: Ints, targets: Floats, rng: Generator) -> float:
+    """Return the share of the pool whose nearest label is predicted right by all the other labels; 0 below two classes.
+
+    A label counts by the targets it is nearest to. So a few labels that stand for half of the pool decide half of the
+    estimate, however many labels lie elsewhere. Labels of -1 are left aside. Labels of one class predict each other right, and
+    say nothing about the other classes. Cost: a matrix of at most 1,500 x 1,500 is inverted, and the labels are compared with
+    each target.
+    """
+    known = np.flatnonzero(labels >= 0)
+    known = np.sort(known[draw_rows(len(known), LEFT_OUT, rng)])
+    if len(np.unique(labels[known])) < 2:
+        return 0.0
+    right = predicted_by_others(points[known], labels[known])
+    shares = np.bincount(nearest(points[known], targets), minlength=len(known))
+    return float(right @ shares / shares.sum()) if shares.any() else float(right.mean())
+
+
+def predicted_by_others(points: Floats, labels: Ints) -> Ints:
+    """Return 1 for each label that a ridge regression on all the others gets right, else 0. (L,)
+
+    Exact without fitting again: the answer for a label that is left out follows from the inverse of one matrix.
+    """
+    x = points.astype(np.float64)
+    classes, number = np.unique(labels, return_inverse=True)
+    y = np.eye(len(classes))[number]  # (L, classes)
+    inverse = np.linalg.inv(x @ x.T + 1.0 + PENALTY * np.eye(len(x)))  # + 1 is the bias
+    guesses = y - (inverse @ y) / np.diag(inverse)[:, None]
+    right: Ints = (guesses.argmax(axis=1) == number).astype(np.int64)
+    return right
+
+
+def nearest(points: Floats, targets: Floats) -> Ints:
+    """Return the row of the point that each target is nearest to. (T,)"""
+    sizes = np.einsum("nd,nd->n", points, points) / 2
+    blocks = (targets[start : start + BLOCK] for start in range(0, len(targets), BLOCK))
+    return np.concatenate([np.zeros(0, np.int64), *((block @ points.T - sizes).argmax(axis=1) for block in blocks)])
+
+
+def tempered(probs: Floats, accuracy: float) -> Floats:
+    """Return probabilities whose mean confidence is the accuracy, by one temperature: a model that is too sure becomes less so.
+
+    An accuracy below chance makes all classes equal.
+    """
+    logs = np.log(np.maximum(probs, 1e-30))
+    low, high = np.log(0.05), np.log(100.0)
+    for _ in range(30):
+        middle = (low + high) / 2
+        sure = softmax(logs / np.exp(middle), axis=1).max(axis=1).mean()
+        low, high = (middle, high) if sure > accuracy else (low, middle)
+    return np.asarray(softmax(logs / np.exp(high), axis=1))

@@ -10,20 +10,38 @@ at once:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
 
 from mma.query.candidates import Candidates, Floats, Ints, Labeled, Picks
-from mma.query.coverage import cover, cover_uncertain, herding, left_out, sample_pool, uncertain_herding
+from mma.query.coverage import (
+    cover,
+    cover_uncertain,
+    draw_rows,
+    herding,
+    left_out,
+    left_out_accuracy,
+    sample_pool,
+    space_of,
+    uncertain_herding,
+)
 from mma.query.diversity import clusters, most_uncertain
-from mma.query.space import draw_rows, left_out_accuracy, space_of
-from mma.query.uncertainty import diff2
+from mma.query.uncertainty import diff2, entropy
 
 WIDER = 10  # Paper (Cluster-Margin): ten times as many uncertain images as are asked for
 LINKED = 6_000  # images that are linked to clusters at most: their distances take 144 MB
-DRAWN = 40_000  # images that BADGE draws from
+DRAWN = 40_000  # images that BADGE, BALD and the coreset draw from
+
+
+def draw_points(
+    candidates: Candidates, labeled: Labeled, most: int, n: int, rng: Generator
+) -> tuple[Ints, Floats, Floats]:
+    """Draw at most `most` rows (but n), and map them and the labeled images into the space found on them."""
+    rows = draw_rows(len(candidates), max(most, n), rng)
+    space = space_of(candidates.embeddings[rows[:most]], rng)
+    return rows, space(candidates.embeddings[rows]), space(labeled.features_like(candidates.embeddings))
 
 
 def cluster_margin(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
@@ -66,10 +84,9 @@ def badge(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> P
     A gradient is (p - one_hot(guess)) x embedding. Distances follow from the two factors, so that the (N, classes * D) array is
     never made. Cost: n passes over at most 40,000 images of (classes + D) numbers.
     """
-    rows = draw_rows(len(candidates), max(DRAWN, n), rng)
+    rows, points, _ = draw_points(candidates, Labeled(), DRAWN, n, rng)
     errors = candidates.probabilities[rows].astype(np.float32)
     errors[np.arange(len(rows)), errors.argmax(axis=1)] -= 1
-    points = space_of(candidates.embeddings[rows[:DRAWN]], rng)(candidates.embeddings[rows])
     sizes = np.einsum("nc,nc->n", errors, errors) * np.einsum("nd,nd->n", points, points)
     picked = spread_gradients(errors, points, sizes, n, rng)
     norms = np.sqrt(sizes[picked].astype(np.float64))
@@ -91,16 +108,11 @@ def spread_gradients(errors: Floats, points: Floats, sizes: Floats, n: int, rng:
         products = (errors @ errors[last]) * (points @ points[last])
         np.minimum(nearest, np.maximum(sizes + sizes[last] - 2 * products, 0), out=nearest)
         nearest[taken] = 0
-        picked.append(draw_one(nearest, taken, rng))
-
-
-def draw_one(weights: Floats, taken: np.ndarray, rng: Generator) -> int:
-    """Draw a row in proportion to its weight; where all weights are zero, the first row that is not taken."""
-    total = np.cumsum(weights)
-    if total[-1] <= 1e-12:
-        return int(np.argmin(taken))
-    row = min(int(np.searchsorted(total, rng.random() * total[-1], side="right")), len(weights) - 1)
-    return row if not taken[row] else int(np.argmin(taken))
+        total, row = np.cumsum(nearest), int(np.argmin(taken))  # the first that is not taken, where all others are zero
+        if total[-1] > 1e-12:
+            drawn = min(int(np.searchsorted(total, rng.random() * total[-1], side="right")), len(nearest) - 1)
+            row = row if taken[drawn] else drawn
+        picked.append(row)
 
 
 def coreset(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
@@ -108,26 +120,44 @@ def coreset(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) ->
 
     Cost: a pass over at most 40,000 images for each labeled one and each pick.
     """
-    rows = draw_rows(len(candidates), max(DRAWN, n), rng)
-    space = space_of(candidates.embeddings[rows[:DRAWN]], rng)
-    points, centers = space(candidates.embeddings[rows]), space(labeled.features_like(candidates.embeddings))
+    rows, points, centers = draw_points(candidates, labeled, DRAWN, n, rng)
     nearest = np.full(len(rows), 2.0, np.float32)  # distance to the nearest center; 2: nothing is farther on a sphere
     for start in range(0, len(centers), 256):
         cosine = (points @ centers[start : start + 256].T).max(axis=1)
         np.minimum(nearest, np.sqrt(np.maximum(2 - 2 * cosine, 0)), out=nearest)
-    picked: list[int] = []
-    distances: list[float] = []
-    taken = np.zeros(len(rows), bool)
-    for _ in range(n):
-        farthest = (
-            int(np.where(taken, -1, nearest).argmax()) if picked or len(centers) else int(rng.integers(len(rows)))
-        )
-        picked.append(farthest)
-        distances.append(float(nearest[farthest]))
-        taken[farthest] = True
+    picked, distances, taken = np.empty(n, np.int64), np.empty(n), np.zeros(len(rows), bool)
+    for place in range(n):
+        first = place == 0 and not len(centers)
+        farthest = int(rng.integers(len(rows))) if first else int(np.where(taken, -1, nearest).argmax())
+        picked[place], distances[place], taken[farthest] = farthest, nearest[farthest], True
         np.minimum(nearest, np.sqrt(np.maximum(2 - 2 * points @ points[farthest], 0)), out=nearest)
     why = f"the farthest image from a labeled one is {nearest.max():.2f} away now (1.41: unlike, 0: the same)"
-    return Picks(rows[picked], np.array(distances), why)
+    return Picks(rows[picked], distances, why)
+
+
+HEADS = 10  # that vote on each image
+INVERSE_PENALTY = 10.0  # of a head: what scikit-learn calls C
+
+
+def bald(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Picks:
+    """Pick images about which heads disagree: entropy of their mean minus their mean entropy (BALD, arXiv:1112.5745).
+
+    Ten logistic regressions on the labeled embeddings, each with other weights of the labels (the Bayesian bootstrap). Without
+    labels of two classes, the picks are random. Cost: ten fits, and a pass of each over at most 40,000 images.
+    """
+    # Paper: draws from the posterior of the model. Differs: heads on embeddings, whose weights the bootstrap draws.
+    from sklearn.linear_model import LogisticRegression
+
+    rows, points, known = draw_points(candidates, labeled, DRAWN, n, rng)
+    x, y = known[labeled.classes >= 0], labeled.classes[labeled.classes >= 0]
+    if len(np.unique(y)) < 2:
+        return Picks(rows[:n], np.zeros(n), "random, because fewer than two classes are labeled")
+    head = LogisticRegression(C=INVERSE_PENALTY, max_iter=500)
+    votes = [head.fit(x, y, rng.exponential(size=len(y))).predict_proba(points) for _ in range(HEADS)]
+    scores = np.maximum(entropy(np.mean(votes, axis=0)) - np.mean([entropy(vote) for vote in votes], axis=0), 0.0)
+    picked = most_uncertain(scores, points, n, rng)
+    why = f"heads disagree by {scores[picked].mean():.3g} nats on these, by {scores.mean():.3g} on the {len(rows):,} looked at"
+    return Picks(rows[picked], scores[picked], why)
 
 
 SAMPLE = 20_000  # images that are clustered
@@ -143,13 +173,10 @@ def typiclust(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) 
     There are as many clusters as images labeled and asked for. Where more are asked for than there are clusters, those with the
     fewest labels come next. Cost: k-means of at most 20,000 images, and distances within clusters.
     """
-    rows = draw_rows(len(candidates), max(SAMPLE, n), rng)
-    space = space_of(candidates.embeddings[rows[:SAMPLE]], rng)
-    known = space(labeled.features_like(candidates.embeddings))
-    points = np.concatenate([space(candidates.embeddings[rows]), known])
-    groups = clusters(points, min(len(known) + n, MOST_CLUSTERS), rng)
+    rows, points, known = draw_points(candidates, labeled, SAMPLE, n, rng)
+    groups = clusters(np.concatenate([points, known]), min(len(known) + n, MOST_CLUSTERS), rng)
     free, labels = groups[: len(rows)], np.bincount(groups[len(rows) :], minlength=groups.max() + 1)
-    picked, sizes = take_in_turns(points[: len(rows)], free, labels, n)
+    picked, sizes = take_in_turns(points, free, labels, n)
     chosen = np.unique(free[picked])
     why = f"typical images of {len(chosen)} clusters, of which {int((labels[chosen] == 0).sum())} had no label"
     return Picks(rows[picked], sizes, why)
@@ -161,15 +188,12 @@ def take_in_turns(points: Floats, groups: Ints, labels: Ints, n: int) -> tuple[I
     queues = [list(member[np.argsort(-typicality(points[member]), kind="stable")]) for member in members]
     sizes, counts = np.array([len(member) for member in members]), labels.copy()
     picked: list[int] = []
-    while len(picked) < n:
-        open_ = np.array([len(queue) > 0 for queue in queues])
-        small = sizes < FEWEST
-        order = np.lexsort((-sizes, counts, small, ~open_))
-        group = int(order[0])
+    for _ in range(n):
+        empty = np.array([not queue for queue in queues])
+        group = int(np.lexsort((-sizes, counts, sizes < FEWEST, empty))[0])
         picked.append(int(queues[group].pop(0)))
         counts[group] += 1
-    ranks = np.arange(n, 0, -1) / n
-    return np.array(picked, np.int64), ranks
+    return np.array(picked, np.int64), np.arange(n, 0, -1) / n
 
 
 def typicality(points: Floats) -> Floats:
@@ -196,15 +220,14 @@ def auto(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Pi
     pool = sample_pool(candidates, labeled, n, rng)
     if candidates.probs is None:
         picks = cover(pool, n)
-        return Picks(picks.rows, picks.scores, f"auto covers the pool, because there is no model yet; {picks.why}")
+        return replace(picks, why=f"auto covers the pool, because there is no model yet; {picks.why}")
     accuracy = left_out_accuracy(pool.labeled_points, labeled.classes, pool.target_points, rng)
     if accuracy < TRUST_FROM:
-        picks, doubt = cover(pool, n), f"{left_out(accuracy)}, less than {TRUST_FROM:.0%}"
-        why = f"auto covers the pool, because the model cannot be trusted yet: {doubt}; {picks.why}"
-    else:
-        picks = cover_uncertain(pool, candidates.probs[pool.targets], accuracy, n)
-        why = f"auto asks where the model is unsure, because it can be trusted: {picks.why}"
-    return Picks(picks.rows, picks.scores, why)
+        why = f"the model cannot be trusted yet: {left_out(accuracy)}, less than {TRUST_FROM:.0%}"
+        picks = cover(pool, n)
+        return replace(picks, why=f"auto covers the pool, because {why}; {picks.why}")
+    picks = cover_uncertain(pool, candidates.probs[pool.targets], accuracy, n)
+    return replace(picks, why=f"auto asks where the model is unsure, because it can be trusted: {picks.why}")
 
 
 Pick = Callable[[Candidates, Labeled, int, Generator], Picks]  # n >= 1 and at most the number of candidates
@@ -228,5 +251,6 @@ STRATEGIES: dict[str, Strategy] = {
     "cluster-margin": Strategy(cluster_margin, needs_probs=True, needs_labeled=False),
     "coreset": Strategy(coreset),
     "badge": Strategy(badge, needs_probs=True, needs_labeled=False),
+    "bald": Strategy(bald),
     "auto": Strategy(auto, needs_probs=True, before_model=True),
 }

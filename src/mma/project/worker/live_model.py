@@ -20,8 +20,7 @@ from mma.data.tables import render_csv
 from mma.files import write_atomically
 from mma.model.description import About, ModelAccuracy, ModelFile, ServingFile
 from mma.model.loader import SERVING, load_model, model_files
-from mma.model.model import new_model
-from mma.model.predictors import FeaturePredictor, describe_backbones
+from mma.model.model import FeaturePredictor, describe_backbones, new_model
 from mma.nets import Head, HeadNet
 from mma.project.models import ANSWERS, ModelReport, answers_file, report_file
 from mma.project.project import Project
