@@ -63,6 +63,28 @@ def test_a_run_is_exported_whole(run, digits, tmp_path):
     assert len(labels) == 21
 
 
+def test_the_head_of_a_card_is_what_the_hub_reads(run, heads, tmp_path):
+    from huggingface_hub import ModelCard
+
+    export(run.folder, tmp_path / "x")
+    text = (tmp_path / "x" / "MODEL.md").read_text("utf-8")
+    data = ModelCard(text).data
+    assert (data.license, data.library_name, data.pipeline_tag) == ("unknown", "mma-learn", "image-classification")
+    assert {"image-classification", "onnx"} <= set(data.tags)
+    assert data.metrics == ["accuracy"]
+    (result,) = data.eval_results
+    assert (result.task_type, result.metric_type) == ("image-classification", "accuracy")
+    assert (result.dataset_type, result.dataset_name) == ("own", "500 test images of digits")
+    assert result.metric_value == pytest.approx(run.accuracy() / 100, abs=1e-6)
+    assert data.model_name == "run"
+    hostile = told(heads(), source='a: "b"\n---\n# <c>', accuracy=measured(7, 9, "nine: 'images'\n- x"))
+    named = ModelCard(write_card(hostile, None, ["MODEL.md"])).data
+    assert named.model_name == 'a: "b"\n---\n# <c>'
+    assert named.eval_results[0].dataset_name == "nine: 'images'\n- x"
+    untested = ModelCard(write_card(told(heads()), None, [])).data
+    assert (untested.eval_results, untested.metrics) == (None, None)
+
+
 def test_only_what_was_asked_for_is_exported(run, tmp_path):
     assert export(run.folder, tmp_path / "a", ["labels"]).files == ("MODEL.md", "SHA256SUMS", "labels.csv")
     found = export(run.folder, tmp_path / "b", ["safetensors"])

@@ -82,6 +82,7 @@ NAMED = {
     "cluster-margin": Style("#a6761d", "h"),
     "badge": Style("#d6619f", "p"),
     "coreset": Style("#4db6e2", "s"),
+    "bald": Style("#8a8a00", "v"),
     "skactiveml:CoreSet": Style("#4db6e2", "s", "--", hollow=True),  # theirs: our colour, hollow and dashed
     "skactiveml:MaxHerding": Style("#2a9d5c", "^", "--", hollow=True),
     "skactiveml:TypiClust": Style("#7b4173", "v", "--", hollow=True),
