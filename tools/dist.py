@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 NEEDED = (
     "mma/web/static/index.html",
     "mma/features/wordpieces.txt.xz",
+    "mma/data/releases.toml",
     "mma/templates/report.html",
     "mma/py.typed",
     "licenses/LICENSE",
@@ -100,22 +101,26 @@ def try_wheel(wheel: Path, python: str) -> None:
             print(f"  {what}: {time.monotonic() - began:.0f} s", flush=True)
             return done.stdout
 
+        def start(command: list[str], sign: bytes) -> tuple[subprocess.Popen[bytes], str]:
+            """Start a server, wait for the line with a sign, and return the address in it."""
+            server = subprocess.Popen(command, cwd=home, env=environment, stderr=subprocess.PIPE)
+            assert server.stderr is not None
+            said = []
+            while sign not in (line := server.stderr.readline()):
+                said.append(line.decode())
+                if server.poll() is not None:
+                    raise SystemExit(f"{' '.join(command)} ended:\n{''.join(said)}")
+            return server, next((word for word in line.decode().split() if word.startswith("http")), "")
+
         run("environment", python, "-m", "venv", home / "venv")
         run("install", home / "venv/bin/pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"{wheel}[onnx]")
         size = sum(path.stat().st_size for path in (home / "venv").rglob("*") if path.is_file())
         (home / "photos").mkdir()
         truth = photos(home / "photos")
-        page = ["mma-learn", "start", "photos", "--classes", "zero,one,two", "--no-browser", "--port", "0"]
-        started = subprocess.Popen(page, cwd=home, env=environment, stderr=subprocess.PIPE)
-        assert started.stderr is not None
         began = time.monotonic()
-        said = []
-        while b"open.html" not in (line := started.stderr.readline()):
-            said.append(line.decode())
-            if started.poll() is not None:
-                raise SystemExit(f"mma-learn start ended:\n{''.join(said)}")
-        print(f"  page up: {time.monotonic() - began:.0f} s")
-        stop(started)
+        page = ["mma-learn", "start", "photos", "--classes", "zero,one,two", "--no-browser", "--port", "0"]
+        stop(start(page, b"open.html")[0])
+        print(f"  page, from its start to its end: {time.monotonic() - began:.0f} s")
         for _ in range(2):
             run("ask", "mma", "ask", "photos", "-n", "15", "-o", "picks.csv")
             with (home / "picks.csv").open(newline="") as file:
@@ -133,6 +138,12 @@ def try_wheel(wheel: Path, python: str) -> None:
             answers = list(csv.DictReader(file))
         right = sum(truth[Path(row["file"]).name] == row["label"] for row in answers)
         run("export", "mma", "export", "photos.mma", "--to", "onnx", "-o", "model")
+        began = time.monotonic()
+        server, address = start(["mma-learn", "serve", "model", "--port", "0", "--token-file", "key"], b"http://")
+        photo = next(iter(truth))
+        run("serve, one request", python, ROOT / "docs/examples/serve_client.py", address, "key", f"photos/{photo}")
+        print(f"  serve, from its start to its end: {time.monotonic() - began:.0f} s")
+        stop(server)
         print(f"  {right} of {len(answers)} photos right after 30 labels; environment {size / 1e9:.1f} GB")
         print(f"  all of it: {time.monotonic() - clock:.0f} s with {python}")
 
