@@ -66,7 +66,7 @@ def test_weights_that_are_not_installed_are_a_command(refusal):
 def test_weights_of_another_shape_are_named(refusal):
     class Wider(Lite0):
         def build(self):
-            return MobileNetwork((*LITE[:3], (16, 32, *LITE[3][2:])), same=True, eps=1e-3)
+            return MobileNetwork((*LITE[:3], (16, 32, *LITE[3][2:])), same=True)
 
     with refusal():
         Wider().load()

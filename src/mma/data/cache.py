@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
 from mma.data.hard import split_hard
 from mma.data.images import KEY_BYTES, BadFile, DataSet, Images
@@ -26,6 +26,7 @@ LONGEST = 100  # characters of a name
 MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
 EMPTY = 4_096  # bytes of a file that holds an array of nothing, at most
 Number = TypeVar("Number", np.uint8, np.int64)
+FILE_NAMES = TypeAdapter(dict[str, tuple[str, ...]])  # names.json: of the images of each split that came from a folder
 
 
 class SplitMeta(Settings):
@@ -52,13 +53,6 @@ class DataSetMeta(Settings):
     train: SplitMeta
     test: SplitMeta
     options: str = ""  # of  mma data get folder , for a data set that it can make again
-
-
-class FileNames(Settings):
-    """names.json: the file names of images that came from a folder."""
-
-    train: tuple[str, ...]
-    test: tuple[str, ...]
 
 
 def data_root() -> Path:
@@ -98,8 +92,11 @@ def command(name: str, options: str = "") -> str:
 
 def command_in_words(name: str, options: str = "") -> str:
     """Write `command`, and what to add to it where the options of a folder are not known."""
-    is_complete = bool(options) or ":" not in split_hard(name)[1]
-    more = "" if is_complete else "  (add --test DIR or other options, if it was made with them)"
+    more = (
+        ""
+        if options or ":" not in split_hard(name)[1]
+        else "  (add --test DIR or other options, if it was made with them)"
+    )
     return command(name, options) + more
 
 
@@ -124,20 +121,21 @@ def open_saved(name: str, root: Path | None = None) -> DataSet:
     meta = read_meta(name, root)
     again = command_in_words(name, meta.options)
     try:
-        names = FileNames.model_validate_json(_read_text(folder / "names.json", again)) if meta.named else None
-    except ValidationError as error:
+        names = FILE_NAMES.validate_json(_read_text(folder / "names.json", again)) if meta.named else {}
+        listed = [names[split] if meta.named else None for split in ("train", "test")]
+    except (ValidationError, KeyError) as error:
         raise _damage(folder, again, "names.json is not the list of names it should be") from error
     train, test = (
         Images(
             _array(folder, again, f"{split}.npy", about.shape, np.uint8),
             np.array(_array(folder, again, f"{split}-labels.npy", about.shape[:1], np.int64)),
             meta.classes,
-            None if names is None else getattr(names, split),
+            files,
             about.digest,
             _array(folder, again, f"{split}-keys.npy", (about.shape[0], KEY_BYTES), np.uint8),
             Path(about.root) if about.root else None,
         )
-        for split, about in (("train", meta.train), ("test", meta.test))
+        for split, about, files in zip(("train", "test"), (meta.train, meta.test), listed, strict=True)
     )
     about = meta.mirror, meta.source, meta.verified, meta.notes, meta.quarantine
     return DataSet(name, train, test, *about, options=meta.options)
@@ -204,10 +202,9 @@ def _array(folder: Path, again: str, file: str, shape: tuple[int, ...], dtype: t
 
 
 def _read_text(path: Path, again: str) -> bytes:
-    if not path.is_file():
-        raise _damage(path.parent, again, f"{path.name} is missing")
-    if path.stat().st_size > MAX_JSON:
-        raise _damage(path.parent, again, f"{path.name} is larger than {MAX_JSON:,} bytes")
+    if not path.is_file() or path.stat().st_size > MAX_JSON:
+        why = f"larger than {MAX_JSON:,} bytes" if path.is_file() else "missing"
+        raise _damage(path.parent, again, f"{path.name} is {why}")
     return path.read_bytes()
 
 

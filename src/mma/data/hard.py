@@ -1,8 +1,4 @@
-"""Data sets made hard on purpose: a long tail, near-duplicates, wrong answers, images of no class.
-
-`hard:KIND:NAME` is the data set NAME with a pool of that kind; the test set stays as it is. The same name gives the same images
-on any machine.
-"""
+"""Data sets made hard on purpose: `hard:KIND:NAME` is NAME with another pool, the same on any machine, and its own test set."""
 
 from __future__ import annotations
 

@@ -61,15 +61,13 @@ class Images:
             raise UserError(f"pixels must be uint8 of shape (N, height, width, channels), not {got}.")
         object.__setattr__(self, "classes", tuple(self.classes))
         check_classes(self.classes)
-        labels = self.labels
-        if labels.shape != (len(self),) or not np.issubdtype(labels.dtype, np.integer):
+        labels, count = self.labels, len(self)
+        if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
             got = f"{labels.dtype} of shape {labels.shape}"
-            raise UserError(
-                f"labels must be whole numbers (int64), one for each of the {len(self):,} images, not {got}."
-            )
-        if len(self) and not (labels.min() >= UNKNOWN and labels.max() < len(self.classes)):
-            last, found = len(self.classes) - 1, f"{labels.min()} to {labels.max()}"
-            raise UserError(f"labels must lie in -1..{last}; these go from {found}.")
+            raise UserError(f"labels must be whole numbers (int64), one for each of the {count:,} images, not {got}.")
+        if count and not (labels.min() >= UNKNOWN and labels.max() < len(self.classes)):
+            found = f"{labels.min()} to {labels.max()}"
+            raise UserError(f"labels must lie in -1..{len(self.classes) - 1}; these go from {found}.")
         object.__setattr__(self, "labels", labels.astype(np.int64, copy=False))
         if self.names is not None and len(self.names) != len(self):
             raise UserError(f"there are {len(self.names):,} names for {len(self):,} images.")
@@ -121,8 +119,7 @@ class Images:
 
     def computed_digest(self) -> str:
         """Hash shape, classes, labels and pixels, a chunk at a time, whatever was stored."""
-        digest = hashlib.blake2b(digest_size=32)
-        digest.update(json.dumps([list(self.pixels.shape), list(self.classes)]).encode())
+        digest = hashlib.blake2b(json.dumps([list(self.pixels.shape), list(self.classes)]).encode(), digest_size=32)
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
         for start in range(0, len(self), CHUNK):
             digest.update(np.ascontiguousarray(self.pixels[start : start + CHUNK]).tobytes())

@@ -142,7 +142,9 @@ def _columns(schema: Any, path: Path) -> tuple[str, str | None, list[str] | None
     about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     features = about.get("info", {}).get("features", {})
     kinds = {name: part.get("_type") for name, part in features.items() if isinstance(part, dict)}
-    structs = [field.name for field in schema if arrow.types.is_struct(field.type) and "bytes" in _parts(field.type)]
+    structs = [
+        each.name for each in schema if arrow.types.is_struct(each.type) and each.type.get_field_index("bytes") >= 0
+    ]
     images = [name for name in schema.names if kinds.get(name) == "Image"] or structs
     if not images:
         listed = ", ".join(schema.names[:8])
@@ -151,15 +153,9 @@ def _columns(schema: Any, path: Path) -> tuple[str, str | None, list[str] | None
             "bytes and path, as the library datasets writes it."
         )
     labels = [name for name in schema.names if kinds.get(name) == "ClassLabel"]
-    labels += [
-        name for name in ("label", "labels", "fine_label", "class") if name in schema.names and name not in labels
-    ]
+    labels += [name for name in ("label", "labels", "fine_label", "class") if name in schema.names]
     label = labels[0] if labels else None
     return images[0], label, features.get(label, {}).get("names") if label else None
-
-
-def _parts(kind: Any) -> list[str]:
-    return [kind.field(place).name for place in range(kind.num_fields)]
 
 
 def _read_image(value: dict[str, Any] | bytes | None, path: Path) -> tuple[bytes, str]:
@@ -191,10 +187,7 @@ def _name_label(value: Any, names: list[str] | None, path: Path) -> str:
 
 
 def write_images(path: Path, images: Sequence[tuple[Path, str, str]], more: dict[str, list[str]]) -> None:
-    """Write (file, name, label) as the library `datasets` reads it: images whole, labels as ClassLabel, "" as none.
-
-    `more` are further columns of text.
-    """
+    """Write (file, name, label) and more columns of text as `datasets` reads them: images whole, ClassLabel, "" as none."""
     arrow, parquet = import_arrow()
     classes = sorted({label for _, _, label in images if label})
     features: dict[str, Any] = {"image": {"_type": "Image"}, "label": {"names": classes, "_type": "ClassLabel"}}

@@ -1,7 +1,4 @@
-"""Published data sets in the formats of their releases.
-
-CIFAR-10 and CIFAR-100 as an archive or loose files, Fashion-MNIST in the format of MNIST, SVHN in that of MATLAB.
-"""
+"""Published data sets in the formats of their releases: CIFAR's own, that of MNIST for Fashion-MNIST, MATLAB's for SVHN."""
 
 from __future__ import annotations
 
@@ -63,10 +60,7 @@ CIFAR10, CIFAR100 = _release("cifar10"), _release("cifar100")
 
 
 def read_release(release: Release, directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-    """Check and convert the record files; the third value tells whether all of them are the official ones.
-
-    An archive is checked by what is in it, so a repacked one is as good.
-    """
+    """Check and convert the record files, loose or in an archive; the third value tells whether all are the official ones."""
     parts = (*release.train, *release.test)
     if archive := find(directory, (release.archive.name,)):
         contents = read_members(archive, {part.name: part.size for part in parts})

@@ -100,10 +100,7 @@ def verify(name: str, root: Path | None = None) -> DataSet:
 def get(
     name: str, root: Path | None = None, *, directory: Path | None = None, accept_hash_mismatch: bool = False
 ) -> DataSet:
-    """Make a published data set, from `directory` or the official download, and return it as `load_data` does.
-
-    What is ready is not made again, unless a directory is given.
-    """
+    """Make a published data set from `directory`, or from the official download if it is not ready yet, and return it."""
     base = split_hard(name)[1]
     check_known(base)
     if base == DIGITS:
@@ -145,10 +142,7 @@ def get_folder(directory: Path, options: FolderOptions, root: Path | None = None
 
 
 def photo_options(directory: Path, test: Path | None = None, side: int | None = None) -> FolderOptions:
-    """Return the options of a folder that is trained on directly: its name tells folders with the same last part apart.
-
-    `side` is for networks that look at pixels; the same folder with another side is another data set.
-    """
+    """Return the options of a folder that is trained on directly: its name tells folders, and sides for pixels, apart."""
     where = hashlib.sha256(f"{directory.resolve()}\n{test.resolve() if test else ''}".encode()).hexdigest()[:8]
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in directory.resolve().name).strip("-") or "photos"
     end = f"-{where}" if side is None else f"-{where}-{side}px"

@@ -1,8 +1,8 @@
 """Features of images: those on disk are read, the missing ones are computed once and kept.
 
-Every core decodes and computes a batch of its own with one torch thread: threads that share a batch wait for each other, and
-spin while they wait. On a Ray cluster a task computes a block. It brings its images (or the names of its photos, on a folder
-that all nodes share) and returns its vectors; one process writes them, in order, so the file is the same byte for byte.
+Every core decodes and computes a batch of its own: threads that share a batch wait for each other, and spin while they wait.
+On a Ray cluster a task computes a block. It brings its images, or the names of photos in a folder that all nodes share. One
+process writes the vectors, in order, so the file is the same byte for byte.
 """
 
 from __future__ import annotations
@@ -271,10 +271,7 @@ class Appender:
 def compute_block(
     source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews = PLAIN, *, threads: int | None = None
 ) -> Values:
-    """Return the features of some images. It is what a worker computes on a cluster: the same bytes anywhere.
-
-    The bytes of an image do not depend on the images it is computed with.
-    """
+    """Return the features of some images: the same bytes anywhere, whatever images one is computed with."""
     with quiet_decoders():
         parts = list(compute(source, backbone, rows, views, threads=threads))
     return np.concatenate(parts) if parts else np.zeros((0, len(views), 0), np.float16)  # (N, views, D)
@@ -339,10 +336,7 @@ def check_vectors(vectors: Tensor, backbone: Backbone) -> Tensor:
 
 
 def compute_on_ray(source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews) -> Iterator[Values]:
-    """Yield the features of some images, a block at a time, in order.
-
-    Uses the cluster this process has joined, or joins the one at $RAY_ADDRESS, or starts one here.
-    """
+    """Yield the features of some images, block by block, on the cluster joined before, that at $RAY_ADDRESS, or a new one."""
     ray = import_extra("ray", "--engine ray needs Ray", "ray")
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS")

@@ -83,7 +83,7 @@ class Mobile(NetworkBackbone):
 
     def build(self) -> MobileNetwork:
         """Return the network; weights are not set."""
-        return MobileNetwork(LITE, same=True, eps=1e-3)
+        return MobileNetwork(LITE, same=True)
 
     def rename(self, name: str) -> str:
         """Translate a tensor's name in the package's file into ours."""
@@ -137,7 +137,7 @@ class MobileNetV2(Mobile):
 
     def build(self) -> MobileNetwork:
         """Return the network; weights are not set."""
-        return MobileNetwork(MOBILENET, same=False, eps=1e-5)
+        return MobileNetwork(MOBILENET, same=False)
 
     def rename(self, name: str) -> str:
         """Translate a tensor's name: features.0 is the stem, 1..17 the blocks, 18 the last convolution."""
@@ -159,8 +159,7 @@ def load_weights(file: WeightsFile, name: str) -> dict[str, Tensor]:
         try:
             tensors = dict(parse_safetensors(copy.read_bytes()))
             digest = hashlib.sha256()  # of names, types, shapes and numbers, whatever file they came in
-            for key in sorted(tensors):
-                tensor = tensors[key].contiguous()
+            for key, tensor in sorted(tensors.items()):
                 digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
             if digest.hexdigest() == file.content:
                 return tensors
@@ -204,13 +203,12 @@ class ConvNorm(nn.Module):
         *,
         groups: int = 1,
         same: bool,
-        eps: float,
         active: bool = True,
     ) -> None:
         super().__init__()
         self.same, self.active = same, active
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, 0 if same else kernel // 2, groups=groups, bias=False)
-        self.norm: nn.Module = nn.BatchNorm2d(outputs, eps=eps)
+        self.norm: nn.Module = nn.BatchNorm2d(outputs, eps=1e-3 if same else 1e-5)  # as in each of the two libraries
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of ceil(side / stride)."""  # (B, inputs, H, W) -> (B, outputs, H', W')
@@ -230,14 +228,12 @@ class ConvNorm(nn.Module):
 class Inverted(nn.Module):
     """An inverted residual block (arXiv:1801.04381): wide inside, narrow outside, added to its input where shapes agree."""
 
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int, stride: int, expand: int, *, same: bool, eps: float
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expand: int, *, same: bool) -> None:
         super().__init__()
         inner = inputs * expand
-        self.expand = ConvNorm(inputs, inner, 1, same=same, eps=eps) if expand > 1 else nn.Identity()
-        self.depthwise = ConvNorm(inner, inner, kernel, stride, groups=inner, same=same, eps=eps)
-        self.project = ConvNorm(inner, outputs, 1, same=same, eps=eps, active=False)
+        self.expand = ConvNorm(inputs, inner, 1, same=same) if expand > 1 else nn.Identity()
+        self.depthwise = ConvNorm(inner, inner, kernel, stride, groups=inner, same=same)
+        self.project = ConvNorm(inner, outputs, 1, same=same, active=False)
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -249,16 +245,16 @@ class Inverted(nn.Module):
 class MobileNetwork(nn.Module):
     """A stem, inverted residual blocks, a 1x1 convolution and the mean over its maps."""
 
-    def __init__(self, stages: Stages, *, same: bool, eps: float) -> None:
+    def __init__(self, stages: Stages, *, same: bool) -> None:
         super().__init__()
         blocks, inputs = [], STEM
         for number, (repeats, kernel, stride, outputs) in enumerate(zip(*stages, strict=True)):
             for repeat in range(repeats):
                 step, expand = stride if repeat == 0 else 1, 1 if number == 0 else 6
-                blocks.append(Inverted(inputs, outputs, kernel, step, expand, same=same, eps=eps))
+                blocks.append(Inverted(inputs, outputs, kernel, step, expand, same=same))
                 inputs = outputs
-        self.stem, self.blocks = ConvNorm(3, STEM, 3, 2, same=same, eps=eps), nn.ModuleList(blocks)
-        self.last = ConvNorm(inputs, LAST, 1, same=same, eps=eps)
+        self.stem, self.blocks = ConvNorm(3, STEM, 3, 2, same=same), nn.ModuleList(blocks)
+        self.last = ConvNorm(inputs, LAST, 1, same=same)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return one vector per image."""  # (B, 3, H, W) -> (B, D)

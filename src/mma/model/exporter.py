@@ -81,20 +81,16 @@ def export(
     --------
     >>> exported = mma.export("runs/digits", "exported", to=["safetensors"])
     """
-    origin = find_model(path)
-    if out is not None:
-        folder = Path(out)
-    elif origin.project is not None:
-        folder = origin.project / "export" / f"model-{origin.place.name}"
-    else:
-        folder = Path(f"{origin.place.resolve().stem}-export")
+    origin, agreement = find_model(path), None
+    folder = Path(f"{origin.place.resolve().stem}-export")
+    if out is not None or origin.project is not None:
+        folder = Path(out or f"{origin.project}/export/model-{origin.place.name}")
     kinds = check_request(origin, folder, to)
     model = model_of_run(origin.place, tested=True) if origin.is_run else load(path)
     files = {"labels.csv": labels_of(origin)} if "labels" in kinds else {}
     files |= model_files(model) if "safetensors" in kinds else {}
     if "onnx" in kinds:
         photos = [*own_images(origin), *borrowed_images()] if photos is None else photos
-    agreement: Agreement | None = None
 
     def fill(place: Path) -> None:
         nonlocal agreement
@@ -133,10 +129,8 @@ def check_request(origin: Origin, folder: Path, to: Sequence[str] | None) -> tup
             import_extra(package, NEED, "onnx")
     # The folder is replaced as a whole, so it may hold nothing but an earlier export: what its checksums name.
     lines = (folder / SUMS).read_text("utf-8", "replace").splitlines() if (folder / SUMS).is_file() else []
-    listed = [line.partition("  ")[2] for line in lines]
-    ours = [SUMS, *listed] if CARD in listed else []
-    odd = next((name for name in files_at(folder) if name not in ours), None)
-    if odd is not None:
+    listed = [SUMS, *(line.partition("  ")[2] for line in lines)]
+    if odd := next((name for name in files_at(folder) if name not in listed or CARD not in listed), None):
         raise UserError(
             f"{printable(str(folder))} holds something else than an export: {printable(odd)}. Choose another folder with "
             "-o DIR"
@@ -180,13 +174,13 @@ def compare(path: Path, model: Model, photos: Sequence[Photo]) -> Agreement:
 
 def own_images(origin: Origin) -> list[Photo]:
     """Return real images of a run's data set or a project's folder to compare on; none where they are not there."""
-    root: Path = Path()
+    root, draw = Path(), rng(0, "export")
     names: Sequence[str] = ()
     if origin.is_run:
         data = load_data(config_of(Run.open(origin.place)).data.name)
         images = data.test if len(data.test) else data.train
         if images.root is None or images.names is None or not images.root.is_dir():
-            rows = rng(0, "export").permutation(len(images))[:OWN]
+            rows = draw.permutation(len(images))[:OWN]
             return [np.broadcast_to(images.pixels[row], (*images.shape[:2], 3)).copy() for row in rows]
         root, names = images.root, images.names
     elif origin.project is not None:
@@ -194,7 +188,7 @@ def own_images(origin: Origin) -> list[Photo]:
         root = origin.project / str(settings.get("images", ""))
         names = list_files(root)[0] if root.is_dir() else []
     photos = []
-    for row in np.sort(rng(0, "export").permutation(len(names))[:OWN]):
+    for row in np.sort(draw.permutation(len(names))[:OWN]):
         with suppress(Exception):  # decoders raise anything at all; what cannot be read is nothing to compare on
             photos.append(read_unscaled_photo(root.resolve(), names[row], ENOUGH)[0])
     return photos
@@ -226,8 +220,7 @@ def write_card(model: Model, agreement: Agreement | None, contents: Sequence[str
         used = [part.backbone for part, look in zip(predictor.input.parts, looks, strict=True) if look]
 
     def family(name: str) -> str:
-        kind = re.split("[@/:]", name)[0]
-        return "lite" if kind.startswith("lite") else kind
+        return re.sub("^lite.*", "lite", re.split("[@/:]", name)[0])
 
     head = getattr(getattr(predictor, "network", None), "head", None)
     return render_template(
@@ -250,9 +243,9 @@ def weak_classes(file: ModelFile) -> dict[str, str]:
     """Return the classes that the model is not to be trusted with, and why."""
     about, found = file.about, {}
     for name in file.classes:
-        share = about.per_class.get(name)
-        if about.labels and about.labels.get(name, 0) < FEW:
-            found[name] = f"labels: {about.labels.get(name, 0)}"
+        share, count = about.per_class.get(name), about.labels.get(name, 0)
+        if about.labels and count < FEW:
+            found[name] = f"labels: {count}"
         elif share is not None and about.accuracy is not None and share.high < about.accuracy.percent:
             found[name] = f"recognised in {_percent(share)}, below the {about.accuracy.percent:.1f} % of all"
         elif about.per_class and share is None:

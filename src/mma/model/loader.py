@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -303,17 +304,14 @@ def about_run(job: Job, *, per_class: bool) -> About:
     labels, rows = job.data.test.labels, job.run.read("metrics")
     tested, whole, each = np.flatnonzero(labels >= 0), None, dict[str, ModelAccuracy]()
     if images := len(tested):
-        if rows and rows[-1]["step"] == job.state.step:
-            percent = rows[-1]["accuracy"]
-        else:  # a state that was stored between two evaluations
-            percent = accuracy(job.state.teacher, job.as_trained(job.test), labels)
+        current = bool(rows) and rows[-1]["step"] == job.state.step  # else it was stored between two evaluations
+        views = job.as_trained(job.test)
+        percent: Any = rows[-1]["accuracy"] if current else accuracy(job.state.teacher, views, labels)
         whole = measured(round(percent * images / 100), images, f"{images:,} test images of {job.data.name}")
-    if images and per_class:
-        answered = probabilities(job.state.teacher, job.as_trained(job.test), tested).argmax(1)
-        for number, name in enumerate(job.data.test.classes):
-            its = labels[tested] == number
-            if its.any():
-                each[name] = measured(int((answered[its] == number).sum()), int(its.sum()), f"test images of {name}")
+        answered = probabilities(job.state.teacher, views, tested).argmax(1) if per_class else labels[:0]
+        for number, name in enumerate(job.data.test.classes if per_class else ()):
+            if count := np.count_nonzero(its := labels[tested] == number):
+                each[name] = measured(int((answered[its] == number).sum()), int(count), f"test images of {name}")
     return About(
         source=job.run.folder.resolve().name,
         step=job.state.step,

@@ -1,7 +1,7 @@
 """A trained model to use: images of any size and mode in, probabilities of the classes out.
 
-A `Predictor` goes from an image (a file, an array, an image of Pillow) to probabilities by the same code that training uses:
-one class for each kind of input. Backbones that a model names are found by their label and trusted by their digest.
+A `Predictor` does so by the same code that training uses: one class for each kind of input. Backbones that a model names are
+found by their label and trusted by their digest.
 """
 
 from __future__ import annotations
@@ -132,10 +132,7 @@ class Model:
     def stream(
         self, images: Iterable[Given], *, root: Path | None = None, threads: int | None = None
     ) -> Iterator[Predictions]:
-        """Classify any number of images in bounded memory, a batch at a time, in order.
-
-        Files must lie below `root` (resolved) where it is given. Every core decodes and computes a batch of its own.
-        """
+        """Classify images in bounded memory, in order. Files must lie below `root` (resolved) where it is given."""
         self.predictor.open()
         given = iter(images)
         batches = iter(lambda: list(islice(given, self.predictor.batch)), [])
@@ -263,10 +260,7 @@ class Predictor(Protocol):
         """Decode and scale one image."""
 
     def classify(self, prepared: Sequence[Any]) -> Answers:
-        """Return the probabilities of at most `batch` prepared images, and which are unlike anything labeled.
-
-        They do not depend on each other. (B, classes), (B,)
-        """
+        """Return the probabilities of at most `batch` prepared images, (B, classes), and which are unlike anything labeled."""
 
 
 @dataclass(frozen=True, eq=False)

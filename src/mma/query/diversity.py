@@ -29,11 +29,8 @@ Reweigh = Callable[[Floats, Floats], Floats]  # scores (N,), features (N, D) -> 
 
 
 def information_density(scores: Floats, features: Floats) -> Floats:
-    """Return s(x) * (mean cosine similarity to all candidates)^beta: high for uncertain *and* typical images.
-
-    A negative mean similarity counts as 0. Otherwise more uncertainty would lower the score of such an image, and a
-    negative number has no real power for other values of beta.
-    """
+    """Return s(x) * (mean cosine similarity to all candidates)^beta: high for uncertain *and* typical images."""
+    # A negative similarity counts as 0: more uncertainty would lower such a score.
     # Original: mean cosine *distance*, which prefers outliers. Differs: similarity, as the paper defines it.
     return scores * np.maximum(mean_cosine_similarity(features), 0) ** BETA
 
@@ -45,9 +42,8 @@ def mean_cosine_similarity(features: Floats) -> Floats:
     """
     # Paper: suggests a random subsample for a large pool. Differs: none is needed.
     blocks = [slice(start, start + BLOCK) for start in range(0, len(features), BLOCK)]
-    mean = sum((_unit(features[rows]).sum(axis=0) for rows in blocks), np.zeros(features.shape[1])) / max(
-        len(features), 1
-    )
+    total = sum((_unit(features[rows]).sum(axis=0) for rows in blocks), np.zeros(features.shape[1]))
+    mean = total / max(len(features), 1)
     # einsum, not BLAS: each row is summed in the same order wherever it lies, so that equal images get equal scores.
     return np.concatenate([np.zeros(0), *(np.einsum("nd,d->n", _unit(features[rows]), mean) for rows in blocks)])
 
@@ -115,10 +111,7 @@ def clusters(features: Floats, k: int, rng: Generator) -> Ints:
 
 
 def _center(features: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
-    """Return a copy with mean 0 and entries within 1, so that no square overflows, and the function that maps other rows.
-
-    Clusters do not depend on either.
-    """
+    """Return a copy with mean 0 and entries within 1, so that no square overflows, and the function that maps other rows."""
     points = np.array(features, dtype=np.float32, order="C")
     largest = max(float(points.max()), -float(points.min()))
     scale = np.float32(largest if largest > 0 else 1)

@@ -59,14 +59,15 @@ class Query:
 
     def __post_init__(self) -> None:
         if self.strategy is not None:
-            plain = (self.uncertainty, self.aug, self.diversity) == (None, False, "direct")
-            if self.strategy not in STRATEGIES or not plain:
+            if self.strategy not in STRATEGIES or (self.uncertainty, self.aug, self.diversity) != (
+                None,
+                False,
+                "direct",
+            ):
                 raise UserError(_unknown(self.strategy))
-            return
-        known = self.uncertainty is None or self.uncertainty in UNCERTAINTY
-        if not known or self.diversity not in DIVERSITY:
+        elif self.uncertainty not in (None, *UNCERTAINTY) or self.diversity not in DIVERSITY:
             raise UserError(_unknown(str(self)))
-        if self.uncertainty is None and (self.aug or self.diversity != "direct"):
+        elif self.uncertainty is None and (self.aug or self.diversity != "direct"):
             raise UserError(
                 "Random picks look at nothing, so they take neither .aug nor a diversification: use 'random'."
             )
@@ -79,13 +80,12 @@ class Query:
             for part in {plugin.name for plugin in plugins() if plugin.group == "mma.queries"}:
                 if name == part or name.startswith((f"{part}-", f"{part}.aug-")) or name.endswith(f"-{part}"):
                     load_plugin("mma.queries", part, UNCERTAINTY, DIVERSITY, STRATEGIES)
-        if name.startswith(FOREIGN) and name not in STRATEGIES:
+        if name.startswith(FOREIGN):
             try:
                 from mma.query.skactiveml import foreign_strategy
             except ImportError:
                 raise UserError(f"the query {printable(name)} is scikit-activeml's:  {install_hint('duel')}") from None
-            STRATEGIES[name] = foreign_strategy(name)
-        if name.startswith(FOREIGN):
+            STRATEGIES.setdefault(name, foreign_strategy(name))
             return cls(None, strategy=name)
         for query in _every_query():
             if str(query) == name:
@@ -209,8 +209,8 @@ class Query:
         rows, scores = np.asarray(picks.rows), np.asarray(picks.scores, np.float64)
         _check_rows(f"The strategy '{name}'", rows, n, len(candidates))
         _check_scores(f"The strategy '{name}'", scores, n)
-        if (np.diff(scores) > 0).any():
-            at = int(np.argmax(np.diff(scores) > 0))
+        if (rises := np.diff(scores) > 0).any():
+            at = int(np.argmax(rises))
             raise UserError(
                 f"The strategy '{name}' must return the most wanted image first, with scores that never rise; score "
                 f"{at + 2} is {scores[at + 1]:g}, after {scores[at]:g}."

@@ -68,15 +68,15 @@ def foreign_strategy(name: str) -> Strategy:
         y = np.concatenate([np.full(len(candidates), MISSING), labeled.classes])
         seed, model = int(rng.integers(2**31)), dict[str, Any]()
         theirs = kinds[kind](missing_label=MISSING, random_state=seed)
-        if "clf" in asked:
+        if (
+            kind == "DropQuery"
+        ):  # asks about images that it changes: it needs a model of embeddings. Its k-means needs a seed
+            theirs.set_params(cluster_algo_dict={"random_state": seed})
+            head = SklearnClassifier(LogisticRegression(C=10.0, max_iter=200), missing_label=MISSING)
+            model = {"clf": head.fit(X[len(candidates) :], labeled.classes), "fit_clf": False}
+        elif "clf" in asked:
             probs = np.asarray(candidates.probs)
             model = {"clf": Answers(probs, np.arange(probs.shape[1])), "fit_clf": False}
-            if (
-                kind == "DropQuery"
-            ):  # asks about images that it changes: it needs a model of embeddings. Its k-means needs a seed
-                theirs.set_params(cluster_algo_dict={"random_state": seed})
-                head = SklearnClassifier(LogisticRegression(C=10.0, max_iter=200), missing_label=MISSING)
-                model = {"clf": head.fit(X[len(candidates) :], labeled.classes), "fit_clf": False}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of their defaults on our embeddings: nobody here can change them
             chosen = theirs.query(X, y, candidates=np.arange(len(candidates)), batch_size=n, **model)
