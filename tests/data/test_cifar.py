@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from mma.data import catalogue, get
-from mma.data.download import Original
-from mma.data.releases import CIFAR10, CIFAR100, read_release
+from mma.data.releases import CIFAR10, CIFAR100, Original, read_release
 
 
 def records(n, label_bytes, classes, seed=0):

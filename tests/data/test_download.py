@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from mma.data.download import Original, fetch
+from mma.data.releases import Original, fetch
 
 CONTENT = bytes(range(256)) * 2_000
 

@@ -19,8 +19,7 @@ import pytest
 from scipy.io import savemat
 
 from mma.data import FolderOptions, get_folder, load_data, releases
-from mma.data.download import read_members
-from mma.data.releases import CIFAR10, read_fashion, read_release
+from mma.data.releases import CIFAR10, read_fashion, read_members, read_release
 from mma.errors import UserError
 
 CASES = int(os.environ.get("MMA_FUZZ", "60"))

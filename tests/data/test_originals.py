@@ -5,8 +5,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from mma.data import download as originals
-from mma.data.download import read_members, unzip
+from mma.data import releases as originals
+from mma.data.releases import read_members, unzip
 
 
 def archive_of(path, members):

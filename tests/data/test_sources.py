@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mma.data import SOURCES, Images, Source, catalogue, get, load_data, verify
-from mma.data import download as originals
+from mma.data import releases as originals
 from mma.data.cache import command
 from mma.data.images import no_images
 from mma.errors import UserError

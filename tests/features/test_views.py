@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from mma.features.inputs import StoredViews, crop_box, cut
+from mma.features.inputs import CROPPED, StoredViews, crop_box, cut
 from tests.features.conftest import array_images, batch
 
 
@@ -20,7 +20,7 @@ def test_view_0_is_the_image_and_view_1_its_mirror_image():
 
 
 def test_a_crop_depends_on_the_key_and_its_number_alone():
-    boxes = {crop_box("a", 0, 0.5), crop_box("a", 1, 0.5), crop_box("b", 0, 0.5), crop_box("a", 0, 0.5)}
+    boxes = {crop_box("a", 0), crop_box("a", 1), crop_box("b", 0), crop_box("a", 0)}
     assert len(boxes) == 3
     images, keys = batch(3, 16), array_images(3).keys
     together = StoredViews(crops=2).make(images, keys)
@@ -30,13 +30,12 @@ def test_a_crop_depends_on_the_key_and_its_number_alone():
     assert not torch.equal(alike[0], alike[1])
 
 
-@pytest.mark.parametrize("smallest", [0.3, 0.5, 1.0])
-def test_a_crop_lies_in_the_image_and_keeps_its_share(smallest):
+def test_a_crop_lies_in_the_image_and_keeps_its_share():
     for number in range(200):
-        left, top, width, height = crop_box("key", number, smallest)
+        left, top, width, height = crop_box("key", number)
         assert min(left, top) >= 0
         assert max(left + width, top + height) <= 1 + 1e-9
-        assert width * height >= 0.74 * smallest  # a long crop is cut at the border
+        assert width * height >= 0.74 * CROPPED  # a long crop is cut at the border
 
 
 def test_a_box_of_the_whole_image_returns_the_image():
@@ -52,7 +51,7 @@ def test_a_box_shows_its_own_corner():
 
 
 def test_views_of_another_kind_have_another_name():
-    kinds = [StoredViews(), StoredViews(mirror=True), StoredViews(crops=2), StoredViews(crops=2, smallest=0.3)]
+    kinds = [StoredViews(), StoredViews(mirror=True), StoredViews(crops=2), StoredViews(crops=3)]
     assert len({kind.label() for kind in kinds}) == 4
     with pytest.raises(ValidationError):
         StoredViews(crops=-1)

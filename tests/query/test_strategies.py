@@ -52,8 +52,14 @@ def test_bald_asks_where_heads_disagree_not_where_they_are_all_unsure():
     draw = rng(3)
     sides = np.repeat([0, 1], 30)
     known = axes[sides] + 0.05 * draw.normal(size=(60, 4))
-    known[::6] = axes[2] + 0.02 * draw.normal(size=(10, 4))  # where both classes are seen: many heads agree that it is even
-    sure, even, far = known[1:13], axes[2] + 0.02 * draw.normal(size=(12, 4)), axes[3] + 0.02 * draw.normal(size=(12, 4))
+    known[::6] = axes[2] + 0.02 * draw.normal(
+        size=(10, 4)
+    )  # where both classes are seen: many heads agree that it is even
+    sure, even, far = (
+        known[1:13],
+        axes[2] + 0.02 * draw.normal(size=(12, 4)),
+        axes[3] + 0.02 * draw.normal(size=(12, 4)),
+    )
     candidates = Candidates(np.arange(36), features=np.concatenate([sure, even, far]))
     labeled = Labeled(np.repeat(known, 10, axis=0), np.repeat(sides, 10))
     picks = Query.parse("bald").selection(candidates, 12, 0, labeled)

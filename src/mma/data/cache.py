@@ -166,17 +166,6 @@ def read_meta(name: str, root: Path | None = None) -> DataSetMeta:
     return meta
 
 
-def check_saved(data: DataSet, root: Path | None = None) -> None:
-    """Read every byte of a saved data set and compare it with the digests stored beside it."""
-    meta = read_meta(data.name, root)
-    for split, images, about in (("train", data.train, meta.train), ("test", data.test, meta.test)):
-        if images.computed_digest() != about.digest or keys_digest(images) != about.keys_digest:
-            raise UserError(
-                f"the {split} images of {data.name} have changed on disk since they were saved: their digest is not "
-                f"the stored one any more. Make the data set again:  {command_in_words(data.name, meta.options)}"
-            )
-
-
 def keys_digest(images: Images) -> str:
     """Hash the keys of all images, in their order."""
     return hashlib.sha256(np.ascontiguousarray(images.keys).data).hexdigest()

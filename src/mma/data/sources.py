@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from mma.data import releases
 from mma.data.cache import (
     LONGEST,
-    check_saved,
     check_writable,
     command,
     command_in_words,
     data_root,
     is_ready,
+    keys_digest,
     open_saved,
     place,
     read_meta,
     save,
 )
-from mma.data.download import Original, fetch
 from mma.data.folder import FolderOptions, folder_name, read_folder, write_options
 from mma.data.hard import make_hard, split_hard
 from mma.data.images import DataSet, Images
 from mma.data.parquet import packed_files, unpack
+from mma.data.releases import Original, fetch
 from mma.data.subsets import first_of_each_class
 from mma.errors import UserError
 from mma.extensions import load_plugin
@@ -42,11 +42,8 @@ DIGITS = "digits"
 OWN_IMAGES = "a folder of images"
 
 
-class Reader(Protocol):
-    """What makes a data set out of the directory its original files lie in."""
-
-    def __call__(self, directory: Path, *, accept: bool) -> tuple[Images, Images, bool]:
-        """Read pool and test set, and tell whether all files are the official ones."""
+# Reads pool and test set out of a directory, (directory, *, accept), and tells whether all files are the official ones.
+Reader = Callable[..., tuple[Images, Images, bool]]
 
 
 @dataclass(frozen=True)
@@ -92,8 +89,14 @@ def verify(name: str, root: Path | None = None) -> DataSet:
     """Open a data set as `load_data` does, after every byte of it was read and compared with its digest."""
     kind, base = split_hard(name)
     data = load_data(base, root)
-    if base != DIGITS:
-        check_saved(data, root)
+    meta = None if base == DIGITS else read_meta(base, root)
+    splits = (("train", data.train, meta.train), ("test", data.test, meta.test)) if meta else ()
+    for split, images, about in splits:
+        if images.computed_digest() != about.digest or keys_digest(images) != about.keys_digest:
+            raise UserError(
+                f"the {split} images of {base} have changed on disk since they were saved: their digest is not the stored one "
+                f"any more. Make the data set again:  {command_in_words(base, data.options)}"
+            )
     return make_hard(data, kind)
 
 

@@ -24,6 +24,7 @@ from mma.text import printable
 
 Rows = NDArray[np.int64]
 Box = tuple[float, float, float, float]  # left, top, width, height, as shares of the image
+CROPPED = 0.5  # share of the area that a crop keeps, at least
 DECODED = 128  # pixels per side that a large JPEG is decoded with at least, also for a backbone that sees fewer
 
 
@@ -165,15 +166,13 @@ class StoredViews(Settings):
 
     mirror: bool = False  # only where an image and its mirror image mean the same
     crops: int = Field(default=0, ge=0, le=64)
-    smallest: float = Field(default=0.5, gt=0.0, le=1.0)  # share of the area that a crop keeps, at least
 
     def __len__(self) -> int:
         return 1 + self.mirror + self.crops
 
     def label(self) -> str:
         """Name the views in letters, digits and -, for the folder they are stored in."""
-        crops = f"-crops{self.crops}" + (f"-{round(1000 * self.smallest)}" if self.smallest != 0.5 else "")
-        return "plain" + ("-mirror" if self.mirror else "") + (crops if self.crops else "")
+        return "plain" + ("-mirror" if self.mirror else "") + (f"-crops{self.crops}" if self.crops else "")
 
     def make(self, images: Tensor, keys: NDArray[np.uint8]) -> list[Tensor]:
         """Return each view of a batch. A crop is a function of the image's key and the crop's number alone."""
@@ -181,14 +180,14 @@ class StoredViews(Settings):
         if self.mirror:
             views.append(images.flip(2))
         for number in range(self.crops):
-            views.append(cut(images, [crop_box(bytes(key).hex(), number, self.smallest) for key in keys]))
+            views.append(cut(images, [crop_box(bytes(key).hex(), number) for key in keys]))
         return views
 
 
-def crop_box(key: str, number: int, smallest: float) -> Box:
+def crop_box(key: str, number: int) -> Box:
     """Draw a crop: its area, its shape (3:4 to 4:3) and its place."""
     draw = rng(0, "crop", key, number)
-    area, aspect = draw.uniform(smallest, 1.0), math.exp(draw.uniform(-1, 1) * math.log(4 / 3))
+    area, aspect = draw.uniform(CROPPED, 1.0), math.exp(draw.uniform(-1, 1) * math.log(4 / 3))
     width, height = min(1.0, math.sqrt(area * aspect)), min(1.0, math.sqrt(area / aspect))
     return draw.uniform(0, 1 - width), draw.uniform(0, 1 - height), width, height
 

@@ -129,15 +129,13 @@ class Model:
             np.concatenate([part.unlike for part in parts]) if parts else np.zeros(0, bool),
         )
 
-    def stream(
-        self, images: Iterable[Given], *, root: Path | None = None, threads: int | None = None
-    ) -> Iterator[Predictions]:
+    def stream(self, images: Iterable[Given], *, root: Path | None = None) -> Iterator[Predictions]:
         """Classify images in bounded memory, in order. Files must lie below `root` (resolved) where it is given."""
         self.predictor.open()
         given = iter(images)
         batches = iter(lambda: list(islice(given, self.predictor.batch)), [])
         with quiet_decoders():
-            yield from on_every_core(lambda batch: self._classify(batch, root), batches, threads)
+            yield from on_every_core(lambda batch: self._classify(batch, root), batches)
 
     def described(self, about: About) -> Model:
         """Return the same model with another story of where it comes from and how good it is."""

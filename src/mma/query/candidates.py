@@ -41,7 +41,17 @@ class Candidates:
     features: Floats | None = None  # (N, D), kept as float32
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "index", _check_index(self.index))
+        index = np.asarray(self.index)
+        if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
+            raise UserError(
+                f"The candidates' index has shape {index.shape} and type {index.dtype}; it must be one row of whole "
+                "numbers, the positions of the images in the data set."
+            )
+        if len(np.unique(index)) != len(index):
+            raise UserError(
+                "The candidates' index names an image twice, so it could be asked about twice. Pass each once."
+            )
+        object.__setattr__(self, "index", index.astype(np.int64, copy=False))
         if self.probs is not None:
             object.__setattr__(self, "probs", _check_probs(self.probs, len(self.index)))
         if self.features is not None:
@@ -119,18 +129,6 @@ class Labeled:
                 f"{features.shape[1]}. Compute both with the same network."
             )
         return self.features
-
-
-def _check_index(index: Ints) -> Ints:
-    index = np.asarray(index)
-    if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
-        raise UserError(
-            f"The candidates' index has shape {index.shape} and type {index.dtype}; it must be one row of whole "
-            "numbers, the positions of the images in the data set."
-        )
-    if len(np.unique(index)) != len(index):
-        raise UserError("The candidates' index names an image twice, so it could be asked about twice. Pass each once.")
-    return index.astype(np.int64, copy=False)
 
 
 def _check_probs(probs: Floats, n: int) -> Floats:

@@ -154,27 +154,22 @@ def greedy(
     bounds[np.asarray(taken, np.int64)] = -1.0  # picked before
     picked, gains = np.empty(n, np.int64), np.empty(n)
     for place in range(n):
-        picked[place], gains[place] = best_row(kernel, covered, weight, bounds)
-        np.maximum(covered, kernel[picked[place]], out=covered)
-        bounds[picked[place]] = -1.0  # never again
+        order = np.argsort(-bounds, kind="stable")
+        best, gain, begin, length = int(order[0]), -1.0, 0, LOOK
+        while begin < len(order) and gain < bounds[order[begin]]:
+            rows = order[begin : begin + length]
+            rows = rows[bounds[rows] >= 0]
+            if not len(rows):
+                break
+            bounds[rows] = gains_of(kernel, rows, covered, weight)
+            if bounds[rows].max() > gain:
+                best = int(rows[np.argmax(bounds[rows])])
+                gain = float(bounds[best])
+            begin, length = begin + length, 2 * length
+        picked[place], gains[place] = best, max(gain, 0.0)
+        np.maximum(covered, kernel[best], out=covered)
+        bounds[best] = -1.0  # never again
     return picked, np.minimum.accumulate(gains)  # rounding may raise a gain in its last digit
-
-
-def best_row(kernel: Floats, covered: Floats, weight: Floats, bounds: Floats) -> tuple[int, float]:
-    """Return the row with the largest gain, and that gain. Gains that were computed replace their bounds."""
-    order = np.argsort(-bounds, kind="stable")
-    best, gain, begin, length = int(order[0]), -1.0, 0, LOOK
-    while begin < len(order) and gain < bounds[order[begin]]:
-        rows = order[begin : begin + length]
-        rows = rows[bounds[rows] >= 0]
-        if not len(rows):
-            break
-        bounds[rows] = gains_of(kernel, rows, covered, weight)
-        if bounds[rows].max() > gain:
-            best = int(rows[np.argmax(bounds[rows])])
-            gain = float(bounds[best])
-        begin, length = begin + length, 2 * length
-    return best, max(gain, 0.0)
 
 
 def gains_of(kernel: Floats, rows: Ints, covered: Floats, weight: Floats) -> Floats:

@@ -99,26 +99,22 @@ def clusters(features: Floats, k: int, rng: Generator) -> Ints:
     # A larger pool is clustered by a sample of it: 20 centres do not move by more, and memory stays bounded.
     large = len(features) > CLUSTER_SAMPLE
     sample = np.sort(rng.choice(len(features), CLUSTER_SAMPLE, replace=False)) if large else slice(None)
-    points, move = _center(features[sample])
+    points = np.array(features[sample], dtype=np.float32, order="C")
+    largest = max(float(points.max()), -float(points.min()))
+    scale = np.float32(
+        largest if largest > 0 else 1
+    )  # within 1 and centred, no square overflows; clusters stay as they are
+    points /= scale
+    mean = points.mean(axis=0, dtype=np.float64).astype(np.float32)
+    points -= mean
     fit = KMeans(min(k, len(points)), n_init=1, max_iter=50, random_state=seed, copy_x=False)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
         labels = fit.fit_predict(points)
         if large:
             blocks = (features[start : start + BLOCK] for start in range(0, len(features), BLOCK))
-            labels = np.concatenate([fit.predict(move(block)) for block in blocks])
+            labels = np.concatenate([fit.predict(block.astype(np.float32) / scale - mean) for block in blocks])
     return np.asarray(labels, dtype=np.int64)
-
-
-def _center(features: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
-    """Return a copy with mean 0 and entries within 1, so that no square overflows, and the function that maps other rows."""
-    points = np.array(features, dtype=np.float32, order="C")
-    largest = max(float(points.max()), -float(points.min()))
-    scale = np.float32(largest if largest > 0 else 1)
-    points /= scale
-    mean = points.mean(axis=0, dtype=np.float64).astype(np.float32)
-    points -= mean
-    return points, lambda others: others.astype(np.float32) / scale - mean
 
 
 def _order(scores: Floats, rng: Generator) -> Ints:

@@ -49,24 +49,19 @@ def cluster_margin(candidates: Candidates, labeled: Labeled, n: int, rng: Genera
 
     Cost: the margins of all images, and average linkage of at most 10 n (6,000) of them.
     """
+    from scipy.cluster.hierarchy import fcluster, linkage
+
     # Paper: links the whole pool once. Differs: only the uncertain images, anew each time: a pool of any size will do.
     scores = diff2(candidates.probabilities).astype(np.float64)
     rows = most_uncertain(scores, candidates.embeddings, min(max(min(WIDER * n, LINKED), n), len(scores)), rng)
-    groups = linked(space_of(candidates.embeddings[rows], rng)(candidates.embeddings[rows]), n)
+    groups = np.arange(len(rows))  # each is on its own, where more are asked for than can be linked
+    if 2 <= len(rows) <= LINKED:
+        points = space_of(candidates.embeddings[rows], rng)(candidates.embeddings[rows])
+        groups = np.asarray(fcluster(linkage(points.astype(np.float64), "average"), n, "maxclust"), np.int64) - 1
     picked = rows[in_turns(groups, n)]
     picked = picked[np.argsort(-scores[picked], kind="stable")]
     why = f"margin: the most uncertain of {groups.max() + 1} clusters of the {len(rows):,} most uncertain images"
     return Picks(picked, scores[picked], why)
-
-
-def linked(points: Floats, count: int) -> Ints:
-    """Return the cluster of each row, from average linkage cut into at most `count` clusters."""
-    from scipy.cluster.hierarchy import fcluster, linkage
-
-    if len(points) < 2 or len(points) > LINKED:
-        return np.arange(len(points))  # more are asked for than can be linked: each is on its own
-    tree = linkage(points.astype(np.float64), "average")
-    return np.asarray(fcluster(tree, count, "maxclust"), np.int64) - 1
 
 
 def in_turns(groups: Ints, n: int) -> Ints:
@@ -176,24 +171,17 @@ def typiclust(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) 
     rows, points, known = draw_points(candidates, labeled, SAMPLE, n, rng)
     groups = clusters(np.concatenate([points, known]), min(len(known) + n, MOST_CLUSTERS), rng)
     free, labels = groups[: len(rows)], np.bincount(groups[len(rows) :], minlength=groups.max() + 1)
-    picked, sizes = take_in_turns(points, free, labels, n)
-    chosen = np.unique(free[picked])
-    why = f"typical images of {len(chosen)} clusters, of which {int((labels[chosen] == 0).sum())} had no label"
-    return Picks(rows[picked], sizes, why)
-
-
-def take_in_turns(points: Floats, groups: Ints, labels: Ints, n: int) -> tuple[Ints, Floats]:
-    """Go through the clusters, those with fewest labels first, then the largest, and take the most typical image left."""
-    members = [np.flatnonzero(groups == group) for group in range(len(labels))]
+    members = [np.flatnonzero(free == group) for group in range(len(labels))]
     queues = [list(member[np.argsort(-typicality(points[member]), kind="stable")]) for member in members]
-    sizes, counts = np.array([len(member) for member in members]), labels.copy()
-    picked: list[int] = []
-    for _ in range(n):
+    sizes, counts, picked = np.array(list(map(len, members))), labels.copy(), np.empty(n, np.int64)
+    for place in range(n):  # clusters with fewest labels first, then the largest
         empty = np.array([not queue for queue in queues])
         group = int(np.lexsort((-sizes, counts, sizes < FEWEST, empty))[0])
-        picked.append(int(queues[group].pop(0)))
+        picked[place] = queues[group].pop(0)
         counts[group] += 1
-    return np.array(picked, np.int64), np.arange(n, 0, -1) / n
+    chosen = np.unique(free[picked])
+    why = f"typical images of {len(chosen)} clusters, of which {int((labels[chosen] == 0).sum())} had no label"
+    return Picks(rows[picked], np.arange(n, 0, -1) / n, why)
 
 
 def typicality(points: Floats) -> Floats:
