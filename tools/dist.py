@@ -17,6 +17,8 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -79,12 +81,6 @@ def photos(folder: Path, count: int = 120) -> dict[str, str]:
     return truth
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server as Ctrl-C does."""
-    process.send_signal(signal.SIGINT)
-    process.wait(60)
-
-
 def try_wheel(wheel: Path, python: str) -> None:
     """Install the wheel into a fresh environment, away from the checkout, and go from photos to an exported model."""
     with tempfile.TemporaryDirectory() as place:
@@ -101,26 +97,32 @@ def try_wheel(wheel: Path, python: str) -> None:
             print(f"  {what}: {time.monotonic() - began:.0f} s", flush=True)
             return done.stdout
 
-        def start(command: list[str], sign: bytes) -> tuple[subprocess.Popen[bytes], str]:
-            """Start a server, wait for the line with a sign, and return the address in it."""
+        @contextmanager
+        def started(what: str, command: list[str], sign: bytes) -> Iterator[str]:
+            """Start a server, wait for the line with a sign, give the address in it, and end it as Ctrl-C does."""
+            began = time.monotonic()
             server = subprocess.Popen(command, cwd=home, env=environment, stderr=subprocess.PIPE)
             assert server.stderr is not None
             said = []
-            while sign not in (line := server.stderr.readline()):
-                said.append(line.decode())
-                if server.poll() is not None:
-                    raise SystemExit(f"{' '.join(command)} ended:\n{''.join(said)}")
-            return server, next((word for word in line.decode().split() if word.startswith("http")), "")
+            try:
+                while sign not in (line := server.stderr.readline()):
+                    said.append(line.decode())
+                    if server.poll() is not None:
+                        raise SystemExit(f"{' '.join(command)} ended:\n{''.join(said)}")
+                print(f"  {what}, until it answers: {time.monotonic() - began:.0f} s", flush=True)
+                yield next((word for word in line.decode().split() if word.startswith("http")), "")
+            finally:
+                server.send_signal(signal.SIGINT)
+                server.wait(60)
 
         run("environment", python, "-m", "venv", home / "venv")
         run("install", home / "venv/bin/pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"{wheel}[onnx]")
         size = sum(path.stat().st_size for path in (home / "venv").rglob("*") if path.is_file())
         (home / "photos").mkdir()
         truth = photos(home / "photos")
-        began = time.monotonic()
         page = ["mma-learn", "start", "photos", "--classes", "zero,one,two", "--no-browser", "--port", "0"]
-        stop(start(page, b"open.html")[0])
-        print(f"  page, from its start to its end: {time.monotonic() - began:.0f} s")
+        with started("page", page, b"open.html"):
+            pass
         for _ in range(2):
             run("ask", "mma", "ask", "photos", "-n", "15", "-o", "picks.csv")
             with (home / "picks.csv").open(newline="") as file:
@@ -138,12 +140,10 @@ def try_wheel(wheel: Path, python: str) -> None:
             answers = list(csv.DictReader(file))
         right = sum(truth[Path(row["file"]).name] == row["label"] for row in answers)
         run("export", "mma", "export", "photos.mma", "--to", "onnx", "-o", "model")
-        began = time.monotonic()
-        server, address = start(["mma-learn", "serve", "model", "--port", "0", "--token-file", "key"], b"http://")
-        photo = next(iter(truth))
-        run("serve, one request", python, ROOT / "docs/examples/serve_client.py", address, "key", f"photos/{photo}")
-        print(f"  serve, from its start to its end: {time.monotonic() - began:.0f} s")
-        stop(server)
+        server = ["mma-learn", "serve", "model", "--port", "0", "--token-file", "key"]
+        with started("serve", server, b"http://") as address:
+            photo = next(iter(truth))
+            run("one request", python, ROOT / "docs/examples/serve_client.py", address, "key", f"photos/{photo}")
         print(f"  {right} of {len(answers)} photos right after 30 labels; environment {size / 1e9:.1f} GB")
         print(f"  all of it: {time.monotonic() - clock:.0f} s with {python}")
 

@@ -6,7 +6,7 @@ const [address, keyFile, ...photos] = process.argv.slice(2);
 const key = (await readFile(keyFile, "utf8")).trim();
 
 async function classify(photo) {
-  const response = await fetch(`${address}/predict`, {
+  const response = await fetch(`${address.replace(/\/$/, "")}/predict`, {
     method: "POST",
     headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/octet-stream" },
     body: await readFile(photo),

@@ -12,7 +12,7 @@ from pathlib import Path
 address, key_file, *photos = sys.argv[1:]
 body = {"images": [base64.b64encode(Path(photo).read_bytes()).decode() for photo in photos], "top": 1}
 headers = {"Authorization": f"Bearer {Path(key_file).read_text().strip()}", "Content-Type": "application/json"}
-request = urllib.request.Request(f"{address}/predict", json.dumps(body).encode(), headers)
+request = urllib.request.Request(f"{address.rstrip('/')}/predict", json.dumps(body).encode(), headers)
 with urllib.request.urlopen(request) as response:
     answers = json.load(response)["predictions"]
 for photo, answer in zip(photos, answers, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,13 @@ def test_a_file_in_the_home_folder_is_run_with_its_sidecar(file, tmp_path, monke
 def test_options_stand_above_the_sidecar(file):
     assert Onnx(place=str(file), std=(1.0, 1.0, 1.0)).std == (1.0, 1.0, 1.0)
     assert Onnx(place=str(file), std=(1.0, 1.0, 1.0)).mean == (10.0, 20.0, 30.0)
+
+
+def test_onnxruntime_reports_nothing_to_its_makers(tmp_path):
+    code = "from mma.features.backbone import import_extra; import_extra('onnxruntime', '', 'onnx')"
+    environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run([sys.executable, "-c", code], env=environment | {"HOME": str(tmp_path)}, check=True)
+    assert not list(tmp_path.rglob("*onnxruntime*"))
 
 
 def test_the_digest_names_the_file_and_not_its_place(file, tmp_path):

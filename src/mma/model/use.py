@@ -6,13 +6,16 @@ It needs onnxruntime, numpy and pillow, nothing else. The model scales images by
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from PIL import Image, ImageOps
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its makers unless told not to
+import onnxruntime  # noqa: E402
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 
