@@ -20,8 +20,8 @@ from bench.pool import Peak
 from mma.features import DEFAULT
 from mma.features.inputs import squash
 from mma.model import Model, ModelFile, load, new_model
-from mma.model.predictions import predict_folder
 from mma.model.model import FeaturePredictor, describe_backbones
+from mma.model.predictions import predict_folder
 from mma.nets import Head
 from mma.rng import rng
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its makers unless told not to
-import onnxruntime  # noqa: E402
+import onnxruntime
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 
