@@ -94,14 +94,13 @@ def cut_boxes(photos: Path, boxes: Iterable[Box], tell: Tell = lambda done, tota
     root, into = photos.resolve(), photos.resolve().with_name(photos.resolve().name + SUFFIX)
     if into.exists() and any(into.iterdir()) and not (into / MANIFEST).is_file():
         raise UserError(f"{printable(str(into))} is there already, and not made by --crops. Rename it.")
-    stems: dict[str, str] = {}  # YOLO names photos without their suffix
-    of_photo: dict[str, list[Box]] = {}
+    found, of_photo = dict[str, str](), dict[str, list[Box]]()
     for box in boxes:
-        if box.file not in stems:
-            found = box.file if (root / box.file).is_file() else None
-            beside = sorted((root / box.file).parent.glob(f"{Path(box.file).name}.*"))
-            stems[box.file] = found or (beside[0].relative_to(root).as_posix() if len(beside) == 1 else box.file)
-        of_photo.setdefault(stems[box.file], []).append(box)
+        if box.file not in found:  # YOLO names photos without their suffix
+            beside = list((root / box.file).parent.glob(f"{Path(box.file).name}.*"))
+            whole = (root / box.file).is_file() or len(beside) != 1
+            found[box.file] = box.file if whole else beside[0].relative_to(root).as_posix()
+        of_photo.setdefault(found[box.file], []).append(box)
     names = {file: [f"{file}--{at}.jpg" for at in range(1, len(some) + 1)] for file, some in of_photo.items()}
     manifest = {
         name: {"file": file, "bbox": box.place, "conf": box.confidence, "category": box.category}

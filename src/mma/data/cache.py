@@ -8,7 +8,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,15 @@ LONGEST = 100  # characters of a name
 MAX_JSON = 256 << 20  # bytes; a million file names are about 60 MB
 EMPTY = 4_096  # bytes of a file that holds an array of nothing, at most
 Number = TypeVar("Number", np.uint8, np.int64)
+FACTS = (
+    "name",
+    "mirror",
+    "source",
+    "verified",
+    "notes",
+    "quarantine",
+    "options",
+)  # of a data set, as meta.json has them
 FILE_NAMES = TypeAdapter(dict[str, tuple[str, ...]])  # names.json: of the images of each split that came from a folder
 
 
@@ -137,8 +146,8 @@ def open_saved(name: str, root: Path | None = None) -> DataSet:
         )
         for split, about, files in zip(("train", "test"), (meta.train, meta.test), listed, strict=True)
     )
-    about = meta.mirror, meta.source, meta.verified, meta.notes, meta.quarantine
-    return DataSet(name, train, test, *about, options=meta.options)
+    facts: dict[str, Any] = {name: getattr(meta, name) for name in FACTS}
+    return DataSet(train=train, test=test, **facts)
 
 
 def read_meta(name: str, root: Path | None = None) -> DataSetMeta:
@@ -207,7 +216,7 @@ def save(data: DataSet, root: Path | None = None) -> Path:
 
     def fill(folder: Path) -> None:
         folder.mkdir()
-        about = {}
+        about: dict[str, Any] = {}
         for split, images in (("train", data.train), ("test", data.test)):
             for kind, array in (("", images.pixels), ("-labels", images.labels), ("-keys", images.keys)):
                 with open_synced(folder / f"{split}{kind}.npy") as file:
@@ -221,19 +230,9 @@ def save(data: DataSet, root: Path | None = None) -> Path:
         if data.train.names is not None:
             with open_synced(folder / "names.json") as file:
                 file.write(json.dumps({"train": data.train.names, "test": data.test.names or ()}).encode())
-        meta = DataSetMeta(
-            format=FORMAT,
-            name=data.name,
-            classes=data.train.classes,
-            mirror=data.mirror,
-            source=data.source,
-            verified=data.verified,
-            named=data.train.names is not None,
-            notes=data.notes,
-            quarantine=data.quarantine,
-            options=data.options,
-            **about,
-        )
+        facts: dict[str, Any] = {name: getattr(data, name) for name in FACTS}
+        named = data.train.names is not None
+        meta = DataSetMeta(format=FORMAT, classes=data.train.classes, named=named, **facts, **about)
         with open_synced(folder / "meta.json") as file:  # last: a folder without it is not a data set
             file.write(meta.model_dump_json(indent=1).encode())
         sync_folder(folder)

@@ -54,13 +54,13 @@ def write_options(directory: Path, options: FolderOptions) -> str:
         "from": directory.resolve(),
         "name": folder_name(directory, options).partition(":")[2],
         "side": None if options.side == FolderOptions.side else options.side,
-        "labels": None if csv is None else csv.resolve(),
-        "test": None if options.test is None else options.test.resolve(),
+        "labels": csv and csv.resolve(),
+        "test": options.test and options.test.resolve(),
         "holdout": options.holdout,
         "classes": ",".join(options.classes) or None,
     }
     words = [f"--{option} {quote_path(str(value))}" for option, value in given.items() if value is not None]
-    return " ".join([*words, *(["--mirror"] if options.mirror else []), *(["--grey"] if options.grey else [])])
+    return " ".join(words) + " --mirror" * options.mirror + " --grey" * options.grey
 
 
 def read_folder(directory: Path, options: FolderOptions) -> DataSet:
@@ -77,9 +77,7 @@ def read_folder(directory: Path, options: FolderOptions) -> DataSet:
             f"the test folder has classes that the pool does not have: {_quote_some(unknown)}. Remove or rename them, "
             "or add images of them to the pool, and run the same command again."
         )
-    classes = options.classes or tuple(
-        sorted(known or tested, key=_natural)
-    )  # of a pool without labels: the test set's
+    classes = options.classes or tuple(sorted(known or tested, key=_natural))  # without labels: those of the test set
     images, *tests = (part.images(classes) for part in parts)
     splits = images, tests[0] if tests else no_images(images.shape, images.classes)
     if not tests:

@@ -111,9 +111,7 @@ def spread(
             if len(sample) * n > EXACT:
                 model = MiniBatchKMeans(n, n_init=1, max_iter=20, batch_size=4_096, init_size=3 * n, random_state=seed)
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", ConvergenceWarning
-                )  # fewer different images than groups: filled up below
+                warnings.simplefilter("ignore", ConvergenceWarning)  # fewer images than groups: filled up below
                 model.fit(sample)
             centres = np.asarray(model.cluster_centers_, dtype=np.float32)
         groups, distances = pairwise_distances_argmin_min(features, centres)
@@ -152,5 +150,4 @@ def _patches(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         patches = sums / widths.reshape(-1, *[1] * (3 - axis))
     flat = patches.reshape(len(patches), -1)
     contrast = flat.std(axis=1, keepdims=True) + FAINT
-    even: NDArray[np.float32] = (flat - flat.mean(axis=1, keepdims=True)) / contrast
-    return even
+    return np.asarray((flat - flat.mean(axis=1, keepdims=True)) / contrast, np.float32)

@@ -112,9 +112,7 @@ def native_precision() -> Precision:
 
 def import_extra(module: str, need: str, extra: str) -> Any:
     """Import a package that not everybody has, or raise `need` with the command that installs it."""
-    os.environ.setdefault(
-        "ORT_DISABLE_TELEMETRY", "1"
-    )  # onnxruntime reports to its makers unless told not to before it starts
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its makers unless told not to
     try:
         return importlib.import_module(module)
     except ImportError:

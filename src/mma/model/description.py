@@ -49,9 +49,7 @@ class FeaturePart(Settings):
     digest: str = Field(pattern="^[0-9a-f]{64}$")
     side: int = SIDE  # images are squashed to this square
     width: int = Field(ge=1, le=WIDTH)  # numbers it returns
-    kept: int | None = Field(
-        default=None, ge=1, le=WIDTH
-    )  # numbers that are left after a projection; None = there is none
+    kept: int | None = Field(default=None, ge=1, le=WIDTH)  # numbers left after a projection; None = there is none
     resize: Literal["bicubic"] = "bicubic"  # antialiased, in whole numbers, as torch does it
 
 

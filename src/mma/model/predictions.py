@@ -214,9 +214,8 @@ def sort_images(root: Path, rows: Iterable[Prediction], folder: Path, *, copy: b
     for row in rows:
         if row["problem"] is not None:
             continue
-        name = re.sub(r"[/\\\x00-\x1f]", "_", row["label"] or ASK).strip(
-            ". "
-        )  # a class is one folder, whatever its name
+        # A class is one folder, whatever its name.
+        name = re.sub(r"[/\\\x00-\x1f]", "_", row["label"] or ASK).strip(". ")
         target = folder / (name or "_") / row["file"]
         target.parent.mkdir(parents=True, exist_ok=True)
         if copy:

@@ -101,9 +101,7 @@ def clusters(features: Floats, k: int, rng: Generator) -> Ints:
     sample = np.sort(rng.choice(len(features), CLUSTER_SAMPLE, replace=False)) if large else slice(None)
     points = np.array(features[sample], dtype=np.float32, order="C")
     largest = max(float(points.max()), -float(points.min()))
-    scale = np.float32(
-        largest if largest > 0 else 1
-    )  # within 1 and centred, no square overflows; clusters stay as they are
+    scale = np.float32(largest if largest > 0 else 1)  # within 1, no square overflows; clusters stay as they are
     points /= scale
     mean = points.mean(axis=0, dtype=np.float64).astype(np.float32)
     points -= mean
