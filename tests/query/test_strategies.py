@@ -214,7 +214,7 @@ def test_a_trusted_model_is_asked_where_it_is_unsure(name):
 
 @pytest.mark.parametrize(("accuracy", "trusted"), [(0.0, False), (0.3, False), (0.34, True), (1.0, True)])
 def test_auto_trusts_the_model_from_a_third_of_left_out_labels_on(monkeypatch, accuracy, trusted):
-    monkeypatch.setattr("mma.query.strategies.left_out_accuracy", lambda *args: accuracy)
+    monkeypatch.setattr("mma.query.coverage.left_out_accuracy", lambda *args: accuracy)
     draw = rng(3, "auto")
     probs = draw.dirichlet(np.ones(3), 60)
     candidates = Candidates(np.arange(60), probs, draw.normal(size=(60, 5)))

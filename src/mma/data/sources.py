@@ -11,20 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mma.data import releases
-from mma.data.cache import (
-    LONGEST,
-    check_writable,
-    command,
-    command_in_words,
-    data_root,
-    is_ready,
-    keys_digest,
-    open_saved,
-    place,
-    read_meta,
-    save,
-)
+from mma.data import cache, releases
 from mma.data.folder import FolderOptions, folder_name, read_folder, write_options
 from mma.data.hard import make_hard, split_hard
 from mma.data.images import DataSet, Images
@@ -79,23 +66,23 @@ def load_data(name: str, root: Path | None = None) -> DataSet:
     """
     kind, base = split_hard(name)
     check_known(base)
-    if base != DIGITS and not is_ready(base, root):
-        where = printable(str(place(base, root)))
-        raise UserError(f"the data set {base} is not here yet ({where}). Get it with  {command_in_words(base)}")
-    return make_hard(_digits() if base == DIGITS else open_saved(base, root), kind)
+    if base != DIGITS and not cache.is_ready(base, root):
+        where = printable(str(cache.place(base, root)))
+        raise UserError(f"the data set {base} is not here yet ({where}). Get it with  {cache.command_in_words(base)}")
+    return make_hard(_digits() if base == DIGITS else cache.open_saved(base, root), kind)
 
 
 def verify(name: str, root: Path | None = None) -> DataSet:
     """Open a data set as `load_data` does, after every byte of it was read and compared with its digest."""
     kind, base = split_hard(name)
     data = load_data(base, root)
-    meta = None if base == DIGITS else read_meta(base, root)
+    meta = None if base == DIGITS else cache.read_meta(base, root)
     splits = (("train", data.train, meta.train), ("test", data.test, meta.test)) if meta else ()
     for split, images, about in splits:
-        if images.computed_digest() != about.digest or keys_digest(images) != about.keys_digest:
+        if images.computed_digest() != about.digest or cache.keys_digest(images) != about.keys_digest:
             raise UserError(
                 f"the {split} images of {base} have changed on disk since they were saved: their digest is not the stored one "
-                f"any more. Make the data set again:  {command_in_words(base, data.options)}"
+                f"any more. Make the data set again:  {cache.command_in_words(base, data.options)}"
             )
     return make_hard(data, kind)
 
@@ -109,12 +96,12 @@ def get(
     if base == DIGITS:
         return load_data(name, root)
     if base not in SOURCES:
-        raise UserError(f"{printable(base)} is made from a folder of images:  {printable(command(base))}")
-    if directory is None and is_ready(base, root):
+        raise UserError(f"{printable(base)} is made from a folder of images:  {printable(cache.command(base))}")
+    if directory is None and cache.is_ready(base, root):
         with suppress(UserError):  # a damaged one is made again, which is what its error advises
             return load_data(name, root)
     source = SOURCES[base]
-    check_writable(place(base, root))
+    cache.check_writable(cache.place(base, root))
     where = _find_originals(base, source, root, directory)
     train, test, official = source.read(where, accept=accept_hash_mismatch)
     notes = []
@@ -125,23 +112,23 @@ def get(
             f"not the whole data set: {len(train):,} of {source.pool:,} images in the pool, {len(test):,} of "
             f"{source.test:,} to test on; results cannot be compared with published ones"
         )
-    save(DataSet(base, train, test, source.mirror, str(where), official, tuple(notes)), root)
+    cache.save(DataSet(base, train, test, source.mirror, str(where), official, tuple(notes)), root)
     return load_data(name, root)
 
 
 def get_folder(directory: Path, options: FolderOptions, root: Path | None = None) -> DataSet:
     """Make a data set out of a directory of images, or of Parquet or Arrow files, and return it as `load_data` does."""
     name, pool, read = folder_name(directory, options), directory, options
-    check_writable(place(name, root))
+    cache.check_writable(cache.place(name, root))
     if packed_files(directory):  # a data set of Hugging Face, whose images are unpacked to files first
-        store = (root or data_root()) / "unpacked"
+        store = (root or cache.data_root()) / "unpacked"
         pool, test = unpack(directory, store)
         if options.test is not None:
             test = unpack(options.test, store)[0] if packed_files(options.test) else options.test
         read = replace(options, name=name.partition(":")[2], test=None if options.holdout is not None else test)
     data = read_folder(pool, read)
-    save(replace(data, source=str(directory.resolve()), options=write_options(directory, options)), root)
-    return open_saved(name, root)
+    cache.save(replace(data, source=str(directory.resolve()), options=write_options(directory, options)), root)
+    return cache.open_saved(name, root)
 
 
 def photo_options(directory: Path, test: Path | None = None, side: int | None = None) -> FolderOptions:
@@ -149,12 +136,12 @@ def photo_options(directory: Path, test: Path | None = None, side: int | None = 
     where = hashlib.sha256(f"{directory.resolve()}\n{test.resolve() if test else ''}".encode()).hexdigest()[:8]
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in directory.resolve().name).strip("-") or "photos"
     end = f"-{where}" if side is None else f"-{where}-{side}px"
-    return FolderOptions(plain[: LONGEST - len(end)] + end, side or FolderOptions.side, test=test)
+    return FolderOptions(plain[: cache.LONGEST - len(end)] + end, side or FolderOptions.side, test=test)
 
 
 def names(root: Path | None = None) -> list[str]:
     """List the data sets `load_data` knows: the published ones and the folders that were read."""
-    made = ((root or data_root()) / FOLDER).glob("[!.]*/meta.json")
+    made = ((root or cache.data_root()) / FOLDER).glob("[!.]*/meta.json")
     return [DIGITS, *SOURCES, *sorted(f"{FOLDER}:{path.parent.name}" for path in made)]
 
 
@@ -175,16 +162,16 @@ class DataSetInfo:
 
 def catalogue(root: Path | None = None) -> list[DataSetInfo]:
     """Describe every data set, without opening its images: the published ones as published, the others as they are."""
-    found = [DataSetInfo(DIGITS, "handwritten digits", 1_297, 500, 10, (8, 8, 1), True, command(DIGITS))]
+    found = [DataSetInfo(DIGITS, "handwritten digits", 1_297, 500, 10, (8, 8, 1), True, cache.command(DIGITS))]
     for name in names(root)[1:]:
-        info = DataSetInfo(name, OWN_IMAGES, 0, 0, 0, (0, 0, 0), False, command(name))
+        info = DataSetInfo(name, OWN_IMAGES, 0, 0, 0, (0, 0, 0), False, cache.command(name))
         if one := SOURCES.get(name):
             info = replace(info, about=one.about, pool=one.pool, test=one.test, classes=one.classes, shape=one.shape)
-        if is_ready(name, root):
+        if cache.is_ready(name, root):
             try:
-                meta = read_meta(name, root)
+                meta = cache.read_meta(name, root)
                 numbers = meta.train.shape[0], meta.test.shape[0], len(meta.classes), meta.train.shape[1:]
-                info = DataSetInfo(name, info.about, *numbers, True, command(name, meta.options))
+                info = DataSetInfo(name, info.about, *numbers, True, cache.command(name, meta.options))
             except UserError as error:
                 info = replace(info, problem=str(error))
         found.append(info)
@@ -219,7 +206,7 @@ def _find_originals(name: str, source: Source, root: Path | None, given: Path | 
             return directory
     if not source.downloads:
         raise UserError(f"{name} has no download. Give the folder of its files:  mma data get {name} --from DIR")
-    directory = (root or data_root()) / "downloads" / (source.download_folder or name)
+    directory = (root or cache.data_root()) / "downloads" / (source.download_folder or name)
     for original in source.downloads:
         fetch(original, directory)
     return directory

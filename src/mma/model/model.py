@@ -20,17 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from mma.data import photos
 from mma.data.images import BadFile
-from mma.data.photos import (
-    alone,
-    explain_bad_file,
-    open_image,
-    quiet_decoders,
-    read_file,
-    reduce_photo,
-    squash_photo,
-    unscaled_photo,
-)
 from mma.errors import UserError
 from mma.features import Backbone, parse_backbone
 from mma.features.extract import BATCH, check_vectors, on_every_core
@@ -134,7 +125,7 @@ class Model:
         self.predictor.open()
         given = iter(images)
         batches = iter(lambda: list(islice(given, self.predictor.batch)), [])
-        with quiet_decoders():
+        with photos.quiet_decoders():
             yield from on_every_core(lambda batch: self._classify(batch, root), batches)
 
     def described(self, about: About) -> Model:
@@ -156,7 +147,7 @@ class Model:
             except Exception as error:  # decoders raise anything on broken bytes; one file must not stop the rest
                 if not isinstance(image, (str, Path)):
                     raise
-                reasons.append(explain_bad_file(error))
+                reasons.append(photos.explain_bad_file(error))
         probs = np.full((len(images), len(self.classes)), np.nan, np.float32)
         unlike = np.zeros(len(images), bool)
         if prepared:
@@ -227,8 +218,8 @@ def opener(given: Given, root: Path | None = None) -> Opener:
                 raise UserError("it is a folder, and mma.predict_folder classifies those")
             path = path.resolve(strict=True)
             root = path.parent
-        data = read_file(path, root)
-        return lambda: open_image(data, path.name)
+        data = photos.read_file(path, root)
+        return lambda: photos.open_image(data, path.name)
     array = np.asarray(given)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
@@ -275,8 +266,8 @@ class PixelPredictor:
 
     def prepare(self, photo: Opener) -> Pixel:
         """Squash an image to the network's size."""  # (H, W, C)
-        with photo() as image, alone(image):
-            return squash_photo(image, (self.input.width, self.input.height), grey=self.input.channels == 1)
+        with photo() as image, photos.alone(image):
+            return photos.squash_photo(image, (self.input.width, self.input.height), grey=self.input.channels == 1)
 
     @torch.inference_mode()
     def classify(self, prepared: Sequence[Pixel]) -> Answers:
@@ -314,15 +305,15 @@ class FeaturePredictor:
         """Squash an image to each backbone's size; it is decoded once where one decoded size suits several."""
         decoded: dict[tuple[int, int], Pixel] = {}
         scaled = []
-        with photo() as first, alone(first):
+        with photo() as first, photos.alone(first):
             for side in (
                 part.side for part, used in zip(self.backbones, self.embedders, strict=True) if used is not None
             ):
                 enough = decoded_side(side)
                 with photo() as image:
-                    size = reduce_photo(image, enough)
+                    size = photos.reduce_photo(image, enough)
                     if size not in decoded:
-                        decoded[size] = unscaled_photo(image, enough)
+                        decoded[size] = photos.unscaled_photo(image, enough)
                     scaled.append(squash_one(decoded[size], side))
         return scaled
 

@@ -15,18 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 
+from mma.query import coverage
 from mma.query.candidates import Candidates, Floats, Ints, Labeled, Picks
-from mma.query.coverage import (
-    cover,
-    cover_uncertain,
-    draw_rows,
-    herding,
-    left_out,
-    left_out_accuracy,
-    sample_pool,
-    space_of,
-    uncertain_herding,
-)
 from mma.query.diversity import clusters, most_uncertain
 from mma.query.uncertainty import diff2, entropy
 
@@ -39,8 +29,8 @@ def draw_points(
     candidates: Candidates, labeled: Labeled, most: int, n: int, rng: Generator
 ) -> tuple[Ints, Floats, Floats]:
     """Draw at most `most` rows (but n), and map them and the labeled images into the space found on them."""
-    rows = draw_rows(len(candidates), max(most, n), rng)
-    space = space_of(candidates.embeddings[rows[:most]], rng)
+    rows = coverage.draw_rows(len(candidates), max(most, n), rng)
+    space = coverage.space_of(candidates.embeddings[rows[:most]], rng)
     return rows, space(candidates.embeddings[rows]), space(labeled.features_like(candidates.embeddings))
 
 
@@ -56,7 +46,7 @@ def cluster_margin(candidates: Candidates, labeled: Labeled, n: int, rng: Genera
     rows = most_uncertain(scores, candidates.embeddings, min(max(min(WIDER * n, LINKED), n), len(scores)), rng)
     groups = np.arange(len(rows))  # each is on its own, where more are asked for than can be linked
     if 2 <= len(rows) <= LINKED:
-        points = space_of(candidates.embeddings[rows], rng)(candidates.embeddings[rows])
+        points = coverage.space_of(candidates.embeddings[rows], rng)(candidates.embeddings[rows])
         groups = np.asarray(fcluster(linkage(points.astype(np.float64), "average"), n, "maxclust"), np.int64) - 1
     picked = rows[in_turns(groups, n)]
     picked = picked[np.argsort(-scores[picked], kind="stable")]
@@ -205,16 +195,16 @@ def auto(candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Pi
 
     Young means that labels which are left out are predicted wrong. Cost: that of uherding.
     """
-    pool = sample_pool(candidates, labeled, n, rng)
+    pool = coverage.sample_pool(candidates, labeled, n, rng)
     if candidates.probs is None:
-        picks = cover(pool, n)
+        picks = coverage.cover(pool, n)
         return replace(picks, why=f"auto covers the pool, because there is no model yet; {picks.why}")
-    accuracy = left_out_accuracy(pool.labeled_points, labeled.classes, pool.target_points, rng)
+    accuracy = coverage.left_out_accuracy(pool.labeled_points, labeled.classes, pool.target_points, rng)
     if accuracy < TRUST_FROM:
-        why = f"the model cannot be trusted yet: {left_out(accuracy)}, less than {TRUST_FROM:.0%}"
-        picks = cover(pool, n)
+        why = f"the model cannot be trusted yet: {coverage.left_out(accuracy)}, less than {TRUST_FROM:.0%}"
+        picks = coverage.cover(pool, n)
         return replace(picks, why=f"auto covers the pool, because {why}; {picks.why}")
-    picks = cover_uncertain(pool, candidates.probs[pool.targets], accuracy, n)
+    picks = coverage.cover_uncertain(pool, candidates.probs[pool.targets], accuracy, n)
     return replace(picks, why=f"auto asks where the model is unsure, because it can be trusted: {picks.why}")
 
 
@@ -233,9 +223,9 @@ class Strategy:
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "herding": Strategy(herding),
+    "herding": Strategy(coverage.herding),
     "typiclust": Strategy(typiclust),
-    "uherding": Strategy(uncertain_herding, needs_probs=True, before_model=True),
+    "uherding": Strategy(coverage.uncertain_herding, needs_probs=True, before_model=True),
     "cluster-margin": Strategy(cluster_margin, needs_probs=True, needs_labeled=False),
     "coreset": Strategy(coreset),
     "badge": Strategy(badge, needs_probs=True, needs_labeled=False),
