@@ -81,7 +81,29 @@ class OnnxNetwork(nn.Module):
                 f"onnx:{path} keeps {len(outside)} of its weights in another file, the first of them {outside[0]}. Put them "
                 "inside:  python -c \"import onnx; onnx.save(onnx.load('FILE'), 'NEW')\"  and use NEW."
             )
-        self.output = check_session(self.session, settings)
+        assert self.session is not None
+        # The output to use is the first that is one vector per image. Anything else is no backbone.
+        inputs, outputs, s = self.session.get_inputs(), self.session.get_outputs(), settings
+        image = [3, s.side, s.side] if s.layout == "NCHW" else [s.side, s.side, 3]
+        remedy = ""
+        if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) != 4:
+            remedy = "A backbone has one input: float32 images. Use another file."
+        elif isinstance(count := inputs[0].shape[0], int):
+            remedy = f"It must take any number of images, not {count}: export it with a free (dynamic) first axis."
+        elif any(side != ours for side, ours in zip(inputs[0].shape[1:], image, strict=True) if isinstance(side, int)):
+            remedy = f"Set side and layout in {s.place}.json, or use another file."  # a name or None may be anything
+        if remedy:
+            given = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs) or "nothing"
+            raise UserError(
+                f"onnx:{s.place} is no backbone for images of {image} ({s.layout}): it takes {given}. {remedy}"
+            )
+        vectors = [each.name for each in outputs if each.type == "tensor(float)" and len(each.shape) == 2]
+        if not vectors:
+            given = ", ".join(f"{each.name} {each.type} {each.shape}" for each in outputs)
+            raise UserError(
+                f"onnx:{s.place} is no backbone: it returns {given}, and not one vector (B, D) of floats per image."
+            )
+        self.output = str(vectors[0])
 
     def forward(self, images: Tensor) -> Tensor:
         """Return one vector per image."""  # (B, side, side, 3) -> (B, D)
@@ -127,31 +149,6 @@ def limit_memory(runtime: Any, most: int) -> None:
     as_asked = {"max_mem": most, "arena_extend_strategy": 1}
     rest = ("initial_chunk_size_bytes", "max_dead_bytes_per_chunk", "initial_growth_chunk_size_bytes")
     runtime.create_and_register_allocator(kind, runtime.OrtArenaCfg({**as_asked, **dict.fromkeys(rest, -1)}))
-
-
-def check_session(session: Any, settings: Onnx) -> str:
-    """Return the name of the output to use: the first that is one vector per image. Anything else is no backbone."""
-    inputs, outputs = session.get_inputs(), session.get_outputs()
-    image = [3, settings.side, settings.side] if settings.layout == "NCHW" else [settings.side, settings.side, 3]
-    remedy = ""
-    if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) != 4:
-        remedy = "A backbone has one input: float32 images. Use another file."
-    elif isinstance(count := inputs[0].shape[0], int):
-        remedy = f"It must take any number of images, not {count}: export it with a free (dynamic) first axis."
-    elif any(side != ours for side, ours in zip(inputs[0].shape[1:], image, strict=True) if isinstance(side, int)):
-        remedy = f"Set side and layout in {settings.place}.json, or use another file."  # a name or None may be anything
-    if remedy:
-        given = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs) or "nothing"
-        raise UserError(
-            f"onnx:{settings.place} is no backbone for images of {image} ({settings.layout}): it takes {given}. {remedy}"
-        )
-    vectors = [each.name for each in outputs if each.type == "tensor(float)" and len(each.shape) == 2]
-    if not vectors:
-        given = ", ".join(f"{each.name} {each.type} {each.shape}" for each in outputs)
-        raise UserError(
-            f"onnx:{settings.place} is no backbone: it returns {given}, and not one vector (B, D) of floats per image."
-        )
-    return str(vectors[0])
 
 
 def find_file(place: str) -> Path:

@@ -89,7 +89,8 @@ def load(path: Run | Path | str, *, data: OwnData | None = None) -> Model:
     if serving is None or (serving.accuracy is None and serving.audit is None):
         return model
     known = ("accuracy", "per_class", "audit", "promises")
-    return model.described(model.about.model_copy(update={name: getattr(serving, name) for name in known}))
+    about = model.about.model_copy(update={name: getattr(serving, name) for name in known})
+    return Model(model.file.model_copy(update={"about": about}), model.predictor)
 
 
 def find_model(path: Run | Path | str) -> Origin:

@@ -128,10 +128,6 @@ class Model:
         with photos.quiet_decoders():
             yield from on_every_core(lambda batch: self._classify(batch, root), batches)
 
-    def described(self, about: About) -> Model:
-        """Return the same model with another story of where it comes from and how good it is."""
-        return Model(self.file.model_copy(update={"about": about}), self.predictor)
-
     def save(self, folder: Path | str) -> Path:
         """Write model.json and model.safetensors into a folder, whole or not at all; return the folder."""
         from mma.model.loader import save_model

@@ -39,12 +39,6 @@ Prediction = Mapping[str, Any]  # column -> value; None where there is none
 Tell = Callable[[int, int], None]  # files done, files there are
 
 
-def columns(top: int, *more: str) -> list[str]:
-    """Name the columns: the file, the most likely classes with their probabilities, and what was wrong with a file."""
-    ranks = [f"_{rank}" if rank > 1 else "" for rank in range(1, top + 1)]
-    return ["file", *(f"{name}{rank}" for rank in ranks for name in ("label", "confidence")), *more, "problem"]
-
-
 def json_line(row: Prediction) -> bytes:
     """Return one line of JSON."""
     return (json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n").encode()
@@ -94,9 +88,10 @@ class FolderTask:
 
     @property
     def columns(self) -> list[str]:
-        """Name the columns."""
-        unlike = ["unlike"] if self.model.can_refuse else []
-        return columns(self.top, *unlike, *(["promise"] if self.promise else []))
+        """The file, the most likely classes with their probabilities, and what was wrong with a file."""
+        ranks = ["", *(f"_{rank}" for rank in range(2, self.top + 1))]
+        more = ["unlike"] * self.model.can_refuse + ["promise"] * bool(self.promise)
+        return ["file", *(f"{name}{rank}" for rank in ranks for name in ("label", "confidence")), *more, "problem"]
 
     @property
     def files(self) -> list[str]:
@@ -117,7 +112,7 @@ class FolderTask:
             for best, why, unlike in zip(found.top(self.top), found.reasons, found.unlike.tolist(), strict=True):
                 row = {**blank, "file": self.names[done], "problem": why or None}
                 values = [value for label, share in best or () for value in (label, round(share, 6))]
-                row |= dict(zip(columns(self.top)[1:], values, strict=False))
+                row |= dict(zip(list(blank)[1:], values, strict=False))
                 if unlike:
                     row["unlike"] = UNLIKE
                 if best and self.promise:
