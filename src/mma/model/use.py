@@ -31,31 +31,20 @@ class Classifier:
 
     def classify(self, path: str | Path) -> list[tuple[str, float]]:
         """Return (class, probability) of one image file."""
-        (probabilities,) = self.probabilities(self.read(path)[None])
-        order = np.argsort(-probabilities, kind="stable")
-        return [(self.classes[k], float(probabilities[k])) for k in order]
-
-    def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Return the probabilities of images of one size, any size."""  # (N, H, W, 3) uint8 -> (N, classes)
-        found: list[Any] = self.session.run(["probabilities"], {"images": images})
-        return np.asarray(found[0])
+        found: Any = self.session.run(["probabilities"], {"images": self.read(path)[None]})[0][0]
+        return [(self.classes[k], float(found[k])) for k in np.argsort(-found, kind="stable")]
 
     def read(self, path: str | Path) -> np.ndarray:
         """Decode an image as the model's training did: upright, in colours, on white where it is transparent."""
-        with Image.open(path, formats=FORMATS) as image:
-            image.draft(None, (self.enough, self.enough))
-            ImageOps.exif_transpose(image, in_place=True)
-            return np.array(in_colours(image))
-
-
-def in_colours(image: Image.Image) -> Image.Image:
-    """Return any image as red, green and blue bytes."""
-    if image.mode.startswith("I"):  # 16 bits
-        image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")
+        with Image.open(path, formats=FORMATS) as file:
+            file.draft(None, (self.enough, self.enough))
+            image: Image.Image = ImageOps.exif_transpose(file)
+            if image.mode.startswith("I"):  # 16 bits
+                image = Image.fromarray((np.asarray(image).clip(0, 65_535) // 257).astype(np.uint8))
+            if image.has_transparency_data:
+                image = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+            return np.array(image.convert("RGB"))
 
 
 if __name__ == "__main__":
