@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from mma.data.folder import FolderOptions, folder_name, read_folder, write_optio
 from mma.data.hard import make_hard, split_hard
 from mma.data.images import DataSet, Images
 from mma.data.parquet import packed_files, unpack
-from mma.data.releases import Original, fetch
+from mma.data.releases import CIFAR10, CIFAR100, EXTRA, TEST, TRAIN, Original, fetch
 from mma.data.subsets import first_of_each_class
 from mma.errors import UserError
 from mma.extensions import load_plugin
@@ -226,37 +227,19 @@ def _digits() -> DataSet:
     return DataSet(DIGITS, everything.take(pool), everything.take(test), source="scikit-learn")
 
 
+def _published(name: str, read: Reader, *downloads: Original, **more: Any) -> Source:
+    facts = releases.PUBLISHED[name]["source"]
+    return Source(**facts | {"shape": tuple(facts["shape"])}, read=read, downloads=downloads, **more)
+
+
 SOURCES: dict[str, Source] = {
-    "fashion-mnist": Source(
-        *("clothing", 60_000, 10_000, (28, 28, 1), 10),
-        mirror=True,
-        read=releases.read_fashion,
-        downloads=releases.DOWNLOADS,
-        package_folders=releases.PACKAGE_FOLDERS,
+    "fashion-mnist": _published(
+        "fashion-mnist", releases.read_fashion, *releases.DOWNLOADS, package_folders=releases.PACKAGE_FOLDERS
     ),
-    "cifar10": Source(
-        *("animals and vehicles", 50_000, 10_000, (32, 32, 3), 10),
-        mirror=True,
-        read=partial(releases.read_release, releases.CIFAR10),
-        downloads=(releases.CIFAR10.archive,),
-    ),
-    "cifar100": Source(
-        *("a hundred things", 50_000, 10_000, (32, 32, 3), 100),
-        mirror=True,
-        read=partial(releases.read_release, releases.CIFAR100),
-        downloads=(releases.CIFAR100.archive,),
-    ),
-    "svhn": Source(
-        *("house numbers", 73_257, 26_032, (32, 32, 3), 10),
-        mirror=False,
-        read=partial(releases.read_svhn, (releases.TRAIN,)),
-        downloads=(releases.TRAIN, releases.TEST),
-    ),
-    "svhn-extra": Source(
-        *("house numbers, with the extra images", 604_388, 26_032, (32, 32, 3), 10),
-        mirror=False,
-        read=partial(releases.read_svhn, (releases.TRAIN, releases.EXTRA)),
-        downloads=(releases.TRAIN, releases.EXTRA, releases.TEST),
-        download_folder="svhn",
+    "cifar10": _published("cifar10", partial(releases.read_release, CIFAR10), CIFAR10.archive),
+    "cifar100": _published("cifar100", partial(releases.read_release, CIFAR100), CIFAR100.archive),
+    "svhn": _published("svhn", partial(releases.read_svhn, (TRAIN,)), TRAIN, TEST),
+    "svhn-extra": _published(
+        "svhn-extra", partial(releases.read_svhn, (TRAIN, EXTRA)), TRAIN, EXTRA, TEST, download_folder="svhn"
     ),
 }
