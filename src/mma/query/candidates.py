@@ -62,15 +62,13 @@ class Candidates:
 
     @property
     def probabilities(self) -> Floats:
-        """`probs` for a strategy that needs them: never None."""
-        assert self.probs is not None, "the strategy is not listed with needs_probs"
-        return self.probs
+        """`probs`, for a query that needs them: never None."""
+        return _present("probs", self.probs)
 
     @property
     def embeddings(self) -> Floats:
-        """`features` for a strategy that needs them: never None."""
-        assert self.features is not None, "the strategy is not listed with needs_features"
-        return self.features
+        """`features`, for a query that needs them: never None."""
+        return _present("features", self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +127,12 @@ class Labeled:
                 f"{features.shape[1]}. Compute both with the same network."
             )
         return self.features
+
+
+def _present(name: str, values: Floats | None) -> Floats:
+    if values is None:
+        raise UserError(f"The query needs {name}, but the candidates have none. Pass Candidates(..., {name}=...).")
+    return values
 
 
 def _check_probs(probs: Floats, n: int) -> Floats:

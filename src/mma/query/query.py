@@ -140,7 +140,7 @@ class Query:
             )
         if self.uncertainty is None:
             return np.zeros(len(candidates))
-        uncertainty = UNCERTAINTY[self.uncertainty](self._require("probs", candidates.probs))
+        uncertainty = UNCERTAINTY[self.uncertainty](candidates.probabilities)
         _check_scores(f"The uncertainty '{self.uncertainty}'", uncertainty, len(candidates))
         scores = DIVERSITY[self.diversity].reweigh(uncertainty.astype(np.float64), self._features(candidates))
         _check_scores(f"The diversification '{self.diversity}'", scores, len(candidates))
@@ -196,10 +196,6 @@ class Query:
         return Selection(candidates.index[rows], scores[rows])
 
     def _by_strategy(self, name: str, candidates: Candidates, labeled: Labeled, n: int, rng: Generator) -> Selection:
-        if self.needs_probs and not STRATEGIES[name].before_model:
-            self._require("probs", candidates.probs)
-        if self.needs_features:
-            self._require("features", candidates.features)
         if n == 0:
             return Selection(candidates.index[:0], np.zeros(0), "nothing was asked for")
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
@@ -218,16 +214,7 @@ class Query:
         return Selection(candidates.index[rows], scores, picks.why)
 
     def _features(self, candidates: Candidates) -> Floats:
-        if not self.needs_features:
-            return np.zeros((len(candidates), 0), dtype=np.float32)
-        return self._require("features", candidates.features)
-
-    def _require(self, what: str, values: Floats | None) -> Floats:
-        if values is None:
-            raise UserError(
-                f"The query {self} needs {what}, but the candidates have none. Pass Candidates(..., {what}=...)."
-            )
-        return values
+        return candidates.embeddings if self.needs_features else np.zeros((len(candidates), 0), np.float32)
 
 
 def _check_scores(who: str, scores: Floats, count: int) -> None:

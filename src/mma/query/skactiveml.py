@@ -75,7 +75,7 @@ def foreign_strategy(name: str) -> Strategy:
             head = SklearnClassifier(LogisticRegression(C=10.0, max_iter=200), missing_label=MISSING)
             model = {"clf": head.fit(X[len(candidates) :], labeled.classes), "fit_clf": False}
         elif "clf" in asked:
-            probs = np.asarray(candidates.probs)
+            probs = candidates.probabilities
             model = {"clf": Answers(probs, np.arange(probs.shape[1])), "fit_clf": False}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of their defaults on our embeddings: nobody here can change them
