@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mma.query import Candidates, Labeled, Query, coverage, space
+from mma.query import Candidates, Labeled, Query, coverage
 from mma.query.coverage import coverage_by, greedy, similarity, space_of
 from mma.rng import rng
 
@@ -80,7 +80,7 @@ def test_a_large_pool_is_seen_through_a_sample(monkeypatch):
 
 
 def test_long_embeddings_are_seen_along_their_strongest_directions(monkeypatch):
-    monkeypatch.setattr(space, "KEPT", 4)
+    monkeypatch.setattr(coverage, "KEPT", 4)
     draw = rng(3)
     strong = draw.normal(size=(300, 4)) @ draw.normal(size=(4, 600)) * 10
     features = (strong + draw.normal(size=(300, 600)) * 0.01).astype(np.float32)

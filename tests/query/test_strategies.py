@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mma.query import Candidates, Labeled, Query, strategies
+from mma.query import Candidates, Labeled, Query, coverage
 from mma.query.coverage import RADIUS, left_out_accuracy, radius_of, tempered
 from mma.query.strategies import in_turns, spread_gradients, typicality, typiclust
 from mma.rng import rng
@@ -242,7 +242,7 @@ def test_auto_covers_while_left_out_labels_are_predicted_wrong():
     ("accuracy", "trusted"), [(0.0, False), (0.2, False), (0.33, False), (0.34, True), (0.9, True)]
 )
 def test_auto_trusts_a_model_from_a_third_of_left_out_labels_on(accuracy, trusted, monkeypatch):
-    monkeypatch.setattr(strategies, "left_out_accuracy", lambda *_: accuracy)
+    monkeypatch.setattr(coverage, "left_out_accuracy", lambda *_: accuracy)
     features, groups = blobs([60] * 3, spread=4.0)
     pool = Candidates(np.arange(len(groups)), np.eye(3)[groups], features)
     picked = Query.parse("auto").selection(pool, 3, 0, Labeled(features[:2], groups[:2]))
