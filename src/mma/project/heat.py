@@ -21,7 +21,7 @@ from mma.errors import UserError
 from mma.features.backbone import Embedder
 from mma.features.pretrained import MobileNetwork
 from mma.model import Model, load
-from mma.model.predictors import FeaturePredictor, opener
+from mma.model.model import FeaturePredictor, opener
 from mma.nets import HeadNet
 from mma.project import open_project
 

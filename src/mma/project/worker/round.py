@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mma.config import Config
 from mma.errors import UserError
-from mma.model.predictors import strangeness
+from mma.model.model import strangeness
 from mma.nets.head import fit_logistic
 from mma.project.models import MORE, Floats, Forecasted, ModelReport, Serving, StoredAnswers
 from mma.project.project import Project
