@@ -1,12 +1,13 @@
 """Real projects on real photos, labeled by a script: is the shown accuracy true, which model serves, does a class goal steer?
 
     python tools/projects.py serve OUT ROWS.csv signs=DIR objects=DIR     # 100 labels, then a training on pixels
-    python tools/projects.py steer OUT ROWS.csv signs=DIR objects=DIR     # 40 labels, then 80 with or without a class goal
+    python tools/projects.py steer OUT ROWS.csv signs=DIR objects=DIR     # 50 labels, then 100 with or without a class goal
     python tools/projects.py serve OUT ROWS.csv                           # nothing new: the table of what there is
 
 A DIR has a sub-folder for each class. Each seed draws 600 photos for a folder whose file names say nothing. Project, index,
 queue, worker and models are those that `mma start` uses, with the settings of a new project; only the page is left out. The
-person answers 3 % wrong, and afresh when asked again. Other photos of DIR, 800 at most, tell the true accuracy. Networks are
+person answers 3 % wrong, and afresh when asked again. Other photos of DIR, 800 at most, tell the true accuracy. To see what a
+class goal steers, pictures and picks are the project's, and the models logistic regressions, without an audit. Networks are
 those of `photos-deep` or `photos-scratch`, whichever the project chooses, with a part of their steps. Rows that are there are
 not made again; each is written as it ends.
 """
@@ -26,22 +27,29 @@ from uuid import UUID
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
 import mma
+from mma.nets.head import fit_logistic
+from mma.presets import preset
 from mma.project import Answer, Project, create_project
 from mma.project.models import PREDICTIONS
-from mma.project.quality.status import set_goal, status
+from mma.project.project import silent
+from mma.project.quality.status import status
+from mma.project.records import Klass, Labels, ProjectImage
 from mma.project.simulate import HiddenPhotos, LabeledPhotos, finish, link_photos, read_labeled
 from mma.project.worker.deep import suitable_config, train_deep
-from mma.project.worker.live_model import read_head
+from mma.project.worker.features import HOST, Pool, TrainingSet, feature_views, photo_files
+from mma.project.worker.picks import Question, choose_picks
 from mma.project.worker.worker import EVERY, LiveWorker
 from mma.rng import rng
 
 SHOWN, HIDDEN, SLIPS = 600, 800, 0.03
 LABELS = 100  # before the training on pixels
 STEPS = {"photos-deep": 0.25, "photos-scratch": 0.5}  # of the steps that the preset has
+RANDOM, PENALTY = 0.1, 1e-4  # share of random picks; of a logistic regression
 FEWEST = 10  # photos of a class that tell its recall
-STEERED = (40, 120)  # labels when the goal is set, and at the end
+STEERED, REFRESHED = (50, 150), 20  # labels when the goal is set, and at the end; labels between two models
 PERSON, SECONDS = "person", 3.0
 Row = dict[str, Any]
 
@@ -75,16 +83,6 @@ class Labeler:
                 Answer(id=given, images=[image], kind="label", class_id=ids[name], by=PERSON, seconds=SECONDS)
             )
         finish(self.worker)
-
-    def recalls(self) -> tuple[np.ndarray, float]:
-        """Return the true recall of each class that ten photos can tell, and the true accuracy in percent: the last model's."""
-        models, names = self.project.models, self.photos.names
-        truth = np.array([names.index(self.photos.classes[key]) for key in self.hidden])
-        head = read_head(models.folder(models.numbers("model.json")[-1]))
-        right = head.probabilities(self.outside().parts).argmax(1) == truth
-        enough = [int((truth == k).sum()) >= FEWEST for k in range(len(names))]
-        recalls = [float(right[truth == k].mean()) if told else np.nan for k, told in enumerate(enough)]
-        return np.array(recalls), 100 * float(right.mean())
 
     def outside(self) -> HiddenPhotos:
         """Return the photos that tell the truth."""
@@ -151,25 +149,48 @@ def serve(name: str, photos: LabeledPhotos, place: Path, seed: int) -> Iterator[
 
 
 def steer(name: str, photos: LabeledPhotos, place: Path, seed: int) -> Iterator[Row]:
-    """Yield the recall of the class that is found worst, where the goal is about it from 40 labels on, and where not."""
-    worst = None
+    """Yield the recall of the class that is found worst, where the goal is about it from 50 labels on, and where not."""
+    order = [sorted(photos.paths)[row] for row in rng(seed, "real projects").permutation(len(photos.paths))]
+    names, classes = photos.names, tuple(Klass(number, each) for number, each in enumerate(photos.names))
+    files = {key: photos.paths[key].relative_to(photos.root).as_posix() for key in order}
+    images = [ProjectImage(key, files[key], 0, 0, key, False) for key in order[: SHOWN + HIDDEN]]
+    views = feature_views(preset("photos"))
+    pool = Pool(
+        photos.root, images[:SHOWN], views.open_source(photo_files(photos.root, images[:SHOWN]), HOST, silent), {}
+    )
+    pool.everything.update((image.id, image) for image in images)
+    others = pool.views.of_source(photo_files(photos.root, images[SHOWN:]))
+    x, hidden = pool.vectors(np.arange(SHOWN)).numpy(), others.where(np.arange(len(images) - SHOWN)).numpy()
+    truth = np.array([names.index(photos.classes[image.id]) for image in images[SHOWN:]])
+    told = [int((truth == k).sum()) >= FEWEST for k in range(len(names))]
+    worst = -1
     for goal in (False, True):
-        labeler = begin(photos, place, seed)
-        labeler.label(STEERED[0], 2 * EVERY)
-        project = labeler.project
-        first, accuracy = labeler.recalls()
-        worst = int(np.nanargmin(first)) if worst is None else worst
-        if goal:
-            set_goal(project, 95.0, project.classes()[worst].id)
-        labeler.label(STEERED[1], 2 * EVERY)
-        last, after = labeler.recalls()
-        of_class = status(project).per_class[photos.names[worst]]
+        known: dict[str, int] = {}
+        found: list[tuple[np.ndarray, float]] = []
+        picks = [image.id for image in images[: STEERED[0]]]
+        for turn in range((STEERED[1] - STEERED[0]) // REFRESHED + 1):
+            for image in picks:
+                draw, right = rng(seed, "answer", image), names.index(photos.classes[image])
+                wrong = draw.uniform() < SLIPS
+                known[image] = int((right + draw.integers(1, len(names))) % len(names)) if wrong else right
+            rows, y = np.array([pool.row[image] for image in known]), np.array(list(known.values()))
+            weight, bias = fit_logistic(x[rows], y, len(names), PENALTY)
+            right = (hidden @ weight.T + bias).argmax(1) == truth
+            recalls = [float(right[truth == k].mean()) if told[k] else np.nan for k in range(len(names))]
+            found.append((np.array(recalls), 100 * float(right.mean())))
+            worst = int(np.nanargmin(recalls)) if worst < 0 else worst
+            count, ids = len(known), tuple(known)
+            given = (ids, tuple(known.values()), ("query",) * count, (PERSON,) * count, tuple(range(count)))
+            training = TrainingSet(Labels(count, *given, classes, (), ()), lambda image: False)
+            probs = softmax(x @ weight.T + bias, axis=1).astype(np.float32)
+            question = Question(pool, training, "auto", seed, turn, probs, RANDOM, worst if goal else None)
+            picks = [pick.image for pick in choose_picks(question, REFRESHED).picks[:REFRESHED]]
+        (first, accuracy), (last, after) = found[0], found[-1]
         yield {
-            "data": name, "seed": seed, "class": photos.names[worst], "goal": int(goal), "labels": STEERED[1],
-            "of the class": of_class,
-            "recall before": 100 * first[worst], "recall": 100 * last[worst], "accuracy before": accuracy, "accuracy": after,
+            "data": name, "seed": seed, "class": names[worst], "goal": int(goal), "labels": len(known),
+            "of the class": sum(klass == worst for klass in known.values()), "recall before": 100 * first[worst],
+            "recall": 100 * last[worst], "accuracy before": accuracy, "accuracy": after,
         }  # fmt: skip
-        project.close()
 
 
 COLUMNS = {

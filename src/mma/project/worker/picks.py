@@ -67,7 +67,8 @@ def choose_picks(question: Question, many: int = MANY) -> ChosenPicks:
     provenance: Provenance = "start" if question.probs is None else "query"
     picks = []
     for row, score, far in zip(found.index.tolist(), found.scores.tolist(), unlike.tolist(), strict=True):
-        picks.append(make_pick(question, row, score, explain(question, row, unlike=far), provenance))
+        own = None if question.probs is None else question.probs[row]
+        picks.append(make_pick(question, row, score, explain(question, own, unlike=far), provenance))
     picks, why = mix_likely(question, rows, picks), found.why or f"chosen by {query}."
     if question.goal is not None:
         name = question.training.names[question.goal]
@@ -115,12 +116,11 @@ def nearest_similarity(images: Floats, others: Floats, *, skip_self: bool = Fals
     return nearest
 
 
-def explain(question: Question, row: int, *, unlike: bool) -> str:
+def explain(question: Question, probs: Floats | None, *, unlike: bool) -> str:
     """Say in a few words why an image is asked about."""
     other, names = "nothing like it is labeled yet", question.training.names
-    if question.probs is None:
+    if probs is None:
         return other if unlike else "stands for many images that look like it"
-    probs = question.probs[row]
     first, second = np.argsort(probs)[::-1][:2]
     if probs[first] - probs[second] < TORN:
         words = f"torn between {names[first]} and {names[second]}"
