@@ -1,7 +1,9 @@
-"""From the tenth label to new picks: the worker's round on images that exist in the database alone, with random features."""
+"""From the tenth label to new picks: the worker's round on images that exist in the database alone, with random features.
+And the wait before it: until a model can see every photo of a large folder."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -13,14 +15,16 @@ import numpy as np
 import torch
 
 from bench.heads import CLASSES, WIDTH, clusters, open_views
-from bench.project import in_process, synthetic_project
-from mma.project import Answer, Project
+from bench.project import in_process, noise_jpeg, processor_seconds, synthetic_project
+from mma.project import Answer, Project, create_project
 from mma.project.project import change_settings
-from mma.project.worker.features import Pool
+from mma.project.worker import features
+from mma.project.worker.features import Gathering, Pool
 from mma.project.worker.worker import EVERY, POLL, LiveWorker
 
 CASES = ((2_500, 2.0), (10_000, 2.0), (100_000, 10.0))  # images, seconds until new picks are there
 ROUNDS = 6
+PHOTOS, SIDE, MANY = 3_000, 256, 50_000  # photos whose features are computed, their width; photos of a large folder
 
 
 def section(threads: int) -> str:
@@ -37,6 +41,17 @@ def section(threads: int) -> str:
     ]
     for images, target in CASES:
         lines.append(in_process("live", str(images), str(target), module="bench.live").strip())
+    lines += [
+        "",
+        f"Before that the features must be there. Processor seconds until a model can see every one of {PHOTOS:,} JPEG photos "
+        f"of {SIDE} x {SIDE * 3 // 4}: all three views of each at once, and as large folders do it, the plain view of all "
+        f"of them first (but for the first {features.BLOCK}) and the others behind the questions. For {MANY:,} photos it is "
+        "computed from both: what a view takes, and what is needed once.",
+        "",
+        "| photos | three views of each | the plain view first | ratio |",
+        "|---|---|---|---|",
+        in_process("first", module="bench.live").strip(),
+    ]
     return "\n".join(lines)
 
 
@@ -85,8 +100,42 @@ def settle(worker: LiveWorker) -> None:
         pass
 
 
+def until_all_are_seen(count: int, *, plain_first: bool) -> float:
+    """Return processor seconds from a new project to a pool of all its photos."""
+    features.LARGE, features.LONG = (1, 0.0) if plain_first else (count + 1, 0.0)
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        photos, os.environ["MMA_DATA"] = Path(folder) / "photos", folder  # features of the other way are not there
+        photos.mkdir()
+        for number in range(count):
+            (photos / f"{number}.jpg").write_bytes(noise_jpeg(number, SIDE))
+        project = create_project(photos, classes=["cat", "dog"])
+        project.index()
+        gathering = Gathering(project, LiveWorker(project, deep=False).config.views, lambda *_: None)
+
+        def gather() -> None:
+            while gathering.is_missing():
+                gathering.advance(())
+
+        taken = processor_seconds(gather)
+        assert gathering.pool is not None
+        assert (len(gathering.pool), gathering.plain) == (count, plain_first)
+        project.close()
+    return taken
+
+
 def main() -> None:
-    """Measure one case; print its line."""
+    """Measure one case; print its lines."""
+    if sys.argv[1] == "first":
+        until_all_are_seen(16, plain_first=False)  # warms up
+        before, now = (until_all_are_seen(PHOTOS, plain_first=first) for first in (False, True))
+        view = (before - now) / (2 * PHOTOS - 2 * features.BLOCK)
+        once = before - 3 * PHOTOS * view
+        computed = [once + view * views for views in (3 * MANY, MANY + 2 * features.BLOCK)]
+        print(f"| {PHOTOS:,} | {before:.0f} s | {now:.0f} s | **{now / before:.2f}** |")
+        print(
+            f"| {MANY:,} | {computed[0] / 60:.1f} min | {computed[1] / 60:.1f} min | {computed[1] / computed[0]:.2f} |"
+        )
+        return
     images, target = int(sys.argv[2]), float(sys.argv[3])
     clock, processor = np.array(measure(images)).T
     print(
