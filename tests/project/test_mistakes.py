@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from mma.cli import commands
 from mma.project import Answer
 from mma.project.review import find_mistakes
+from mma.project.worker.features import compute_features, live_config, open_ready_pool
 from tests.project import shapes
 
 NAMED = ("bars", "columns", "rings")
@@ -66,6 +67,22 @@ def test_wrong_labels_are_found_and_the_unnamed_kind_too(made):
             assert suspect.by == "ann"
     assert {truth[file] for file in found.unknown_groups[0]} == {"slopes"}
     assert project.seq() == before  # nothing is changed
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_while_photos_are_prepared_those_that_are_take_part_and_no_other_is_computed(made, plain):
+    project, _, wrong = made
+    settings = live_config(project).views
+    stored = settings.model_copy(update={"mirror": False, "crops": 0}) if plain else settings
+    free = [image for image in project.images() if not image.audit]
+    some = [image for image in free if image.id not in project.labels().ids][:20]
+    compute_features(project.root, stored, some, print)
+    found = find_mistakes(project)
+    pool = open_ready_pool(project, free, ())
+    assert pool.views.settings == stored
+    assert {image.id for image in pool.images} == {*(image.id for image in some), *(set(project.labels().ids))}
+    assert len(names(project, wrong) & {suspect.file for suspect in found.suspects}) >= 3
+    assert "among the 80 photos that are prepared so far" in found.notes[0]
 
 
 def test_audit_images_are_not_judged(made):

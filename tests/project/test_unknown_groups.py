@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from mma.project.review import find_unknown_groups
+from mma.project.review import find_split_classes, find_unknown_groups
 from mma.project.worker import picks
 from mma.project.worker.picks import nearest_similarity
 
@@ -71,3 +71,18 @@ def test_similarities_are_the_same_in_blocks(monkeypatch):
     monkeypatch.setattr(picks, "BLOCK", 7)
     assert nearest_similarity(features, features, skip_self=True) == pytest.approx(whole)
     assert whole.max() < 1
+
+
+def test_a_class_of_two_kinds_looks_like_two_and_a_class_of_one_does_not():
+    features, which = blobs([40, 40, 40, 25, 8])
+    labels = np.array([0, 1, 2, 2, -1])[which]  # the third class holds two kinds
+    ((part, others),) = find_split_classes(features, labels)
+    assert set(part) == set(np.flatnonzero(which == 3))
+    assert others == 40
+    assert find_split_classes(features, np.array([0, 1, 2, 3, -1])[which]) == []
+
+
+def test_classes_with_few_labels_are_not_cut():
+    features, which = blobs([40, 40, 5, 4])
+    assert find_split_classes(features, np.array([0, 1, 2, 2])[which]) == []
+    assert find_split_classes(features, np.full(len(which), -1)) == []

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,36 +24,22 @@ if TYPE_CHECKING:
 SHOWN = 20  # lines of a list on the screen
 
 Port = Annotated[
-    int | None,
-    typer.Option("--port", min=0, max=65_535, help="Port of the page. Default: the first free one from 8642 on."),
+    int | None, typer.Option("--port", min=0, max=65_535, help="Default: the first free one from 8642 on.")
 ]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Do not open a browser; the address is printed.")]
-HostName = Annotated[
-    str, typer.Option("--host", help="Address to serve at. Others than this machine's need --allow-remote.")
-]
-Remote = Annotated[
-    bool, typer.Option("--allow-remote", help="Let other machines reach the page. They need the printed key.")
-]
-
+HostName = Annotated[str, typer.Option("--host", help="Address to serve at; that of a network needs --allow-remote.")]
+Remote = Annotated[bool, typer.Option("--allow-remote", help="Let other machines reach it. They need the printed key.")]
 FollowLinks = Annotated[
-    bool, typer.Option("--follow-links", help="Read links that lead out of the folder, too. The project remembers it.")
+    bool, typer.Option("--follow-links", help="Read links out of the folder, too; it is remembered.")
 ]
 Classes = Annotated[str | None, typer.Option("--classes", metavar="NAMES", help="Classes, for example cat,dog.")]
-Crops = Annotated[
-    Path | None,
-    typer.Option(
-        "--crops",
-        metavar="FILE",
-        help="Label boxes instead of photos: MegaDetector or COCO (JSON), or a folder of YOLO.",
-    ),
-]
-AsGuesses = Annotated[
-    str | None,
-    typer.Option("--as-guesses", metavar="SOURCE", help="They are guesses of this source, such as gpt, and no labels."),
-]
-ProjectFolder = Annotated[
-    Path | None, typer.Option("--project", metavar="DIR", help="Project folder. Default: FOLDER.mma beside FOLDER.")
-]
+BOXES = "Label boxes instead of photos: MegaDetector or COCO (JSON), or a folder of YOLO."
+Crops = Annotated[Path | None, typer.Option("--crops", metavar="FILE", help=BOXES)]
+GUESSES = "They are guesses of this source, such as gpt, and no labels."
+AsGuesses = Annotated[str | None, typer.Option("--as-guesses", metavar="SOURCE", help=GUESSES)]
+BESIDE = "Project folder. Default: FOLDER.mma beside FOLDER."
+ProjectFolder = Annotated[Path | None, typer.Option("--project", metavar="DIR", help=BESIDE)]
+LABELS_FROM = "Take labels: folders, folders:first, folders:last or a file."
 
 
 def start(
@@ -63,20 +49,11 @@ def start(
     budget: Annotated[int | None, typer.Option("--budget", min=1, help="How many labels you mean to give.")] = None,
     port: Port = None,
     no_browser: NoBrowser = False,
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="postgresql://... for a team. Default: SQLite.")
-    ] = None,
-    overlap: Annotated[
-        int | None, typer.Option("--overlap", min=1, max=100, help="People per image (new project).")
-    ] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="For a team: postgresql://...")] = None,
+    overlap: Annotated[int | None, typer.Option("--overlap", min=1, max=100, help="People per image.")] = None,
     host: HostName = "127.0.0.1",
     allow_remote: Remote = False,
-    labels_from: Annotated[
-        str | None,
-        typer.Option(
-            "--labels-from", metavar="SOURCE", help="Take labels: folders, folders:first, folders:last or a file."
-        ),
-    ] = None,
+    labels_from: Annotated[str | None, typer.Option("--labels-from", metavar="SOURCE", help=LABELS_FROM)] = None,
     as_guesses: AsGuesses = None,
     follow_links: FollowLinks = False,
     crops: Crops = None,
@@ -120,12 +97,9 @@ def start(
         if labels_from is not None:
             check_source(folder, labels_from)
         bind(host, port).close()
-    opened = open_or_create(
-        folder, project, classes, store=store, budget=budget, overlap=overlap, follow_links=follow_links
-    )
-    with ExitStack() as stack:
-        stack.callback(opened.close)
-        stack.enter_context(opened.owner(f"mma start {folder}"))
+    wanted = {"store": store, "budget": budget, "overlap": overlap, "follow_links": follow_links}
+    opened = open_or_create(folder, project, classes, **wanted)
+    with closing(opened), opened.owner(f"mma start {folder}"), ExitStack() as stack:
         _prepare(stack, opened, labels_from, as_guesses)
         stack.enter_context(worker(opened, talk))
         pair = (tls_cert, tls_key) if tls_cert and tls_key else certificate(opened.layout.state, host) if tls else None
@@ -145,43 +119,28 @@ def label(
     from mma.web.server import check_address, serve
 
     check_address(host, allow_remote)
-    opened = open_project(project)
-    with ExitStack() as stack:
-        stack.callback(opened.close)
-        stack.enter_context(opened.owner(f"mma label {project}"))
+    with closing(open_project(project)) as opened, opened.owner(f"mma label {project}"), ExitStack() as stack:
         _prepare(stack, opened, None)
         serve(opened, host, port, allow_remote=allow_remote, browser=not no_browser, say=talk)
 
 
-def open_or_create(
-    folder: Path,
-    project: Path | None,
-    classes: str | None,
-    *,
-    store: str | None = None,
-    budget: int | None = None,
-    overlap: int | None = None,
-    follow_links: bool = False,
-) -> Project:
-    """Open the project of a folder, add the classes that are new; or make it."""
+def open_or_create(folder: Path, project: Path | None, classes: str | None, **wanted: Any) -> Project:
+    """Open the project of a folder, add the classes that are new; or make it, with settings of `create_project`."""
     from mma.cli.terminal import talk
     from mma.project import create_project, find_project, open_project, relink
     from mma.project.project import change_settings, check_class_names
 
     place = find_project(folder) if project is None else project
-    wanted = [] if classes is None else [name.strip() for name in classes.split(",")]
+    names = [] if classes is None else [name.strip() for name in classes.split(",")]
+    settings = {name: value for name, value in wanted.items() if value not in (None, False)}
     if not (place / "mma.toml").is_file():
-        people, links = overlap or 1, follow_links
-        return create_project(
-            folder, project, classes=wanted, store=store, budget=budget, overlap=people, follow_links=links, say=talk
-        )
-    if store is not None or overlap is not None:
+        return create_project(folder, project, classes=names, **settings, say=talk)
+    if "store" in settings or "overlap" in settings:
         raise UserError(f"{printable(str(place))} is there already; --store and --overlap are for new projects.")
-    names = check_class_names(wanted)
+    names = check_class_names(names)
     opened = open_project(place) if folder.resolve() == place.resolve() else relink(place, folder)
-    changes = {"budget": budget, "follow_links": True if follow_links else None}
-    if changes := {name: value for name, value in changes.items() if value is not None}:
-        opened = change_settings(opened, **changes)
+    if settings:
+        opened = change_settings(opened, **settings)
     known = {each.name.casefold() for each in opened.classes()}
     for name in names:
         if name.casefold() not in known:
@@ -252,10 +211,10 @@ def _prepare(stack: ExitStack, project: Project, labels_from: str | None, guesse
     from mma.project.exchange.import_labels import take_labels_from
     from mma.project.worker.supervise import indexing
 
-    bar = stack.enter_context(Progress())
+    bar, words = stack.enter_context(Progress()), "indexed {:,} of {:,} new files".format
 
     def advance(done: int, total: int) -> None:
-        bar.update(done, total, lambda: f"indexed {done:,} of {total:,} new files")
+        bar.update(done, total, lambda: words(done, total))
 
     def tell(report: IndexReport) -> None:
         for line in describe_start(project, report):
@@ -308,12 +267,8 @@ def _list_names(what: str, names: list[str]) -> list[str]:
 app = typer.Typer(help="Labels of a project, in and out.", no_args_is_help=True)
 
 Target = Annotated[Path, typer.Argument(metavar="PROJECT", help="A project, or the folder of its images.")]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format", metavar="NAME", help="csv, imagefolder, hf-csv, hf-jsonl or label-studio. Default: by the name."
-    ),
-]
+FORMATS = "csv, imagefolder, hf-csv, hf-jsonl or label-studio. Default: by the name."
+Format = Annotated[str | None, typer.Option("--format", metavar="NAME", help=FORMATS)]
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who labels.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AddClasses = Annotated[bool, typer.Option("--add-classes", help="Add classes that the project does not have.")]
@@ -326,15 +281,7 @@ def ask(
     by: By = "files",
 ) -> None:
     """Write the images that are best labeled next: a table to fill in, a contact sheet, and tasks for Label Studio."""
-    from mma.project import open_project
-    from mma.project.exchange.formats import ask as write_questions
-
-    with closing(open_project(project)) as opened:
-        _say_where_it_stands(opened)
-        written = write_questions(opened, n, out, by)
-    for path in written:
-        print(printable(str(path)))
-    print(f"fill in the column label, then:  mma tell {quote(str(project))} {quote(str(out))}")
+    _write_questions(project, n, out, by, measure=False)
 
 
 def audit(
@@ -344,13 +291,26 @@ def audit(
     by: By = "files",
 ) -> None:
     """Measure now: ask about images drawn at random, and say how sharply that tells the accuracy."""
+    _write_questions(project, n, out, by, measure=True)
+
+
+def _write_questions(project: Path, n: int, out: Path, by: str, *, measure: bool) -> None:
+    """Write questions as files, and say what is known and what comes next."""
+    from mma.cli.terminal import talk
     from mma.project import open_project
-    from mma.project.exchange.formats import ask as write_questions
+    from mma.project.exchange.formats import ask as write
     from mma.project.quality.status import measure_words
 
     with closing(open_project(project)) as opened:
-        written = write_questions(opened, n, out, by, measure=True)
-        print(measure_words(opened, n))
+        images, progress = opened.counts().images, opened.progress()
+        if not images or any(each[0] == "index" and each.done < each.total for each in progress):
+            talk(f"{images:,} images are indexed so far. For all of them:  mma new {quote_path(opened.root)}")
+        if not measure and not opened.models.rows():  # without the page nothing trains by itself
+            command = f"mma work {quote_path(opened.folder)}"
+            talk(f"no model yet: images are asked about in random order. After some labels:  {command}")
+        written = write(opened, n, out, by, measure=measure)
+        if measure:
+            print(measure_words(opened, n))
     for path in written:
         print(printable(str(path)))
     print(f"fill in the column label, then:  mma tell {quote(str(project))} {quote(str(out))}")
@@ -374,9 +334,7 @@ def export(
     project: Target,
     path: Annotated[Path, typer.Argument(help="File or folder to write.")],
     form: Format = None,
-    copy: Annotated[
-        bool, typer.Option("--copy", help="imagefolder: copy the images instead of linking to them.")
-    ] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="imagefolder: copy the images, do not link to them.")] = False,
 ) -> None:
     """Write the labels in force, with exact relative path and sha256. Images are never moved."""
     from mma.project import open_project
@@ -397,17 +355,15 @@ def import_(
     as_guesses: AsGuesses = None,
 ) -> None:
     """Take labels in: all of them, or none and a list of what is wrong, with line numbers."""
-    if as_guesses is not None:
-        from mma.project import open_project
-        from mma.project.exchange.import_labels import import_guesses
+    from mma.project import open_project
+    from mma.project.exchange.import_labels import TakeIn, import_guesses
 
-        with closing(open_project(project)) as opened:
-            count = import_guesses(opened, path, as_guesses, form)
-        print(f"{count:,} photos have a guess by {printable(as_guesses)}. Labels will show how good it is:  mma status")
+    if as_guesses is None:
+        _take_in(project, path, form, TakeIn(by=by, add_classes=add_classes, replace=replace))
         return
-    from mma.project.exchange.import_labels import TakeIn
-
-    _take_in(project, path, form, TakeIn(by=by, add_classes=add_classes, replace=replace))
+    with closing(open_project(project)) as opened:
+        count = import_guesses(opened, path, as_guesses, form)
+    print(f"{count:,} photos have a guess by {printable(as_guesses)}. Labels will show how good it is:  mma status")
 
 
 @app.command("merge")
@@ -422,17 +378,6 @@ def merge(
     print(f"{len(report.events):,} events are new")
     if report.conflicts:
         print(f"{len(report.conflicts):,} images were labeled otherwise here; the labels that came in count now")
-
-
-def _say_where_it_stands(project: Project) -> None:
-    """Say how much is indexed, and how a model comes about: without the page nothing trains by itself."""
-    from mma.cli.terminal import talk
-
-    images, folder = project.counts().images, quote_path(project.folder)
-    if any(each[0] == "index" and each.done < each.total for each in project.progress()) or not images:
-        talk(f"{images:,} images are indexed so far. For all of them:  mma new {quote_path(project.root)}")
-    if not project.models.rows():
-        talk(f"no model yet: images are asked about in random order. After some labels:  mma work {folder}")
 
 
 def _take_in(project: Path, path: Path, form: str | None, how: TakeIn) -> None:
@@ -451,10 +396,8 @@ def _take_in(project: Path, path: Path, form: str | None, how: TakeIn) -> None:
 def find(
     project: Target,
     name: Annotated[str, typer.Argument(metavar="CLASS", help="The class to find all photos of.")],
-    yes: Annotated[
-        list[str] | None, typer.Option("--yes", metavar="FILE", help="A photo of the last batch that is of the class.")
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="No photo of the last batch is.")] = False,
+    yes: Annotated[list[str] | None, typer.Option("--yes", metavar="FILE", help="This one of the batch is.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="None of the batch is.")] = False,
     by: By = "files",
     as_json: Json = False,
 ) -> None:
@@ -487,9 +430,7 @@ def find(
 
 def doctor(
     project: Target,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make the database again from labels.jsonl; the old one is kept.")
-    ] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the database again; the old one is kept.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare the two copies of every label, and look for changed and missing images. Exit code 1: something is wrong."""
@@ -523,14 +464,12 @@ def work(
             place, root = printable(str(opened.folder)), quote_path(opened.root)
             raise UserError(f"{place} has no label yet. Label with  mma start {root}")
         with training(opened.layout.state, f"mma work {quote_path(project)}"):
+            from mma.project.worker.deep import train_deep
             from mma.project.worker.worker import work as train_live
 
             opened.index(talk)
-            if deep:
-                from mma.project.worker.deep import train_deep
-
-                if report := train_deep(opened, talk):
-                    talk(f"deep model {report.number}: {report.uses}")
+            if deep and (report := train_deep(opened, talk)):
+                talk(f"deep model {report.number}: {report.uses}")
             train_live(opened, talk, until_done=not watch, deep=False)
             if not opened.models.rows():
                 talk(f"no model was made. {read_status(opened).verdict.why}")
@@ -540,17 +479,10 @@ def status(
     project: Annotated[Path, typer.Argument(metavar="PROJECT", help="A project, the folder of its images, or a run.")],
     as_json: Json = False,
     html: Annotated[bool, typer.Option("--html", help="Write report.html and print where it is.")] = False,
-    target: Annotated[
-        float | None, typer.Option("--target", help="The goal in percent: how many of all photos are to be right.")
-    ] = None,
-    of_class: Annotated[
-        str | None,
-        typer.Option("--class", metavar="NAME", help="The goal is about this class: how many are to be found."),
-    ] = None,
+    target: Annotated[float | None, typer.Option("--target", help="The goal: percent of all photos right.")] = None,
+    of_class: Annotated[str | None, typer.Option("--class", metavar="NAME", help="Or of this class found.")] = None,
     label_price: Annotated[float | None, typer.Option("--label-price", min=0, help="Money for one label.")] = None,
-    point_value: Annotated[
-        float | None, typer.Option("--point-value", min=0, help="Money that a point of accuracy is worth.")
-    ] = None,
+    point_value: Annotated[float | None, typer.Option("--point-value", min=0, help="Money for a point more.")] = None,
 ) -> None:
     """Print how good the model of a project or a run is, what more labels would bring, and whether to stop."""
     from mma.cli.terminal import print_table
@@ -573,29 +505,25 @@ def status(
             recalls = [[name, f"{value:.1f} %"] for name, value in run.tested["per_class"].items()]
             print_table(("class", "recall"), recalls, right={"recall"})
         return
-    opened = open_project(project)
-    goals = goals_of(opened)
-    if target is not None or of_class is not None:
-        goals = replace(goals, target=goals.target if target is None else target, of_class=of_class)
-        check_goal(goals.percent, of_class, [each.name for each in opened.classes() if each.merged_into is None])
-    goals = replace(
-        goals,
-        label_price=goals.label_price if label_price is None else label_price,
-        point_value=goals.point_value if point_value is None else point_value,
-    )
-    now = read_status(opened, goals)
+    with closing(open_project(project)) as opened:
+        given = {"target": target, "label_price": label_price, "point_value": point_value}
+        goals = replace(goals_of(opened), **{name: value for name, value in given.items() if value is not None})
+        if target is not None or of_class is not None:
+            goals = replace(goals, of_class=of_class)
+            check_goal(goals.percent, of_class, [each.name for each in opened.classes() if each.merged_into is None])
+        if html and not as_json:
+            print(printable(str(write_page(opened, goals))))
+            return
+        now = read_status(opened, goals)
     if as_json:
         print(json.dumps(now.as_json()))
-    elif html:
-        print(printable(str(write_page(opened, goals))))
-    else:
-        for line in status_lines(now):
-            print(printable(line))
-        if rows := class_rows(now):
-            print()
-            heads = ("class", "labels", "of all photos", "recall", "precision")
-            print_table(heads, rows, right=set(heads[1:]))
-    opened.close()
+        return
+    for line in status_lines(now):
+        print(printable(line))
+    if rows := class_rows(now):
+        print()
+        heads = ("class", "labels", "of all photos", "recall", "precision")
+        print_table(heads, rows, right=set(heads[1:]))
 
 
 def simulate(
@@ -606,9 +534,7 @@ def simulate(
     every: Annotated[int, typer.Option("--every", min=10, help="Labels between two trainings.")] = 25,
     audit: Annotated[float, typer.Option("--audit", min=0, max=0.5, help="Share of the answers that measures.")] = 0.1,
     control: Annotated[bool, typer.Option(help="Compare with the same person labeling in random order.")] = True,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Keep the projects and the result there.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Keep projects and result there.")] = None,
     as_json: Json = False,
 ) -> None:
     """Would asking have helped? Label a folder again by a script, through the same project, and compare with random order."""
@@ -639,6 +565,10 @@ def review(
     from mma.project import open_project
     from mma.project.review import NEIGHBOURS, find_mistakes
 
+    def agreement(kappa: Kappa) -> str:
+        value = "not defined" if kappa.value is None else f"{kappa.value:.2f}"
+        return f"{kappa.same:.0%} the same on {kappa.images} images, kappa {value}"
+
     with closing(open_project(project)) as opened:
         found = find_mistakes(opened, talk)
     if as_json:
@@ -655,11 +585,11 @@ def review(
             "; ".join(f"{label}: {', '.join(files)}" for label, files in group.items()) for group in found.conflicts
         ],
         f"{len(found.disagreements)} images have different answers of different people": [
-            *(f"{pair}: {describe_kappa(kappa)}" for pair, kappa in found.pairs.items()),
+            *(f"{pair}: {agreement(kappa)}" for pair, kappa in found.pairs.items()),
             *found.disagreements,
         ],
         f"{len(found.self_agreement)} people were asked about images again": [
-            *(f"{person}: {describe_kappa(kappa)}" for person, kappa in found.self_agreement.items()),
+            *(f"{person}: {agreement(kappa)}" for person, kappa in found.self_agreement.items()),
             *(f"{each.file}: first {each.before}, then {each.after}" for each in found.changed),
         ],
         f"{sum(doubt.cannot_tell for doubt in found.doubts)} images that people could not tell, by folder": [
@@ -667,6 +597,10 @@ def review(
         ],
         f"{len(found.unknown_groups)} groups of similar images match no class: new classes?": [
             f"{len(files)} images, such as {', '.join(files[:3])}" for files in found.unknown_groups
+        ],
+        f"{len(found.split)} classes look like two": [
+            f"{each.label}: {len(each.files)} images differ from the other {each.others}, such as {', '.join(each.files[:3])}"
+            for each in found.split
         ],
     }
     said = list(found.notes)
@@ -676,9 +610,3 @@ def review(
             said += [f"  and {len(lines) - shown} more"] if len(lines) > shown else []
     for line in said or ["nothing to look at again was found."]:
         print(printable(line))
-
-
-def describe_kappa(kappa: Kappa) -> str:
-    """Write an agreement in words."""
-    value = "not defined" if kappa.value is None else f"{kappa.value:.2f}"
-    return f"{kappa.same:.0%} the same on {kappa.images} images, kappa {value}"

@@ -31,7 +31,7 @@ from mma.project.quality.agreement import (
     self_consistency,
 )
 from mma.project.records import ANSWERS, Event
-from mma.project.worker.features import Pool, TrainingSet, live_config, open_pool
+from mma.project.worker.features import Pool, TrainingSet, live_config, open_ready_pool
 from mma.project.worker.live_model import fit_answers
 from mma.project.worker.picks import nearest_similarity
 from mma.text import install_hint
@@ -41,7 +41,9 @@ NEIGHBOURS = 5
 FARTHEST = 2_000  # images farthest from all labels, among which groups are looked for
 FEWEST = 5  # images that make a group
 FAR = 0.02  # share of the labeled images that are as far from their nearest labeled one as an image of no class is
-APART = 0.5  # quantile of the distances between classes: parts of a class that are farther apart look like two
+APART = (
+    0.7  # of the median distance between classes. On objects, parts of one class: 0.1 to 0.67; two as one: 0.7 to 1.3
+)
 LOOSE = 0.1  # share of the labeled images that are as far from it as two images of one group may be
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
@@ -80,7 +82,7 @@ class FolderDoubt:
 
 @dataclass(frozen=True)
 class SplitClass:
-    """A class whose images fall into two parts that are as far apart as two classes are."""
+    """A class whose images fall into two parts that are nearly as far apart as two classes are."""
 
     label: str
     files: tuple[str, ...]  # the smaller part, the most typical first
@@ -107,7 +109,7 @@ class Mistakes:
 
 
 def find_mistakes(project: Project, say: Callable[[str], None] = lambda message: None) -> Mistakes:
-    """Look for mistakes in a project's labels. Features are computed where they are not stored yet."""
+    """Look for mistakes in a project's labels. While features are computed, the images take part that have them."""
     training = TrainingSet(project.labels(), project.is_audit)
     names = {image.id: image.name for image in project.images()}
     events = project.events()
@@ -130,7 +132,10 @@ def find_mistakes(project: Project, say: Callable[[str], None] = lambda message:
         notes = [f"wrong labels and new classes are looked for from {LEAST} labels on; there are {many}."]
     else:
         config = live_config(project)
-        pool = open_pool(project, [image for image in project.images() if not image.audit], say)
+        images = [image for image in project.images() if not image.audit]
+        pool = open_ready_pool(project, images, training.train, say)
+        if len(pool) < len(images):
+            notes = [f"new classes were looked for among the {len(pool):,} photos that are prepared so far."]
         predicted, suspects = suspect_labels(pool, training, config, reviewed)
         left_out = {*training.labels.cannot_tell, *training.labels.excluded}
         rows = np.array([row for row, image in enumerate(pool.images) if image.id not in left_out], np.int64)
@@ -318,7 +323,7 @@ def find_unknown_groups(features: Floats, labels: Ints) -> list[tuple[int, ...]]
 def find_split_classes(features: Floats, labels: Ints) -> list[tuple[tuple[int, ...], int]]:
     """Return parts of classes that look like a class of their own: the rows of the smaller part, the size of the larger.
 
-    Each class is cut in two (2-means); what counts is whether its parts are as far apart as most pairs of classes are.
+    Each class is cut in two (2-means); what counts is whether its parts are nearly as far apart as two classes are.
     """  # (N, D) of length one, (N,)
     from sklearn.cluster import KMeans
 
@@ -326,7 +331,7 @@ def find_split_classes(features: Floats, labels: Ints) -> list[tuple[tuple[int, 
     if len(present) < 2:
         return []
     means = unit(np.stack([features[labels == klass].mean(axis=0, dtype=np.float64) for klass in present]))
-    apart = np.quantile(1.0 - (means @ means.T)[np.triu_indices(len(means), 1)], APART)
+    apart = APART * np.median(1.0 - (means @ means.T)[np.triu_indices(len(means), 1)])
     found = []
     for klass in present:
         rows = np.flatnonzero(labels == klass)

@@ -20,7 +20,8 @@ from mma.config import Config
 from mma.data.photos import SMALLEST, read_unscaled_photo
 from mma.data.tables import render_csv
 from mma.errors import UserError
-from mma.features import PhotoFiles, StoredViews
+from mma.features import PhotoFiles, StoredViews, parse_backbone
+from mma.features.extract import open_store
 from mma.presets import preset
 from mma.project.project import Project, silent
 from mma.project.records import Klass, Labels, ProjectImage
@@ -191,6 +192,21 @@ def open_pool(
         photo_files(project.root, ordered), HOST, say
     )
     return Pool(project.root, ordered, source, everything)
+
+
+def open_ready_pool(
+    project: Project, images: Sequence[ProjectImage], needed: Collection[str], say: Say = silent
+) -> Pool:
+    """Return the pool of the images that have features by now, and of those of `needed`; of all, where none has any."""
+    settings = feature_views(live_config(project))
+    source, best, stored = photo_files(project.root, images), settings, set[str]()
+    for views in (settings, settings.model_copy(update={"mirror": False, "crops": 0})):
+        kept = StoredViews(mirror=views.mirror, crops=views.crops)
+        parts = [open_store(source, part.resolve(), kept).keys() for part in parse_backbone(views.backbone).parts]
+        here = set.intersection(*({bytes(key).hex() for key in keys} for keys in parts))
+        best, stored = (views, here) if len(here) > len(stored) else (best, stored)
+    wanted = {*stored, *needed}
+    return open_pool(project, [image for image in images if image.id in wanted or not stored], say, best)
 
 
 def compute_features(
