@@ -346,8 +346,8 @@ def test_suspect_labels_are_kept_or_corrected_with_one_key_each(make_project, se
     served = serve_project(project)
     page = open_page(served.door, bypass_csp=True)
     open_view(page, served, "review")
-    assert "Model says dog 97%, 5 of 5 neighbours agree" in page.wait_for_selector(".said-now .soft").text_content()
-    assert "are right about 80% of all labels" in page.text_content("main")
+    assert "Model says dog 97 %, 5 of 5 neighbours agree" in page.wait_for_selector(".said-now .soft").text_content()
+    assert "are right about 80 % of all labels" in page.text_content("main")
     assert picture_name(page) == files[0]
     assert not serious_violations(page)
     page.keyboard.press("k")

@@ -25,6 +25,7 @@ from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, answers_file
 from mma.project.settings import read_settings
 from mma.web import app as app_module
+from mma.web import views
 from mma.web.app import make_app
 from mma.web.security import Guard
 from mma.web.views import Newsroom, Review, Setup, labeled_images, read_news, recent_answers
@@ -90,7 +91,7 @@ PLACES = {
     "second copy": (SecondCopy, "catch_up"),
     "disk": (second_copy, "append_bytes"),
     "mirror": (Mirror, "touch"),
-    "reply": (app_module, "counts_for_page"),
+    "reply": (views, "counts_for_page"),
 }
 FAULTS = [RuntimeError("ours"), ValueError("not enough values to unpack"), OSError(28, "No space left on device")]
 

@@ -237,11 +237,10 @@ def describe_start(project: Project, report: IndexReport) -> list[str]:
     from mma.data.photos import LEADS_OUT
 
     lines = [f"{report.images:,} images in {report.files:,} files, {report.new:,} of them new"]
-    same, near = (
-        "files with the same bytes as another one, whose label they share",
-        "images that look almost like another one",
-    )
-    lines += [f"{what}: {count:,}" for what, count in ((same, report.duplicates), (near, report.near)) if count]
+    if report.duplicates:
+        lines.append(f"files with the same bytes as another one, whose label they share: {report.duplicates:,}")
+    if report.near:
+        lines.append(f"images that look almost like another one: {report.near:,}")
     lines += _list_names("files that cannot be used", [f"{bad.file}: {bad.reason}" for bad in report.bad])
     if any(bad.reason in (LEADS_OUT, NOT_FOLLOWED) for bad in report.bad):
         lines.append(f"To read those links, too:  mma start {quote_path(project.root)} --follow-links")

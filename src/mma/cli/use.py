@@ -36,6 +36,9 @@ def predict(
         ),
     ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="With --sort-into: copies instead of links.")] = False,
+    sheet: Annotated[
+        Path | None, typer.Option("--sheet", metavar="HTML", help="A page with the photos that are least sure.")
+    ] = None,
     max_error: Annotated[
         float | None,
         typer.Option(
@@ -53,20 +56,22 @@ def predict(
     from mma.data.boxes import MANIFEST, write_answers
     from mma.files import read_lines
     from mma.model import load
-    from mma.model.predictions import check_input, check_output, check_sorted, predict_folder
+    from mma.model.predictions import check_input, check_output, check_sheet, check_sorted, predict_folder
     from mma.project.quality.promises import check_max_error, promise_of
 
     check_output(out)  # before a model is loaded
     check_input(images)
     if sort_into is not None:
         check_sorted(images, sort_into)
+    if sheet is not None:
+        check_sheet(sheet)
     if max_error is not None:
         check_max_error(max_error)
     if boxes is not None and (not (images / MANIFEST).is_file() or out.suffix.lower() != ".jsonl"):
         raise UserError(f"--boxes takes a folder that --crops made (it holds {MANIFEST}), and -o NAME.jsonl.")
     loaded = load(model)
     promise = None if max_error is None else promise_of(loaded.about.audit, max_error)
-    options: dict[str, Any] = {"top": top, "sort_into": sort_into, "copy": copy, "promise": promise}
+    options: dict[str, Any] = {"top": top, "sort_into": sort_into, "copy": copy, "sheet": sheet, "promise": promise}
     with Progress() as bar:
 
         def advance(done: int, of: int) -> None:

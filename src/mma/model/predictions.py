@@ -6,7 +6,10 @@ files they are about. When all rows are there, OUT is made of them in the format
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import heapq
+import io
 import json
 import os
 import re
@@ -18,22 +21,26 @@ from pathlib import Path
 from shlex import quote
 from typing import IO, Any
 
+from PIL import Image
+
 from mma.data.folder import list_files
 from mma.data.images import BadFile
 from mma.data.parquet import import_arrow
+from mma.data.photos import quiet_decoders, read_unscaled_photo
 from mma.data.tables import csv_line
 from mma.errors import UserError
 from mma.files import append_bytes, explain_write_errors, locked, open_atomically, write_atomically
 from mma.model.loader import model_digest
 from mma.model.model import Model
 from mma.shares import Promise
-from mma.text import did_you_mean, printable
+from mma.text import did_you_mean, printable, render_template
 
 BLOCK = 256  # rows that are made durable at a time
 LAYOUT = 1  # of the part
 FORMATS = (".csv", ".jsonl", ".parquet")
 SHOWN = 5  # bad files that a summary names
 GROUP = 65_536  # rows of a group in a Parquet file: what is in memory at a time
+SHEET, SIDE = 60, 200  # photos of a contact sheet; pixels of each
 ASK, UNLIKE = "ask", "yes"  # in the columns promise and unlike
 Prediction = Mapping[str, Any]  # column -> value; None where there is none
 Tell = Callable[[int, int], None]  # files done, files there are
@@ -133,6 +140,7 @@ def predict_folder(
     progress: Tell = lambda done, total: None,
     sort_into: Path | None = None,
     copy: bool = False,
+    sheet: Path | None = None,
     promise: Promise | None = None,
 ) -> Summary:
     """Classify every image of a folder, or one file, and write OUT: a .csv, .jsonl or .parquet file.
@@ -151,6 +159,8 @@ def predict_folder(
         Hears how many of how many are done.
     sort_into, copy : path and bool, optional
         A new folder that gets a sub-folder per class with links to the images, or with copies of them.
+    sheet : path, optional
+        A page to write, NAME.html: the photos that the model is least sure of.
     promise : mma.shares.Promise, optional
         Only images that it covers get a label. The column `promise` of the others, and their sub-folder, is "ask".
 
@@ -162,6 +172,8 @@ def predict_folder(
     """
     if sort_into is not None:
         check_sorted(Path(images), sort_into)
+    if sheet is not None:
+        check_sheet(sheet)
     out = Path(out).absolute()
     check_output(out)
     root, names, left_out = list_images(Path(images), out)
@@ -187,6 +199,8 @@ def predict_folder(
             bad = [BadFile(row["file"], row["problem"]) for row in read_rows(part) if row["problem"] is not None]
             if sort_into is not None:
                 sort_images(root, read_rows(part), sort_into, copy=copy)
+            if sheet is not None:
+                write_sheet(root, read_rows(part), sheet)
             part.unlink()
             lock.unlink(missing_ok=True)
     return Summary(out, total, len(bad), tuple(bad[:SHOWN]), resumed, unlike, asked)
@@ -219,6 +233,26 @@ def sort_images(root: Path, rows: Iterable[Prediction], folder: Path, *, copy: b
             target.symlink_to((root / row["file"]).resolve())
         done += 1
     return done
+
+
+def check_sheet(sheet: Path) -> None:
+    """Refuse a place for a contact sheet that is no page, or is taken."""
+    if sheet.suffix.lower() != ".html" or sheet.exists():
+        raise UserError(f"--sheet {printable(str(sheet))}: name a page that is not there yet:  --sheet least-sure.html")
+
+
+def write_sheet(root: Path, rows: Iterable[Prediction], sheet: Path) -> None:
+    """Write a page with the photos that the model is least sure of. It holds all it shows, made from their pixels alone."""
+    least = heapq.nsmallest(SHEET, (row for row in rows if row["problem"] is None), key=lambda row: row["confidence"])
+    photos = []
+    with quiet_decoders():
+        for row in least:
+            data, small = io.BytesIO(), Image.fromarray(read_unscaled_photo(root, row["file"], SIDE)[0])
+            small.thumbnail((SIDE, SIDE))
+            small.save(data, "JPEG", quality=80)
+            photos.append((row, base64.b64encode(data.getvalue()).decode("ascii")))
+    sheet.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(sheet, render_template("least_sure.html", photos=photos, side=SIDE))
 
 
 def resume(part: Path, task: FolderTask) -> int:

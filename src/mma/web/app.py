@@ -27,27 +27,9 @@ from mma.project.find import FindRequest, search
 from mma.project.quality.status import measure_words, set_goal
 from mma.project.records import Key, Klass, Person
 from mma.project.worker.supervise import ask_for_deep
+from mma.web import views
 from mma.web.security import Invitations, Visitor, refuse
-from mma.web.views import (
-    DECODERS,
-    SIZES,
-    Heat,
-    Json,
-    Newsroom,
-    Pictures,
-    Review,
-    Setup,
-    classes_for_page,
-    counts_for_page,
-    files_to_take,
-    labeled_images,
-    mma_command,
-    read_news,
-    recent_answers,
-    results,
-    try_photo,
-    zipped,
-)
+from mma.web.views import Json
 
 STATIC = resources.files("mma.web") / "static"
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -161,35 +143,37 @@ class Page:
         found = [each for each in STATIC.iterdir() if each.is_file()]
         self.files = {each.name: (each.read_bytes(), MEDIA_TYPES[each.name.rsplit(".", 1)[1]]) for each in found}
         self.here: dict[str, dict[str, float]] = {}  # person -> browser -> when it was last seen
-        self.pictures, self.newsroom, self.setup = Pictures(self.project), Newsroom(self.project), Setup(self.project)
 
         def ending() -> bool:
             return self.ending()
 
-        self.browser = Browser(self.project, ending)
-        self.review, self.heat = Review(self.project, ending), Heat(self.project, ending)
-        self.export = mma_command("export", self.project, "the model was not exported", ending)
-        self.predict = mma_command("predict", self.project, "the picture was not classified", ending)
-        self.decoders = anyio.CapacityLimiter(DECODERS)  # decoding never takes the threads that store labels
+        project = self.project
+        self.pictures, self.newsroom, self.setup = (
+            views.Pictures(project),
+            views.Newsroom(project),
+            views.Setup(project),
+        )
+        self.browser, self.heat = Browser(project, ending), views.Heat(project, ending)
+        self.review = views.Review(project, ending)
+        self.export = views.mma_command("export", project, "the model was not exported", ending)
+        self.predict = views.mma_command("predict", project, "the picture was not classified", ending)
+        self.decoders = anyio.CapacityLimiter(views.DECODERS)  # decoding never takes the threads that store labels
 
 
 class NotUnderstood(UserError):
-    """A request that is not what it should be. What was sent is not repeated."""
-
-    def __init__(self, error: ValidationError) -> None:
-        found = error.errors(include_input=False)
-        ours = [each["msg"].removeprefix("Value error, ") for each in found if each["type"] == "value_error"]
-        places = {".".join(str(part) for part in each["loc"]) or "body" for each in found}
-        super().__init__(" ".join(ours) or f"not understood: {', '.join(sorted(places))}")
+    """A request that is not what it should be."""
 
 
 def parse(kind: Any, data: bytes | str, *, json: bool = True) -> Any:
-    """Return what a page sent as the type it must have."""
+    """Return what a page sent as the type it must have. What was sent wrongly is not repeated."""
     adapter = TypeAdapter(kind)
     try:
         return adapter.validate_json(data) if json else adapter.validate_python(data)
     except ValidationError as error:
-        raise NotUnderstood(error) from error
+        found = error.errors(include_input=False)
+        ours = [each["msg"].removeprefix("Value error, ") for each in found if each["type"] == "value_error"]
+        places = {".".join(str(part) for part in each["loc"]) or "body" for each in found}
+        raise NotUnderstood(" ".join(ours) or f"not understood: {', '.join(sorted(places))}") from error
 
 
 # Answers that take more than a line. Each gets the page, what was asked (the query, or the parsed body), and who asks.
@@ -198,8 +182,9 @@ def parse(kind: Any, data: bytes | str, *, json: bool = True) -> Any:
 def begin(page: Page, query: Any, visitor: Visitor) -> Json:
     """What the page needs to begin."""
     project, by = page.project, visitor.name or page.by
-    about = {"id": project.settings.id, "name": project.root.name, "by": by, "role": visitor.role}
-    return {**read_news(project), "project": {**about, "overlap": project.settings.overlap}}
+    role = "annotator" if visitor.invitation else "owner"
+    about = {"id": project.settings.id, "name": project.root.name, "by": by, "role": role}
+    return {**views.read_news(project), "project": {**about, "overlap": project.settings.overlap}}
 
 
 def disagreements(page: Page, query: Any, visitor: Visitor) -> Json:
@@ -213,7 +198,7 @@ def labels_of_class(page: Page, query: Any, visitor: Visitor) -> Json:
     class_id = query.get("class_id", "")
     if not class_id.isdecimal() or len(class_id) > 9:
         raise HTTPException(404, "there is no such class")
-    return labeled_images(page.project, int(class_id))
+    return views.labeled_images(page.project, int(class_id))
 
 
 def note_here(page: Page, asked: HereRequest, visitor: Visitor) -> Json:
@@ -248,7 +233,7 @@ def store_answer(page: Page, answer: Answer, visitor: Visitor) -> Json:
         if answer.kind == "undo" and answer.supersedes and not page.project.gave(answer.by, str(answer.supersedes)):
             raise UserError("that is another person's answer. Only the owner takes it back.")
     events = page.project.answer(answer)
-    return {"saved": str(answer.id), "seq": events[-1].seq, "counts": counts_for_page(page.project)}
+    return {"saved": str(answer.id), "seq": events[-1].seq, "counts": views.counts_for_page(page.project)}
 
 
 def grid(page: Page, wanted: GridRequest, visitor: Visitor) -> Json:
@@ -267,19 +252,19 @@ def change_class(page: Page, change: ClassChange, visitor: Visitor) -> Json:
         "key": lambda: project.set_key(change.id, change.key, by),
     }
     made = changes[change.do]()
-    return {"made": made.id, **classes_for_page(project), "counts": counts_for_page(project)}
+    return {"made": made.id, **views.classes_for_page(project), "counts": views.counts_for_page(project)}
 
 
 def change_goal(page: Page, asked: GoalRequest, visitor: Visitor) -> Json:
     """How the project stands against a new goal; without a target there is none."""
     set_goal(page.project, asked.target, asked.class_id)
-    return results(page.project)
+    return views.results(page.project)
 
 
 def choose_model(page: Page, asked: ModelRequest, visitor: Visitor) -> Json:
     """How the project stands; the worker makes the next model by this choice."""
     page.project.wish(use_model=asked.use)
-    return results(page.project)
+    return views.results(page.project)
 
 
 def train_deep(page: Page, asked: PageRequest, visitor: Visitor) -> Json:
@@ -292,18 +277,18 @@ def find(page: Page, asked: FindRequest, visitor: Visitor) -> Json:
     """The next batch of a search, after the answer to the last one is taken."""
     state = search(page.project, asked)
     items = [item._asdict() for item in state.items]
-    return {**state._asdict(), "items": items, "counts": counts_for_page(page.project)}
+    return {**state._asdict(), "items": items, "counts": views.counts_for_page(page.project)}
 
 
 Handle = Callable[[Page, Any, Visitor], Json]
 READS: dict[str, Handle] = {
     "/api/state": begin,
     "/api/recent": lambda page, query, who: {
-        "answers": recent_answers(page.project, who.name or parse(Person, query.get("by", ""), json=False))
+        "answers": views.recent_answers(page.project, who.name or parse(Person, query.get("by", ""), json=False))
     },
     "/api/labels": labels_of_class,
     "/api/sheet": lambda page, query, who: {"images": page.setup.sheet(), "offers": page.setup.offers},
-    "/api/results": lambda page, query, who: results(page.project),
+    "/api/results": lambda page, query, who: views.results(page.project),
     "/api/map": lambda page, query, who: page.browser.map(),
     "/api/people": lambda page, query, who: {"people": [each._asdict() for each in page.project.people()]},
     "/api/disagreements": disagreements,
@@ -315,7 +300,7 @@ SENDS: dict[str, tuple[Any, Handle]] = {
     "/api/browse": (BrowseRequest, lambda page, wanted, who: page.browser.page(wanted)),
     "/api/find": (FindRequest, find),
     "/api/heat": (HeatRequest, lambda page, wanted, who: page.heat.maps(wanted.images)),
-    "/api/try": (TryRequest, lambda page, asked, who: try_photo(page.predict, asked.picture)),
+    "/api/try": (TryRequest, lambda page, asked, who: views.try_photo(page.predict, asked.picture)),
     "/api/here": (HereRequest, note_here),
     "/api/invite": (Annotated[Invite | Withdraw, Field(discriminator="do")], change_invitations),
     "/api/next": (
@@ -380,7 +365,7 @@ async def get_image(request: Request) -> Response:
     """Send a picture of an image."""
     page: Page = request.app.state.page
     image, size = request.path_params["image"], request.path_params["size"]
-    if not IMAGE_ID.fullmatch(image) or size not in SIZES:
+    if not IMAGE_ID.fullmatch(image) or size not in views.SIZES:
         raise HTTPException(404, "there is no such image")
     try:
         picture = await anyio.to_thread.run_sync(page.pictures.picture, image, size, limiter=page.decoders)
@@ -395,12 +380,12 @@ async def get_image(request: Request) -> Response:
 async def get_download(request: Request) -> Response:
     """Send the newest exported model and the labels as a zip, as it is made."""
     page: Page = request.app.state.page
-    files = await run_in_threadpool(files_to_take, page.project)
+    files = await run_in_threadpool(views.files_to_take, page.project)
     if not files:
         raise HTTPException(404, "there is nothing to download yet. Label some photos first")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", page.project.root.name).strip("-.") or "photos"
     headers = {"Content-Disposition": f'attachment; filename="{name}.zip"'}
-    return StreamingResponse(zipped(files), media_type="application/zip", headers=headers)
+    return StreamingResponse(views.zipped(files), media_type="application/zip", headers=headers)
 
 
 ROUTES = [

@@ -11,6 +11,7 @@ import base64
 import binascii
 import contextlib
 import io
+import json
 import re
 import secrets
 import sys
@@ -45,6 +46,7 @@ MOST_IMAGES = 64  # in one request
 WAITING = 512  # images that may wait for their turn
 UPLOAD = 32_000_000  # bytes of a request
 OPEN = ("/", "/healthz", "/openapi.json")  # these need no key: they say nothing about the model
+TEMPLATES = Path(__file__).parents[1] / "templates"
 TOKEN = re.compile(r"[A-Za-z0-9_-]{32,}")
 
 
@@ -161,7 +163,10 @@ async def predict(request: Request) -> Response:
             asked = EncodedImages.model_validate_json(body)
             files = [base64.b64decode(image, validate=True) for image in asked.images]
         elif kind.startswith("image/") or kind == "application/octet-stream":
-            asked, files = EncodedImages.model_construct(images=[], top=top_of(request)), [body]
+            top = request.query_params.get("top", "1")  # /predict?top=3
+            if not top.isdecimal() or not 1 <= int(top) <= 1_000:
+                raise UserError("top is a number from 1 to 1000, such as /predict?top=3")
+            asked, files = EncodedImages.model_construct(images=[], top=int(top)), [body]
         else:
             return refuse(415, "send an image (Content-Type: image/jpeg) or JSON with images as base64")
     except ValidationError as error:
@@ -179,14 +184,6 @@ async def predict(request: Request) -> Response:
     return JSONResponse((answers[0] if single else PredictedImages(predictions=list(answers))).model_dump())
 
 
-def top_of(request: Request) -> int:
-    """Return how many classes are wanted: /predict?top=3."""
-    wanted = request.query_params.get("top", "1")
-    if not wanted.isdecimal() or not 1 <= int(wanted) <= 1_000:
-        raise UserError("top is a number from 1 to 1000, such as /predict?top=3")
-    return int(wanted)
-
-
 async def answer_of(batcher: Batcher, data: bytes, top: int) -> PredictedImage:
     """Classify one file, or say why it cannot be read."""
     try:
@@ -201,43 +198,11 @@ async def answer_of(batcher: Batcher, data: bytes, top: int) -> PredictedImage:
 
 def openapi(request: Request) -> JSONResponse:
     """GET /openapi.json: the interface in the words other programs read."""
-    names = "#/components/schemas/{model}"
-    schemas: dict[str, Any] = {}
+    document = json.loads((TEMPLATES / "serve.openapi.json").read_text("utf-8"))
     for model in (EncodedImages, PredictedImages, PredictedImage):
-        schema = model.model_json_schema(ref_template=names)
-        schemas |= schema.pop("$defs", {}) | {model.__name__: schema}
-    image = {"schema": {"type": "string", "format": "binary"}}
-    one_of = {"oneOf": [{"$ref": names.format(model=name)} for name in ("PredictedImage", "PredictedImages")]}
-    refusals = {
-        "401": "no valid key",
-        "413": "too large",
-        "415": "neither image nor JSON",
-        "422": "no image",
-        "503": "busy",
-    }
-    post = {
-        "summary": "Classify one image (as it is) or several (JSON)",
-        "security": [{"key": []}],
-        "parameters": [{"name": "top", "in": "query", "schema": {"type": "integer", "default": 1, "minimum": 1}}],
-        "requestBody": {
-            "content": {"image/*": image, "application/json": {"schema": {"$ref": names.format(model="EncodedImages")}}}
-        },
-        "responses": {
-            "200": {"description": "an answer for each image", "content": {"application/json": {"schema": one_of}}},
-            **{status: {"description": why} for status, why in refusals.items()},
-        },
-    }
-    health = {"get": {"summary": "Is it up?", "responses": {"200": {"description": "yes"}}}}
-    document = {
-        "openapi": "3.1.0",
-        "info": {"title": "mma serve", "version": "1"},
-        "paths": {"/predict": {"post": post}, "/healthz": health},
-        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
-    }
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"] |= schema.pop("$defs", {}) | {model.__name__: schema}
     return JSONResponse(document)
-
-
-PAGE = Path(__file__).parents[1] / "templates" / "serve.html"
 
 
 def make_app(model: Model) -> Starlette:
@@ -257,7 +222,7 @@ def make_app(model: Model) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def page(request: Request) -> HTMLResponse:
-        return HTMLResponse(PAGE.read_text("utf-8"))
+        return HTMLResponse((TEMPLATES / "serve.html").read_text("utf-8"))
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": "the server made a mistake; its terminal says which"}, 500)

@@ -94,11 +94,6 @@ class Visitor(NamedTuple):
         """The name of an invited person."""
         return self.invitation.name if self.invitation else None
 
-    @property
-    def role(self) -> str:
-        """What the person may do."""
-        return "annotator" if self.invitation else "owner"
-
 
 class Invitations:
     """The people invited to a project, in a file that only its owner can read."""

@@ -230,7 +230,7 @@ class Review:
         reasons, notes = dict[str, str](), list(self.found["notes"])  # the first reason of a file counts
         for each in self.found["suspects"]:
             agree = f", {each['neighbours']} of 5 neighbours agree" if each["neighbours"] else ""
-            reasons.setdefault(each["file"], f"model says {each['likely']} {each['likely_confidence']:.0%}{agree}")
+            reasons.setdefault(each["file"], f"model says {each['likely']} {100 * each['likely_confidence']:.0f} %{agree}")
         for group in self.found["conflicts"]:
             for file in (file for files in group.values() for file in files):
                 reasons.setdefault(file, f"alike images, labeled {' and '.join(group)}")
@@ -239,7 +239,7 @@ class Review:
         for each in self.found["changed"]:
             reasons.setdefault(each["file"], f"first answered {each['before']}, then {each['after']}")
         if self.found["suspects"]:
-            right = f"{self.found['predicted']:.0%}"
+            right = f"{100 * self.found['predicted']:.0f} %"
             notes.append(f"The models that doubt them did not see them, and are right about {right} of all labels.")
         entries = {each.file: as_answer(each) for each in self.project.labeled_files(list(reasons))}
         images = [{**entries[file], "why": why} for file, why in reasons.items() if file in entries]

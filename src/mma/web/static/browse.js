@@ -116,11 +116,13 @@ export class BrowseView {
       : [plural(this.total, "photo"), "."];
     const hidden = this.hidden ? ` ${plural(this.hidden, "photo")} not shown: kept for measuring until asked about.` : "";
     show(this.words, ...(this.way !== "tiles" ? ["Alike photos lie near each other. Draw around some to choose them; the wheel zooms."] : this.problem ? [this.problem] : this.loading && !this.items.length ? ["Looking."] : [...found, hidden]));
+    this.choices.node.hidden = !this.chosen.size;
     const count = this.chosen.size, one = count === 1 ? (this.way === "tiles" ? this.items : this.map.points).find((each) => this.chosen.has(each.image)) : null;
-    show(this.actions, h("p", { class: "soft" }, count ? `${number(count)} chosen. Press the key of their class.` : `Choose photos with a click${this.way === "tiles" ? " (Shift: up to here)" : ""}, then press the key of their class.`),
+    show(this.actions, h("p", { class: "soft" }, count ? `${number(count)} chosen. Press the key of their class.` : this.total || this.way !== "tiles" ? `Choose photos with a click${this.way === "tiles" ? " (Shift: up to here)" : ""}, then give them a class.` : ""),
       one ? h("button", { type: "button", class: "quiet", onclick: () => { this.like = one; this.turnTo("tiles"); this.fetch(); } }, "More like this") : null,
       one ? h("button", { type: "button", class: "quiet", onclick: () => this.enlarge(one) }, "Enlarge") : null,
       count ? h("button", { type: "button", class: "quiet", onclick: () => this.choose([]) }, "Choose none") : null,
+      !count && this.way === "tiles" && this.items.length ? h("button", { type: "button", class: "quiet", title: "The photos listed here, for paper or a PDF", onclick: () => print() }, "Print a contact sheet") : null,
       h("button", { type: "button", class: "quiet", onclick: () => this.undo() }, "Undo", h("kbd", {}, typing() ? "Alt U" : "U")));
   }
 

@@ -15,7 +15,7 @@ const COMMANDS = [
   ["x", "exclude", "exclude", "Exclude"],
   ["n", "note", "note", "Note"],
   ["z", "zoom", "zoom", "Zoom"],
-  ["h", "heat", "heat", "Heat map"],
+  ["h", "heat", "heat", "Heat"],
 ];
 const commands = () => COMMANDS.filter(([, name]) => name !== "heat" || canShowHeat());
 

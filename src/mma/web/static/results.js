@@ -256,10 +256,10 @@ function confusionCard({ classes, quality, judged }, source, open) {
       return cell({ label: classes[label], said: classes[said], count, images }, count / Math.max(1, total), open);
     }), h("td", { class: "count" }, number(total)));
   });
-  return h("section", { class: "card" }, h("h3", {}, source === "the model" ? "Which class is taken for which" : `What ${who} takes for what`),
+  return h("section", { class: "card" }, h("h3", {}, source === "the model" ? "Which class is taken for which" : `Guesses by ${who}: which class is taken for which`),
     judged.length ? h("p", { class: "soft" }, "A number opens its photos.") : null,
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Confusion matrix of ${who}` }, h("table", { class: "confusion" },
-      h("thead", {}, h("tr", {}, h("td", {}), h("th", { class: "axis", colspan: classes.length, scope: "colgroup" }, `${sentence(source)} says`), h("td", {})),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Which class is taken for which by ${who}` }, h("table", { class: "confusion" },
+      h("thead", {}, h("tr", {}, h("td", {}), h("th", { class: "axis", colspan: classes.length, scope: "colgroup" }, source === "the model" ? "The model says" : `Guessed by ${who}`), h("td", {})),
         h("tr", {}, h("th", { class: "axis", scope: "col" }, "People say"), classes.map((name) => h("th", { scope: "col" }, nameOf(name))), h("th", { class: "axis", scope: "col" }, "All"))), h("tbody", {}, rows))));
 }
 
