@@ -674,6 +674,27 @@ def test_cells_of_the_confusion_matrix_look_as_full_as_they_are(make_project, se
     assert page.text_content(".confusion tbody tr:first-child .count") == "12"
 
 
+def test_an_unused_class_goes_with_one_click_and_a_used_one_has_no_such_button(make_project, serve_project, open_page):
+    project = make_project(classes=("cat", "dog", "bird"))
+    served = serve_project(project)
+    page = open_page(served.door, bypass_csp=True)
+    page.keyboard.press("1")
+    wait_until_saved(page)
+    open_view(page, served, "classes")
+    assert not serious_violations(page)
+    assert page.locator("[aria-label='Delete cat']").count() == 0
+    page.click("[aria-label='Delete bird']")
+    page.wait_for_selector("[aria-label='Delete bird']", state="detached")
+    assert [each.name for each in project.classes()] == ["cat", "dog"]
+    page.click("[aria-label='Delete dog']")
+    page.wait_for_selector("[aria-label='Delete dog']", state="detached")
+    page.reload()  # one class alone: the first minute again, with chips
+    page.fill("#new-class", "fox")
+    page.keyboard.press("Enter")
+    page.click(".chip [aria-label='Delete fox']")
+    page.wait_for_selector(".chip [aria-label='Delete fox']", state="detached")
+
+
 def test_groups_that_have_no_name_and_classes_that_look_like_two_are_named(
     make_project, serve_project, open_page, monkeypatch
 ):

@@ -83,9 +83,8 @@ def start(
         check_source_name(as_guesses)
         if labels_from is None:
             raise UserError("--as-guesses goes with --labels-from, which says where the guesses are.")
-    if (tls_cert is None) != (tls_key is None) or not all(
-        each is None or each.is_file() for each in (tls_cert, tls_key)
-    ):
+    encrypt = [each for each in (tls_cert, tls_key) if each is not None]
+    if len(encrypt) == 1 or not all(each.is_file() for each in encrypt):
         raise UserError("--tls-cert and --tls-key go together, and both name a file.")
     if crops is not None:
         folder = _cut(folder, crops)
@@ -505,7 +504,7 @@ def status(
             print_table(("class", "recall"), recalls, right={"recall"})
         return
     with closing(open_project(project)) as opened:
-        given = {"target": target, "label_price": label_price, "point_value": point_value}
+        given: dict[str, Any] = {"target": target, "label_price": label_price, "point_value": point_value}
         goals = replace(goals_of(opened), **{name: value for name, value in given.items() if value is not None})
         if target is not None or of_class is not None:
             goals = replace(goals, of_class=of_class)

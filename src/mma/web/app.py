@@ -39,7 +39,6 @@ MAX_STREAMS = 32
 MAX_HELD = 1_000
 DISPUTED = 200  # disagreements sent at once
 HERE_SECONDS = 60.0  # after which a browser is no longer taken to be open
-INVITED = ("id", "name", "made", "revoked")
 
 
 # What the page may send. Ids and names only: no path, address or pattern.
@@ -120,9 +119,9 @@ class Withdraw(PageRequest):
 
 
 class ClassChange(PageRequest):
-    """Make a class, rename it, merge it into another (null takes that back), or give it a key (null: none)."""
+    """Make a class, rename it, merge it into another (null takes that back), give it a key (null: none), or delete it."""
 
-    do: Literal["add", "rename", "merge", "key"]
+    do: Literal["add", "rename", "merge", "key", "delete"]
     id: int = -1  # no class has it
     name: str = Field(default="", max_length=1_000)
     into: int | None = None
@@ -243,16 +242,17 @@ def grid(page: Page, wanted: GridRequest, visitor: Visitor) -> Json:
 
 
 def change_class(page: Page, change: ClassChange, visitor: Visitor) -> Json:
-    """The classes after one was made, renamed, merged or given a key."""
+    """The classes after one was made, renamed, merged, deleted or given a key."""
     project, by = page.project, change.by
-    changes: dict[str, Callable[[], Klass]] = {
+    changes: dict[str, Callable[[], Klass | None]] = {
         "add": lambda: project.add_class(change.name, by),
         "rename": lambda: project.rename_class(change.id, change.name, by),
         "merge": lambda: project.merge_class(change.id, change.into, by),
         "key": lambda: project.set_key(change.id, change.key, by),
+        "delete": lambda: project.delete_class(change.id, by),
     }
     made = changes[change.do]()
-    return {"made": made.id, **views.classes_for_page(project), "counts": views.counts_for_page(project)}
+    return {"made": made and made.id, **views.classes_for_page(project), "counts": views.counts_for_page(project)}
 
 
 def change_goal(page: Page, asked: GoalRequest, visitor: Visitor) -> Json:
@@ -292,8 +292,8 @@ READS: dict[str, Handle] = {
     "/api/map": lambda page, query, who: page.browser.map(),
     "/api/people": lambda page, query, who: {"people": [each._asdict() for each in page.project.people()]},
     "/api/disagreements": disagreements,
-    "/api/invitations": lambda page, query, who: {  # tokens are not kept
-        "invitations": [{name: getattr(each, name) for name in INVITED} for each in page.invitations.all]
+    "/api/invitations": lambda page, query, who: {  # tokens are not kept, and their hashes stay here
+        "invitations": [each._replace(digest="")._asdict() for each in page.invitations.all]
     },
 }
 SENDS: dict[str, tuple[Any, Handle]] = {

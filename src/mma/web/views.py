@@ -230,7 +230,9 @@ class Review:
         reasons, notes = dict[str, str](), list(self.found["notes"])  # the first reason of a file counts
         for each in self.found["suspects"]:
             agree = f", {each['neighbours']} of 5 neighbours agree" if each["neighbours"] else ""
-            reasons.setdefault(each["file"], f"model says {each['likely']} {100 * each['likely_confidence']:.0f} %{agree}")
+            reasons.setdefault(
+                each["file"], f"model says {each['likely']} {100 * each['likely_confidence']:.0f} %{agree}"
+            )
         for group in self.found["conflicts"]:
             for file in (file for files in group.values() for file in files):
                 reasons.setdefault(file, f"alike images, labeled {' and '.join(group)}")

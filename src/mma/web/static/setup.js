@@ -43,7 +43,9 @@ export class SetupView {
   }
 
   refresh(names) {
-    if (names.has("classes") || names.has("merged") || names.has("names")) this.renderMade();
+    const unused = state.classes.filter((each) => !state.counts.per_class[each.id]).length; // these can be deleted
+    if (names.has("classes") || names.has("merged") || names.has("names") || unused !== this.unused) this.renderMade();
+    this.unused = unused;
     for (const node of this.made.querySelectorAll(".count[data-class]")) node.textContent = number(state.counts.per_class[node.dataset.class] ?? 0);
   }
 
@@ -75,7 +77,7 @@ export class SetupView {
   renderMade() {
     if (this.made.contains(document.activeElement)) return; // somebody types or chooses there
     const offered = this.first && this.offers.length && !state.classes.length ? this.offerPart() : null;
-    const rows = this.first ? h("ul", { class: "chips" }, state.classes.map((each) => h("li", { class: "chip" }, nameOf(each.name)))) : this.table();
+    const rows = this.first ? h("ul", { class: "chips" }, state.classes.map((each) => h("li", { class: "chip" }, nameOf(each.name), this.deleteButton(each)))) : this.table();
     const enough = state.classes.length >= 2;
     const words = enough ? "Start labeling" : state.classes.length ? "One more class, and you can start" : "";
     const start = this.first && words ? h("button", { type: "button", class: "main start", disabled: !enough, onclick: () => this.begin() }, words) : null;
@@ -127,7 +129,20 @@ export class SetupView {
     const name = h("input", { type: "text", maxlength: 100, value: each.name, "aria-label": `Name of ${printable(each.name)}`, autocomplete: "off", dir: "auto",
       onchange: () => change({ do: "rename", id: each.id, name: name.value }).then((fine) => { if (fine === null) name.value = each.name; }) });
     const others = state.classes.filter((other) => other.id !== each.id);
-    return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count", "data-class": each.id }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, others.length ? this.mergePart(each, others) : icon("check")));
+    return h("tr", {}, h("td", {}, key), h("td", {}, name), h("td", { class: "count", "data-class": each.id }, number(state.counts.per_class[each.id] ?? 0)), h("td", {}, h("div", { class: "merge" }, others.length ? this.mergePart(each, others) : null, this.deleteButton(each))));
+  }
+
+  /** A class without labels goes with one click: it can be added again. */
+  deleteButton(each) {
+    if (state.counts.per_class[each.id]) return null;
+    return h("button", { type: "button", class: "icon", title: "Delete", "aria-label": `Delete ${printable(each.name)}`, onclick: () => this.remove(each) }, icon("close"));
+  }
+
+  async remove(each) {
+    document.activeElement.blur();
+    if ((await change({ do: "delete", id: each.id })) === null) return;
+    announce(`${printable(each.name)} deleted.`);
+    if (this.first) this.field.focus();
   }
 
   /** Arrow keys change a choice by accident, so it takes a button to merge. */
@@ -135,7 +150,7 @@ export class SetupView {
     const into = h("select", { "data-choose": each.id, "aria-label": `Merge ${printable(each.name)} into`, onchange: () => { button.hidden = !into.value; } },
       h("option", { value: "" }, "–"), others.map((other) => h("option", { value: other.id }, printable(other.name))));
     const button = h("button", { type: "button", class: "quiet", hidden: true, "aria-label": `Merge ${printable(each.name)}`, onclick: () => this.merge(each, Number(into.value)) }, "Merge");
-    return h("div", { class: "merge" }, into, button);
+    return [into, button];
   }
 
   /** The classes that count as others, each with the way back. */
