@@ -140,7 +140,7 @@ export class ResultsView {
       const words = found.now === undefined ? `${percent(found.confidence)} sure` : `now ${printable(state.classes.find((each) => each.id === found.now)?.name ?? "")}`;
       const open = async () => {
         const question = `Labeled ${printable(label)}. The model says ${printable(said)}, ${percent(found.confidence)} sure. What is it?`;
-        const picked = await askPhoto({ image: found.image, name: `${label} / ${said}` }, question, found.now ?? classOf(label));
+        const picked = await askPhoto({ image: found.image, name: `${label}, taken for ${said}` }, question, found.now ?? classOf(label));
         if (picked === null) return;
         this.correct(found.image, picked);
         node.replaceWith(tile({ ...found, now: picked }));
