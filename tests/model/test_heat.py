@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from mma.project import Answer, create_project, heat
 from mma.project.heat import look, places, visible_part
+from tests.project.conftest import save_picture
 
 
 @pytest.fixture
@@ -54,3 +59,24 @@ def test_a_model_whose_answer_is_no_sum_over_places_says_so(heads, pixels, refus
     for model in (heads("hog@32"), heads("hog@32+lite0@64"), pixels("small")):
         with refusal():
             visible_part(model)
+
+
+def test_what_the_model_sees_in_a_photo_kept_for_measuring_is_shown_after_its_answer(tmp_path, monkeypatch, capsys):
+    for number in range(12):
+        save_picture(tmp_path / "photos" / f"{number}.png", number)
+    project = create_project(tmp_path / "photos", classes=["a", "b"])
+    project.index()
+    images = sorted(project.images(), key=lambda image: not image.audit)
+    kept, answered, free = images[0], images[1], images[-1]
+    assert kept.audit
+    assert answered.audit
+    project.answer(Answer(id=uuid4(), images=[answered.id], kind="label", class_id=0, by="ann"))
+    monkeypatch.setattr(heat, "load", lambda folder: None)
+    monkeypatch.setattr(heat, "look", lambda model, root, names: [{"name": name, "rows": [[1.0]]} for name in names])
+    monkeypatch.setattr(sys, "argv", ["heat", str(project.folder), kept.id, answered.id, free.id, "0" * 64])
+    heat.main()
+    found = json.loads(capsys.readouterr().out)
+    assert [found[each.id].get("name") for each in (kept, answered, free)] == [None, answered.name, free.name]
+    assert "kept for measuring" in found[kept.id]["why"]
+    assert "gone" in found["0" * 64]["why"]
+    project.close()

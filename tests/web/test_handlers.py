@@ -535,3 +535,25 @@ def test_the_model_that_a_person_chose_is_stored(client: TestClient, project: Pr
     assert client.post("/api/model", json={"by": "anna", "use": "deep"}).json()["use"] == "deep"
     assert read_settings(project.layout).use_model == "deep"
     assert client.post("/api/model", json={"by": "anna", "use": "best"}).status_code == 422
+
+
+def test_heat_maps_are_made_once_until_there_is_another_model(client: TestClient, project: Project, monkeypatch):
+    calls = []
+
+    def run(module, folder, *images, **rest):
+        calls.append((module, images))
+        return subprocess.CompletedProcess([], 0, json.dumps({each: {"why": "none"} for each in images}), "")
+
+    monkeypatch.setattr(views.children, "run", run)
+    ids = [image.id for image in project.images()[:3]]
+    wanted = {"by": "anna", "images": ids[:2]}
+    assert "no model yet" in client.post("/api/heat", json=wanted).json()["error"]
+    project.models.put(state="ready", accuracy=None, about={})
+    for _ in range(2):
+        assert client.post("/api/heat", json=wanted).json()["maps"] == {key: {"why": "none"} for key in ids[:2]}
+    assert client.post("/api/heat", json={"by": "anna", "images": [ids[0], ids[2]]}).json()["maps"].keys() == {ids[0]}
+    client.post("/api/heat", json={"by": "anna", "images": [ids[2], ids[0]]})
+    assert calls == [("mma.project.heat", tuple(ids[:2])), ("mma.project.heat", (ids[2],))]
+    project.models.put(state="ready", accuracy=None, about={})
+    client.post("/api/heat", json=wanted)
+    assert len(calls) == 3

@@ -95,6 +95,7 @@ class Page {
     if (of !== undefined && wanted === "grid") this.current.of = Number(of);
     show(find("tabs"), Object.entries(this.views).map(([key, view]) =>
       h("a", { class: "tab", href: `#${key}`, "aria-current": key === wanted ? "page" : null }, view.title)));
+    find("tabs").querySelector("[aria-current]").scrollIntoView({ inline: "center", block: "nearest" });
     show(find("view"), this.current.node);
     document.body.dataset.view = wanted;
     this.current.open();

@@ -50,7 +50,7 @@ export class PeopleView {
       h("label", { for: "invite-name" }, "Invite a person to label"), h("div", { class: "invite-row" }, this.field, h("button", { type: "submit", class: "main" }, "Make a link")));
     this.node = h("section", { class: "people-view", "aria-label": "People" },
       h("div", { class: "card" }, h("h2", {}, "Who labels here"), this.table),
-      isOwner() ? h("div", { class: "card" }, h("h2", {}, "Invitations"), h("p", { class: "hint" }, "An invited person can label and settle disagreements. Only you can export, change classes and settings."), form, this.link, this.invited) : null);
+      isOwner() ? h("div", { class: "card" }, h("h2", {}, "Invitations"), h("p", { class: "hint" }, "An invited person can label, measure and settle disagreements. Only you can export, change classes and settings."), form, this.link, this.invited) : null);
   }
 
   open() {
@@ -68,9 +68,9 @@ export class PeopleView {
       h("td", {}, h("meter", { min: 0, max: most, value: each.answers, "aria-label": plural(each.answers, "answer") }), h("span", { class: "figure" }, number(each.answers))),
       h("td", {}, each.shared ? `${percent(each.same / each.shared)} of ${number(each.shared)}` : "–"),
       h("td", {}, each.reliability ? percent(each.reliability) : "–"), h("td", { class: "soft" }, new Date(each.last).toLocaleString([], { dateStyle: "short", timeStyle: "short" })));
-    show(this.table, people.length ? h("table", {}, h("thead", {}, h("tr", {}, ["Name", "Answers", "As the label in force", "Reliability", "Last answer"].map((words) => h("th", { scope: "col" }, words)))),
+    show(this.table, people.length ? h("table", {}, h("thead", {}, h("tr", {}, ["Name", "Answers", "Agreement", "Reliability", "Last answer"].map((words) => h("th", { scope: "col" }, words)))),
       h("tbody", {}, people.map(row))) : h("p", { class: "hint" }, "Nobody has answered yet."),
-    h("p", { class: "hint" }, "Agreement counts photos that several people answered. Where they differ, the vote is weighed by reliability, estimated from all shared photos."));
+    h("p", { class: "hint" }, "Agreement: how many answers about photos that several people answered are the label in force. Where people differ, the vote is weighed by reliability, estimated from all these photos."));
     if (isOwner()) this.list();
   }
 

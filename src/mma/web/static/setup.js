@@ -61,7 +61,7 @@ export class SetupView {
   render() {
     const add = h("form", { class: "add", onsubmit: (event) => { event.preventDefault(); this.add(this.field.value); } },
       h("label", { for: "new-class", class: "question" }, this.first ? "What are the classes?" : "Classes"),
-      h("p", { class: "soft" }, this.first ? "Type a name, press Enter, type the next one. Several names make a class clearer: sea, ocean, beach. You can add, rename and merge classes at any time." : "Rename, merge, give keys. Labels follow, and every change is kept in the history."),
+      h("p", { class: "soft" }, this.first ? "Type a name, press Enter, type the next one. Several names make a class clearer: sea, ocean, beach. You can add, rename and merge classes at any time." : "Rename, merge, give keys, delete what no label needs. Labels follow, and every change is kept in the history."),
       h("div", { class: "add-row" }, this.field, h("button", { type: "submit", class: "quiet" }, "Add", h("kbd", {}, "Enter"))));
     show(this.node, h("div", { class: "setup-form" }, add, this.made), this.sheet);
     this.renderMade();
