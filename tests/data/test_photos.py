@@ -1,3 +1,4 @@
+import io
 import os
 import struct
 import threading
@@ -286,3 +287,16 @@ def test_sixteen_bits_become_eight_by_257():
     """White stays white, and so does every grey level of eight bits; 256 would make 255 of 65,280."""
     levels = np.array([[0, 256, 257, 65_279, 65_280, 65_534, 65_535]], np.uint16)
     assert np.asarray(photos._flat(Image.fromarray(levels), "L")).tolist() == [[0, 0, 1, 254, 254, 254, 255]]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_tiff_is_shown_as_upright_as_other_files(orientation):
+    """Pillow turns a TIFF when it decodes it, and other files only when asked to."""
+    pixels = np.arange(12 * 20 * 3, dtype=np.uint8).reshape(12, 20, 3)
+    exif, shown = Image.Exif(), []
+    exif[0x0112] = orientation
+    for kind in ("PNG", "TIFF"):
+        data = io.BytesIO()
+        Image.fromarray(pixels).save(data, kind, exif=exif)
+        shown.append(np.asarray(photos.bounded_photo(Image.open(data), 100)))
+    assert np.array_equal(*shown)

@@ -119,7 +119,7 @@ def read_packed(paths: Sequence[Path]) -> Iterator[PackedImage]:
             else:
                 source = arrow.ipc.open_stream(arrow.memory_map(str(path)))
                 schema, batches = source.schema, iter(source)
-            image, label, names = _columns(schema, path)
+            image, label, names = _columns(arrow, schema, path)
             for batch in batches:
                 texts = [n for n in schema.names if n not in (image, label) and schema.field(n).type == arrow.string()]
                 for row in batch.select([image, *([label] if label else []), *texts]).to_pylist():
@@ -135,10 +135,8 @@ def read_packed(paths: Sequence[Path]) -> Iterator[PackedImage]:
             ) from None
 
 
-def _columns(schema: Any, path: Path) -> tuple[str, str | None, list[str] | None]:
+def _columns(arrow: Any, schema: Any, path: Path) -> tuple[str, str | None, list[str] | None]:
     """Find the column of images and that of labels, and the names of the classes."""
-    import pyarrow as arrow
-
     about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     features = about.get("info", {}).get("features", {})
     kinds = {name: part.get("_type") for name, part in features.items() if isinstance(part, dict)}

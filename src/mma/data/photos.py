@@ -33,15 +33,6 @@ MAX_PIXELS = 80_000_000  # to decode; below Pillow's own limit, so that ours is 
 MAX_SCALED = 1_000_000_000  # of a JPEG, which is scaled while it is decoded
 SMALLEST = 8  # pixels on a side; below it there is nothing to see
 ORIENTATION = 0x0112  # the EXIF tag; from 5 on, width and height change places
-TURNS = {  # what undoes each orientation
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 LARGE = 16_000_000  # pixels to decode, above which memory counts
 STRIP = 64  # rows of a reduced image made at a time
 LEADS_OUT = "it is a link that leads out of the folder"
@@ -126,7 +117,6 @@ def bounded_photo(image: Image.Image, longest: int) -> Image.Image:
     A large one is put on white and reduced in strips: it takes little more memory than its own pixels do.
     """
     width, height = reduce_photo(image, longest)
-    turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
     by = max(1, max(width, height) // longest) if width * height > LARGE else 1
     small = Image.new("RGB", (-(-width // by), -(-height // by)))
     rows = STRIP * by if by > 1 else height
@@ -134,7 +124,10 @@ def bounded_photo(image: Image.Image, longest: int) -> Image.Image:
         strip = image.crop((0, top, width, min(top + rows, height)))
         small.paste(_flat(strip, "RGB").reduce(by), (0, top // by))
     small.thumbnail((longest, longest), Image.Resampling.LANCZOS)
-    return small if turn is None else small.transpose(turn)
+    if (turn := image.getexif().get(ORIENTATION, 1)) in range(2, 9):
+        small.getexif()[ORIENTATION] = turn
+        ImageOps.exif_transpose(small, in_place=True)
+    return small
 
 
 def small_photo(image: Image.Image, enough: int) -> tuple[Image.Image, tuple[int, int]]:
