@@ -158,9 +158,7 @@ def read(path: Path) -> tuple[CheckpointHeader, dict[str, np.ndarray]]:
             raise TypeError
     except (SafetensorError, ValidationError, OSError) as error:
         reason = "its description is not one of ours" if isinstance(error, ValidationError) else str(error)
-    except (
-        TypeError
-    ):  # also of numpy, which has no bfloat16, unless another library brought it: no state is stored in that
+    except TypeError:  # also numpy's own: bfloat16, which no state is stored in
         reason = "its contents do not match their digest"
     else:
         if not path.stem.isdigit() or int(path.stem) == header.step:
