@@ -63,6 +63,7 @@ def test_a_run_on_a_torch_dataset_is_trained_tested_asked_and_loaded(tmp_path):
     assert mma.evaluate(run, data=data)["images"] == 20
     assert len(mma.suggest(run, 3, data=pool)) == 3
     assert mma.load(run, data=pool).classes == ("dark", "bright")
+    assert mma.load(run, data=data).about.accuracy.images == 20  # the test set came after the training
     for call in (mma.evaluate, mma.load, lambda run: mma.suggest(run, 3)):
         with pytest.raises(UserError) as refused:
             call(run)

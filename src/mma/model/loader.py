@@ -305,9 +305,10 @@ def about_run(job: Job, *, per_class: bool) -> About:
     labels, rows = job.data.test.labels, job.run.read("metrics")
     tested, whole, each = np.flatnonzero(labels >= 0), None, dict[str, ModelAccuracy]()
     if images := len(tested):
-        current = bool(rows) and rows[-1]["step"] == job.state.step  # else it was stored between two evaluations
+        percent: Any = rows[-1]["accuracy"] if rows and rows[-1]["step"] == job.state.step else None
         views = job.as_trained(job.test)
-        percent: Any = rows[-1]["accuracy"] if current else accuracy(job.state.teacher, views, labels)
+        if percent is None:  # a state that was stored between two evaluations, or there was no test set then
+            percent = accuracy(job.state.teacher, views, labels)
         whole = measured(round(percent * images / 100), images, f"{images:,} test images of {job.data.name}")
         answered = probabilities(job.state.teacher, views, tested).argmax(1) if per_class else labels[:0]
         for number, name in enumerate(job.data.test.classes if per_class else ()):
