@@ -110,6 +110,11 @@ def frame_of(X: np.ndarray, image_shape: tuple[int, ...] | None) -> Frame:
     return Frame(given, shape, low, high, bytes=X.dtype == np.uint8 and not plain_rows, mean=mean, divisor=std)
 
 
+def dimensions(X: Any) -> int:
+    """Return how many dimensions an array-like has; a table with column names is left as it is."""
+    return int(X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim)
+
+
 def sample_shape(X: np.ndarray) -> tuple[int, ...]:
     """Return (features,) for rows and (H, W, C) for images, grey ones too."""
     if X.ndim > 4:
@@ -334,9 +339,9 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         for name in ("n_features_in_", "feature_names_in_", "transduction_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        soft = read_soft_labels(y) if np.ndim(y) == 2 and np.shape(y)[1] > 1 else None
+        soft = read_soft_labels(y) if dimensions(y) == 2 and np.asarray(y).shape[1] > 1 else None
         y = y if soft is None else soft.argmax(1)
-        if np.ndim(X) <= 2:
+        if dimensions(X) <= 2:
             X, y = validate_data(self, X, y)
         else:  # images have no columns to be counted
             X, y = check_X_y(X, y, allow_nd=True, estimator=self)
@@ -417,7 +422,9 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any) -> np.ndarray:
         """Check samples as scikit-learn does: rows must have as many columns as in `fit`, images are looked at later."""
-        samples: np.ndarray = validate_data(self, X, reset=False) if np.ndim(X) <= 2 else check_array(X, allow_nd=True)
+        samples: np.ndarray = (
+            validate_data(self, X, reset=False) if dimensions(X) <= 2 else check_array(X, allow_nd=True)
+        )
         self._frame.check(samples)
         return samples
 
