@@ -56,46 +56,38 @@ def recheck_is_due(asked: int, rules: Rules) -> bool:
 
 def next_items(connection: Connection, by: str, n: int, holding: Collection[str], rules: Rules) -> list[Item]:
     """Lease up to `n` images that the person does not hold yet. What they held and lost sight of comes first."""
-    moment = time.time()
-    _renew(connection, by, holding, moment, rules.lease)
-    lost = _lost(connection, by, n, holding, moment, rules.lease)
-    taken = {item.image for item in lost} | set(holding)
+    moment, c = time.time(), db.leases.c
+    until = moment + rules.lease
+
+    def renew(images: Collection[str]) -> None:
+        for part in chunks(sorted(images)):
+            mine = update(db.leases).where(c.by == by, c.image.in_(part))
+            connection.execute(mine.values(taken=moment, until=until))
+
+    renew(holding)
+    asked = [c[name].label(f"asked_{name}") for name in ("provenance", "why", "model", "suggestion")]
+    leased = select(db.images, *asked).join(db.leases, c.image == db.images.c.id).where(c.by == by, is_live(moment))
+    held = [row for row in connection.execute(leased.order_by(c.taken, db.images.c.rank)) if row.id not in holding]
+    lost = [row for row in held if row.open or row.asked_provenance in SECOND_LOOKS][:n]  # by a reload, say
+    renew([row.id for row in lost])
+    items = [_item(row, row.asked_provenance, row.asked_why, row.asked_model, row.asked_suggestion) for row in lost]
+
+    taken = {item.image for item in items} | set(holding)
     turn, new = _Turn(connection, by, rules, moment), list[Item]()
-    while len(lost) + len(new) < n:
-        item = turn.choose(taken)
-        if item is None:
-            break
+    while len(items) + len(new) < n and (item := turn.choose(taken)) is not None:
         taken.add(item.image)
         new.append(item)
-    _lease(connection, by, new, moment, rules.lease)
-    return lost + new
+    connection.execute(delete(db.leases).where(c.image.in_([item.image for item in new]), c.by == by))  # run out
+    rows = [db.LeaseRow(i.image, by, moment, until, i.provenance, i.why, _as_json(i.suggestion), i.model) for i in new]
+    db.insert_rows(connection, db.leases, rows)
+    audits = sum(item.provenance == "audit" for item in new)
+    add_counts(connection, Counter({"asked": len(new), "asked_audit": audits}))
+    return items + new
 
 
 def is_live(moment: float) -> Any:
     """Tell in SQL whether a lease holds. One from the future was taken before the clock was set back."""
     return and_(db.leases.c.until > moment, db.leases.c.taken <= moment + 1)
-
-
-def _renew(connection: Connection, by: str, holding: Collection[str], moment: float, lease: float) -> None:
-    for part in chunks(sorted(holding)):
-        mine = and_(db.leases.c.by == by, db.leases.c.image.in_(part))
-        connection.execute(update(db.leases).where(mine).values(taken=moment, until=moment + lease))
-
-
-def _lost(connection: Connection, by: str, n: int, holding: Collection[str], moment: float, lease: float) -> list[Item]:
-    """Return images leased to this person that their page no longer holds, as after a reload."""
-    c = db.leases.c
-    asked = [c[name].label(f"asked_{name}") for name in ("provenance", "why", "suggestion", "model")]
-    query = (
-        select(db.images, *asked)
-        .join(db.leases, c.image == db.images.c.id)
-        .where(c.by == by, is_live(moment))
-        .order_by(c.taken, db.images.c.rank)
-    )
-    held = [row for row in connection.execute(query) if row.id not in holding]
-    rows = [row for row in held if row.open or row.asked_provenance in SECOND_LOOKS][:n]
-    _renew(connection, by, [row.id for row in rows], moment, lease)
-    return [_item(row, row.asked_provenance, row.asked_why, row.asked_model, row.asked_suggestion) for row in rows]
 
 
 class _Turn:
@@ -196,17 +188,6 @@ def _free(by: str, taken: Collection[str], rules: Rules, moment: float) -> Any:
 def _item(row: Any, provenance: str, why: str, model: int | None, suggestion: str | None = None) -> Item:
     classes = None if suggestion is None else [(int(number), float(prob)) for number, prob in json.loads(suggestion)]
     return Item(row.id, provenance, why, classes, row.width, row.height, row.name, model)
-
-
-def _lease(connection: Connection, by: str, items: Sequence[Item], moment: float, lease: float) -> None:
-    c, until = db.leases.c, moment + lease
-    connection.execute(delete(db.leases).where(c.image.in_([item.image for item in items]), c.by == by))  # run out
-    rows = [
-        db.LeaseRow(i.image, by, moment, until, i.provenance, i.why, _as_json(i.suggestion), i.model) for i in items
-    ]
-    db.insert_rows(connection, db.leases, rows)
-    audits = sum(item.provenance == "audit" for item in items)
-    add_counts(connection, Counter({"asked": len(items), "asked_audit": audits}))
 
 
 def _as_json(suggestion: list[tuple[int, float]] | None) -> str | None:

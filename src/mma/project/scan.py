@@ -99,36 +99,26 @@ def perceptual_hashes(pictures: NDArray[np.float32]) -> list[str]:
 
 
 def scan(root: Path, names: Sequence[str]) -> Iterator[list[FileFacts]]:
-    """Yield what is found of all files, some at a time, in order."""
+    """Yield what is found of all files, some at a time, in order. Few tasks are under way, whatever the folder holds."""
     size = min(max(len(names) // (SHARES * cores()), FIRST), PART)
-    parts = [names[:FIRST], *(names[start : start + size] for start in range(FIRST, len(names), size))]
+    parts = iter([names[:FIRST], *(names[start : start + size] for start in range(FIRST, len(names), size))])
     pool: Executor = ThreadPoolExecutor(cores())
     if len(names) >= MANY and cores() > 1:
         pool = ProcessPoolExecutor(cores(), get_context("spawn"), _be_quiet)
     with photos.quiet_decoders(), pool:
         try:
-            yield from _in_order(pool, root, parts)
+            running, most = deque(pool.submit(look, root, part) for part in islice(parts, AHEAD * cores())), FIRST
+            while running:
+                found, until = list[FileFacts](), time.monotonic() + LINGER
+                while running and len(found) < most:
+                    if found and not wait(list(running)[:1], max(until - time.monotonic(), 0.0)).done:
+                        break
+                    found += running.popleft().result()
+                    running.extend(pool.submit(look, root, part) for part in islice(parts, 1))
+                yield found
+                most = STORED
         finally:
             pool.shutdown(cancel_futures=True)  # whoever stops early waits only for what has begun
-
-
-def _in_order(pool: Executor, root: Path, parts: list[Sequence[str]]) -> Iterator[list[FileFacts]]:
-    """Keep a few tasks under way, so that memory does not grow with the folder."""
-    waiting = iter(parts)
-    running = deque(pool.submit(look, root, part) for part in islice(waiting, AHEAD * cores()))
-
-    def take() -> list[FileFacts]:
-        found = running.popleft().result()
-        running.extend(pool.submit(look, root, part) for part in islice(waiting, 1))
-        return found
-
-    most = FIRST
-    while running:
-        found, until = take(), time.monotonic() + LINGER
-        while running and len(found) < most and wait(list(running)[:1], max(until - time.monotonic(), 0.0)).done:
-            found += take()
-        yield found
-        most = STORED
 
 
 def _be_quiet() -> None:

@@ -24,7 +24,6 @@ from mma.errors import UserError
 from mma.files import create_atomically, explain_write_errors, write_atomically
 from mma.project.labels import database as db
 from mma.project.labels.events import chunks, merge_roots, read_classes
-from mma.project.records import Item
 from mma.text import did_you_mean, printable, quote_path, render_template
 
 if TYPE_CHECKING:
@@ -361,11 +360,18 @@ def ask(project: Project, n: int, out: Path, by: str = BY, *, measure: bool = Fa
         raise UserError("there is nothing left to ask about: every image is answered, or asked of somebody else.")
     classes = [each.name for each in project.classes() if each.merged_into is None]
     sheet, tasks = out.with_suffix(".html"), out.with_suffix(".label-studio.json")
+    pictures = []
+    with quiet_decoders():
+        for item in items:
+            try:
+                pictures.append((item, thumbnail(project, item.image), ""))
+            except Exception as error:  # a file may have gone or changed since it was indexed
+                pictures.append((item, "", explain_bad_file(error)))
     with explain_write_errors(out, "the same command"):
         out.parent.mkdir(parents=True, exist_ok=True)
         rows = [[item.name, "", item.image, item.why] for item in items]
         write_atomically(out, render_csv([("file_name", "label", "sha256", "why"), *rows]))
-        write_atomically(sheet, contact_sheet(project, items, classes))
+        write_atomically(sheet, render_template("contact_sheet.html", items=pictures, classes=classes, side=SIDE))
         questions = [task(LabelRow(item.name, sha256=item.image), number) for number, item in enumerate(items, 1)]
         write_atomically(tasks, json.dumps(questions, ensure_ascii=False, indent=1) + "\n")
     return [out, sheet, tasks]
@@ -391,18 +397,6 @@ def check_table(project: Project, out: Path) -> None:
             f"{place} holds {waiting:,} answers that were not taken in yet. Take them in first:  mma tell "
             f"{quote_path(project.folder)} {quote_path(out)}   or choose another -o."
         )
-
-
-def contact_sheet(project: Project, items: Sequence[Item], classes: Sequence[str]) -> str:
-    """Return a page that holds everything it shows; names are shown as text, whatever they are made of."""
-    shown: list[tuple[Item, str, str]] = []
-    with quiet_decoders():
-        for item in items:
-            try:
-                shown.append((item, thumbnail(project, item.image), ""))
-            except Exception as error:  # a file may have gone or changed since it was indexed
-                shown.append((item, "", explain_bad_file(error)))
-    return render_template("contact_sheet.html", items=shown, classes=classes, side=SIDE)
 
 
 def thumbnail(project: Project, image: str) -> str:
