@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,20 +51,12 @@ class SourceQuality:
     words: str
 
 
-@dataclass(frozen=True, eq=False)
 class GuessStore:
     """The sources of one project."""
 
-    project: Project
-
-    @property
-    def place(self) -> Path:
-        """The folder of the files."""
-        return self.project.layout.state / "guesses"
-
-    @cached_property
-    def _read(self) -> dict[Path, tuple[int, StoredAnswers]]:
-        return {}
+    def __init__(self, project: Project) -> None:
+        self.project, self.place = project, project.layout.state / "guesses"
+        self._read: dict[Path, tuple[int, StoredAnswers]] = {}
 
     def put(self, name: str, ids: Sequence[str], probs: Floats, classes: Sequence[int]) -> None:
         """Store what a source says, in place of what it said before."""

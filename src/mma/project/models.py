@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -191,36 +192,34 @@ class Models:
 
     def create(self, number: int, files: Mapping[str, bytes]) -> None:
         """Write the folder of a model: whole or absent, in place of what lies there."""
-        create_atomically(self.folder(number), lambda place: _write(place, files))
+        create_atomically(self.folder(number), lambda place: self.add(number, files, place))
 
-    def add(self, number: int, files: Mapping[str, bytes]) -> None:
+    def add(self, number: int, files: Mapping[str, bytes], place: Path | None = None) -> None:
         """Write more files of a model."""
-        _write(self.folder(number), files)
+        place = place or self.folder(number)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomically(place / name, data)
 
     def report(self, number: int) -> ModelReport:
         """Read the report of a model, or say what is wrong with it."""
         path = self.folder(number) / REPORT
         try:
             report = _adapter.validate_json(path.read_bytes())
-            return (
-                report if report.format >= FORMAT else replace(report, quality=None, judged=(), curve=(), forecasts=())
-            )
         except FileNotFoundError:
             raise UserError(f"{printable(str(path))} is missing.") from None
         except ValidationError as error:
-            raise UserError(
-                f"{printable(str(path))} is damaged: {explain(error)}. The next model writes a new one."
-            ) from None
+            why = f"is damaged: {explain(error)}. The next model writes a new one."
+            raise UserError(f"{printable(str(path))} {why}") from None
+        return report if report.format >= FORMAT else replace(report, quality=None, judged=(), curve=(), forecasts=())
 
     def latest_report(self, kind: Kind | None = None) -> ModelReport | None:
         """Return the newest readable report, of one kind or any; None before there is one."""
         for number in reversed(self.numbers()):
-            try:
+            with suppress(UserError):  # the one before it says as much
                 report = self.report(number)
-            except UserError:
-                continue  # the one before it says as much
-            if kind is None or report.kind == kind:
-                return report
+                if kind in (None, report.kind):
+                    return report
         return None
 
     def answers(self, *names: str) -> StoredAnswers | None:
@@ -270,12 +269,6 @@ def read_answers(path: Path, number: int = 0) -> StoredAnswers | None:
     ids = tuple(int(each) for each in classes)
     said = probs.astype(np.float32)
     return StoredAnswers(number, ids, said, row, unlike, about.get("source", ""), about.get("at", ""))
-
-
-def _write(place: Path, files: Mapping[str, bytes]) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        write_atomically(place / name, data)
 
 
 def _fields(row: Any) -> dict[str, Any]:

@@ -25,17 +25,17 @@ JOINERS = "\u200c\u200d"  # they cannot be seen, but Persian words and many emoj
 
 def check_characters(name: str) -> str:
     """Refuse a name with characters that cannot be seen: databases, terminals and spreadsheets treat them differently."""
-    bad = next((each for each in name if each not in JOINERS and printable(each) != each), None)
-    if bad is not None:
-        raise UserError(f"a name cannot hold the control character {printable(bad)}. Type it again without.")
+    for each in name:
+        if each not in JOINERS and printable(each) != each:
+            raise UserError(f"a name cannot hold the control character {printable(each)}. Type it again without.")
     return name
 
 
 def check_text(text: str) -> str:
     """Refuse NUL and its like in a text; lines and tabs are fine."""
-    bad = next((each for each in text if unicodedata.category(each) in ("Cc", "Cs") and each not in "\n\r\t"), None)
-    if bad is not None:
-        raise UserError(f"a text cannot hold the control character {printable(bad)}. Type it again without.")
+    for each in text:
+        if unicodedata.category(each) in ("Cc", "Cs") and each not in "\n\r\t":
+            raise UserError(f"a text cannot hold the control character {printable(each)}. Type it again without.")
     return text
 
 
