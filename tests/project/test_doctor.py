@@ -19,8 +19,8 @@ from mma.project.labels.database import open_database
 from mma.project.labels.events import draft, record
 from mma.project.labels.repair import bring_together, doctor, rebuild_database
 from mma.project.project import Project, training
+from mma.project.records import Layout, read_settings
 from mma.project.review import find_mistakes
-from mma.project.settings import Layout, read_settings
 
 
 @pytest.fixture
@@ -239,7 +239,8 @@ def test_labels_of_photos_that_are_not_here_wait_for_them(copy, label, photos, p
 
 def relink_to(project, images):
     """Let a copy of a project have images of its own."""
-    from mma.project.project import change_settings, relative_images
+    from mma.project.project import change_settings
+    from mma.project.records import relative_images
 
     again = change_settings(project, images=relative_images(project.folder, images))
     again.index()

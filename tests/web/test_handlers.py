@@ -23,7 +23,7 @@ from mma.project.labels import events
 from mma.project.labels.copies import Mirror, SecondCopy, read_log
 from mma.project.labels.database import write_progress
 from mma.project.models import PREDICTIONS, answers_file
-from mma.project.settings import read_settings
+from mma.project.records import read_settings
 from mma.web import app as app_module
 from mma.web import views
 from mma.web.app import make_app

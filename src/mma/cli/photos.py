@@ -72,7 +72,7 @@ def start(
     from mma.project.exchange.import_labels import check_source
     from mma.project.guesses import check_source_name
     from mma.project.project import check_images
-    from mma.project.settings import project_folder
+    from mma.project.records import project_folder
     from mma.project.worker.supervise import worker
     from mma.web.server import bind, certificate, check_address, lan_address, serve
 

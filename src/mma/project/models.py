@@ -28,8 +28,7 @@ from mma.project.labels.events import now
 from mma.project.quality.accuracy import JudgedImage, Quality
 from mma.project.quality.forecast import AccuracyPoint, Gain
 from mma.project.quality.query_benefit import NOT_COMPARED, QueryBenefit
-from mma.project.records import ModelRow
-from mma.project.settings import Layout
+from mma.project.records import Layout, ModelRow
 from mma.settings import explain
 from mma.shares import AuditRecord
 from mma.text import printable

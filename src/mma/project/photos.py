@@ -21,8 +21,8 @@ from mma.files import append_lines, cut_lines, read_lines
 from mma.project.labels import database as db
 from mma.project.labels.database import Store, insert_rows, write_progress
 from mma.project.labels.events import add_counts, chunks, refresh
+from mma.project.records import ProjectSettings
 from mma.project.scan import FileFacts, scan
-from mma.project.settings import ProjectSettings
 from mma.text import printable
 
 

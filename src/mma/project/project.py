@@ -30,8 +30,7 @@ from mma.project.labels import events as labels
 from mma.project.labels.copies import Mirror, SecondCopy, last_seq
 from mma.project.labels.votes import Disagreement, PersonProgress, Standing, Vote, read_shared, read_vote
 from mma.project.models import Models
-from mma.project.records import Answer, Counts, Event, Item, Klass, LabeledImage, Labels, Pick, ProjectImage
-from mma.project.settings import Layout, ProjectSettings, project_folder, read_settings, relative_images, write_settings
+from mma.project.records import Answer, Counts, Event, Item, Klass, LabeledImage, Labels, Layout, Pick, ProjectImage
 from mma.text import printable, quote_path
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def silent(message: str) -> None:
 class Project:
     """An open project. It holds no lock, and may be used by several threads and processes at once."""
 
-    def __init__(self, layout: Layout, settings: ProjectSettings, store: db.Store) -> None:
+    def __init__(self, layout: Layout, settings: records.ProjectSettings, store: db.Store) -> None:
         self.layout, self.settings, self.store = layout, settings, store
         self.folder, self._stamp = layout.folder, 0  # when mma.toml was changed
         self.root = (layout.folder / settings.images).resolve()
@@ -366,8 +365,8 @@ class Project:
         """Change the goal, or which model serves."""
         with in_turn(self.layout.state / "settings.lock"), explain_write_errors(self.folder, "mma start"):
             self.heed_wishes()
-            self.settings = ProjectSettings.model_validate({**self.settings.model_dump(), **values})
-            write_settings(self.layout, self.settings)
+            self.settings = records.ProjectSettings.model_validate({**self.settings.model_dump(), **values})
+            records.write_settings(self.layout, self.settings)
 
     def heed_wishes(self) -> bool:
         """Read the wishes again where the file has changed; tell whether they did."""
@@ -375,7 +374,7 @@ class Project:
         with suppress(OSError, UserError):  # while somebody edits the file, the wishes of before hold
             stamp = self.layout.settings.stat().st_mtime_ns
             if stamp != self._stamp:
-                wishes = read_settings(self.layout).model_dump(include=set(ProjectSettings.WISHES))
+                wishes = records.read_settings(self.layout).model_dump(include=set(records.ProjectSettings.WISHES))
                 self.settings, self._stamp = before.model_copy(update=wishes), stamp
         return before != self.settings
 
@@ -414,15 +413,15 @@ def create_project(
 ) -> Project:
     """Make a project for the images of a folder. The images are read, never changed; nothing is indexed yet."""
     images = Path(images)
-    folder = project_folder(images) if folder is None else Path(folder)
+    folder = records.project_folder(images) if folder is None else Path(folder)
     files = check_images(FollowedFolder(images) if follow_links else images, folder)
     names = check_class_names(classes)
     number = secrets.token_hex(8)
     if store is not None:
         db.postgres_store(store, number).close()  # a server that does not answer is said before anything is made
-    settings = ProjectSettings(
+    settings = records.ProjectSettings(
         id=number,
-        images=relative_images(folder, images),
+        images=records.relative_images(folder, images),
         follow_links=follow_links,
         seed=seed,
         store="sqlite" if store is None else "postgresql",
@@ -437,7 +436,7 @@ def create_project(
             write_atomically(layout.url, store, private=True)
     opened = open_store(layout, settings)
     with explain_write_errors(folder, "the same command"):
-        write_settings(layout, settings)  # a project from this moment on
+        records.write_settings(layout, settings)  # a project from this moment on
     project = Project(layout, settings, opened)
     for name in names:
         project.add_class(name, "start")
@@ -448,18 +447,18 @@ def create_project(
 def open_project(place: Path | str) -> Project:
     """Open a project by its folder, or by the folder of its images."""
     layout = Layout(find_project(Path(place)))
-    settings = read_settings(layout)
+    settings = records.read_settings(layout)
     return Project(layout, settings, open_store(layout, settings))
 
 
 def find_project(place: Path) -> Path:
     """Return the project folder that `place` is or belongs to."""
-    if not (place / "mma.toml").is_file() and (project_folder(place) / "mma.toml").is_file():
-        return project_folder(place)
+    if not (place / "mma.toml").is_file() and (records.project_folder(place) / "mma.toml").is_file():
+        return records.project_folder(place)
     return place
 
 
-def open_store(layout: Layout, settings: ProjectSettings) -> db.Store:
+def open_store(layout: Layout, settings: records.ProjectSettings) -> db.Store:
     """Open the database of a project, and make its tables. One that lacks events of labels.jsonl is refused."""
     opened = db.open_database(layout, settings)
     try:
@@ -501,13 +500,13 @@ def relink(place: Path | str, images: Path | str) -> Project:
     except UserError:
         project.close()
         raise
-    return change_settings(project, images=relative_images(project.folder, images))
+    return change_settings(project, images=records.relative_images(project.folder, images))
 
 
 def moved_project(images: Path) -> Path | None:
     """Return the project beside a folder whose own images are gone and lie in this folder now: it was renamed or moved."""
     for place in sorted(images.resolve().parent.glob("*.mma")) if images.is_dir() else ():
-        if not (place / "mma.toml").is_file() or place == project_folder(images):
+        if not (place / "mma.toml").is_file() or place == records.project_folder(images):
             continue
         with suppress(UserError), closing(open_project(place)) as project:  # a damaged one is none to continue
             if not project.root.is_dir() and holds_photos(images, project):
@@ -529,10 +528,10 @@ def holds_photos(images: Path, project: Project) -> bool:
 
 def change_settings(project: Project, **values: Any) -> Project:
     """Close a project, change settings of mma.toml, and open it again."""
-    settings = ProjectSettings.model_validate({**project.settings.model_dump(), **values})
+    settings = records.ProjectSettings.model_validate({**project.settings.model_dump(), **values})
     project.close()
     with explain_write_errors(project.folder, f"mma start {quote_path(project.folder)}"):
-        write_settings(project.layout, settings)
+        records.write_settings(project.layout, settings)
     return open_project(project.folder)
 
 

@@ -20,8 +20,7 @@ from mma.project.exchange.formats import read_current, render_labels
 from mma.project.labels import database as db
 from mma.project.labels.database import Store
 from mma.project.labels.events import events_after
-from mma.project.records import Event
-from mma.project.settings import Layout
+from mma.project.records import Event, Layout
 from mma.text import quote_path
 
 TAIL = 1 << 16  # bytes read from the end to find the last line

@@ -21,8 +21,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, Progr
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.files import explain_write_errors, in_turn
-from mma.project.records import Event, Klass, ModelRow
-from mma.project.settings import Layout, ProjectSettings
+from mma.project.records import Event, Klass, Layout, ModelRow, ProjectSettings
 from mma.text import first_line, install_hint, printable, quote_path, update_hint
 
 FORMAT = 1  # of the tables; those of another format are made again from labels.jsonl

@@ -23,8 +23,7 @@ from mma.project.labels.copies import line_of, read_log
 from mma.project.labels.database import Store, create_tables, open_database, read_format, sqlite_store
 from mma.project.labels.votes import store_vote
 from mma.project.project import Project, Say, owned, silent, training
-from mma.project.records import CLASS_KINDS, UNDOABLE, Event, Kind, Klass
-from mma.project.settings import Layout, ProjectSettings, read_settings
+from mma.project.records import CLASS_KINDS, UNDOABLE, Event, Kind, Klass, Layout, ProjectSettings, read_settings
 from mma.text import printable, quote_path
 
 SHOWN = 10  # lines or files listed of each kind
