@@ -103,11 +103,10 @@ def _check_derived(project: Project, command: str) -> list[Finding]:
     expected = Counter({"seq": events[-1].seq if events else 0, "images": images, "open": left})
     expected.update(name for event in answers for name in labels.count_names(event.kind, event.class_id))
     derived = {name for name in stored if name in DERIVED or name.startswith("class:")} | set(expected)
-    keys = ("image", "kind", "class_id", "by", "seq")
+    in_force = [(event.image, event.kind, event.class_id, event.by, event.seq) for event in answers]
     wrong = {
         "classes": stored_classes != sorted(classes),
-        "labels in force": [tuple(getattr(row, key) for key in keys) for row in rows]
-        != [tuple(getattr(event, key) for key in keys) for event in answers],
+        "labels in force": [(row.image, row.kind, row.class_id, row.by, row.seq) for row in rows] != in_force,
         "counts": any(stored.get(name, 0) != expected[name] for name in derived),
     }
     words = "do not follow from the events. Make them anew"
