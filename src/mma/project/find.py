@@ -82,18 +82,13 @@ def search(project: Project, asked: FindRequest) -> SearchState:
         raise UserError("there is no such class any more.")
     log = project.layout.state / f"find-{klass.id}.jsonl"
     with in_turn(project.layout.state / "find.lock"):
-        lines = read_lines(log) if log.is_file() else []
+        lines = read_lines(log)
         open_batch = lines[-1] if lines and "asked" in lines[-1] else None
         if asked.batch is not None and open_batch is not None and asked.batch == len(lines):
             yes = [image for image in open_batch["asked"] if image in set(asked.yes)]
             if yes:
-                said: dict[str, Any] = {
-                    "kind": "label",
-                    "class_id": klass.id,
-                    "source": "grid",
-                    "seconds": asked.seconds,
-                }
-                project.answer(Answer(id=asked.id or uuid4(), images=yes, by=asked.by, **said))
+                said: dict[str, Any] = {"kind": "label", "class_id": klass.id, "source": "grid"}
+                project.answer(Answer(id=asked.id or uuid4(), images=yes, by=asked.by, seconds=asked.seconds, **said))
             lines, open_batch = [*lines, {"yes": yes, "by": asked.by}], None
             append_lines(log, lines[-1:])
         return _next(project, klass, lines, open_batch, log)
