@@ -283,7 +283,7 @@ def test_a_grid_without_a_group_says_so_in_one_line_and_offers_nothing_to_confir
     project.put_picks([], None)  # no model says anything now
     page.click("text=any look-alikes")
     tile_names(page)
-    assert page.text_content(".grid-title").endswith("unlabeled images, not alike")
+    assert page.text_content(".grid-title").endswith("unlabeled photos, not alike")
 
 
 def test_a_fresh_page_asks_for_nothing_that_is_not_there(make_project, serve_project, open_page, chromium):

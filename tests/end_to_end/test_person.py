@@ -65,7 +65,7 @@ class Person:
         return json.load(self.opener.open(request, timeout=PATIENCE))
 
     def label_until_there_is_a_model(self, truth: Callable[[str], str], most: int = 60) -> None:
-        self.wait(lambda: not [each for each in self.get("/api/state")["work"] if each["name"] == "Looking at images"])
+        self.wait(lambda: not [each for each in self.get("/api/state")["work"] if each["name"] == "Looking at photos"])
         classes = {each["name"]: each["id"] for each in self.get("/api/state")["classes"]}
         given = 0
         while given < most and (items := self.post("/api/next", n=8)["items"]):
@@ -89,7 +89,7 @@ class Person:
 
 
 ODD = (
-    "=cmd|' /C calc'!A0.heic",
+    "=cmd|calc!A0.heic",
     "-rf.heic",
     "a\nb.heic",
     "<img src=x>.heic",

@@ -58,11 +58,11 @@ function form(finish, value, ...content) {
 export function askNote(name) {
   const text = h("textarea", { id: "note", rows: 4, maxlength: 2000, dir: "auto" });
   return ask("Note", (finish) => form(finish, () => text.value.trim() || null,
-    h("h2", {}, "Note"), h("label", { for: "note" }, name ? `About ${name}` : "About this image"), text, buttons(finish, "Save note")));
+    h("h2", {}, "Note"), h("label", { for: "note" }, name ? `About ${name}` : "About this photo"), text, buttons(finish, "Save note")));
 }
 
 /** Make a class, if need be ask for its name; returns its id or null. */
-export async function askClass(name, words = "Its name. This image becomes its first label.") {
+export async function askClass(name, words = "Its name. This photo becomes its first label.") {
   const wanted = name || (await askName(words));
   if (!wanted) return null;
   try {
@@ -108,7 +108,7 @@ export async function showUnsaved(outbox) {
   const problems = await outbox.problems();
   const refused = problems.filter((each) => each.refused).length;
   const row = ({ answer, why, refused: no }) => h("li", {}, h("img", { src: imageAddress(answer.images[0], "thumb"), alt: "", loading: "lazy" }),
-    h("div", {}, h("p", {}, h("strong", {}, wordsFor(answer)), answer.images.length > 1 ? `, ${plural(answer.images.length, "image")}` : ""),
+    h("div", {}, h("p", {}, h("strong", {}, wordsFor(answer)), answer.images.length > 1 ? `, ${plural(answer.images.length, "photo")}` : ""),
       h("p", { class: "soft" }, no ? "Refused: " : "Sent again by itself: ", printable(why))));
   const wanted = await ask("Labels that are not saved", (finish) => form(finish, () => "again",
     h("h2", {}, "Labels that are not saved"), h("p", { class: "hint" }, "They are kept in this browser until the server takes them."), h("ul", { class: "unsaved" }, problems.map(row)),
@@ -116,7 +116,7 @@ export async function showUnsaved(outbox) {
       refused ? h("button", { type: "button", class: "quiet", onclick: () => finish("delete") }, `Delete ${refused} refused`) : null,
       h("button", { type: "submit", class: "main" }, "Send again"))));
   const sure = wanted !== "delete" || await ask("Delete", (finish) => form(finish, () => true, h("h2", {}, `Delete ${plural(refused, "label")}?`),
-    h("p", {}, refused === 1 ? "It was never saved. Label the image again if it still matters." : "They were never saved. Label the images again if they still matter."), buttons(finish, "Delete")));
+    h("p", {}, refused === 1 ? "It was never saved. Label the photo again if it still matters." : "They were never saved. Label the photos again if they still matter."), buttons(finish, "Delete")));
   if (wanted && sure) await outbox.clearRefused({ again: wanted === "again" });
 }
 
@@ -127,7 +127,7 @@ function choiceOf(name, words, options) {
 }
 
 const KEYS = () => [
-  [typing() ? "letters, Enter" : "1 to 0", "label the image with this class"],
+  [typing() ? "letters, Enter" : "1 to 0", "label the photo with this class"],
   ["+", "new class"],
   [typing() ? "Alt U" : "U", "undo the last answer, as often as you like"],
   [typing() ? "Alt L" : "L", "ask me later"],
@@ -136,8 +136,8 @@ const KEYS = () => [
   [typing() ? "Alt N" : "N", "note"],
   [typing() ? "Alt Z" : "Z", "zoom; drag to move"],
   ...(canShowHeat() ? [[typing() ? "Alt H" : "H", "heat map: where the model looks"]] : []),
-  ["arrows, space, Enter", "grid: move, add or remove an image, confirm"],
-  ["E", "grid: look at one image large, and give it its class there"],
+  ["arrows, space, Enter", "grid: move, add or remove a photo, confirm"],
+  ["E", "grid: look at one photo large, and give it its class there"],
   ["?", "this window"],
 ];
 

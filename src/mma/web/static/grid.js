@@ -24,7 +24,7 @@ export class GridView {
     Object.assign(this, { outbox, history, queue, paced });
     this.heading = h("h2", { class: "grid-title" });
     this.note = h("p", { class: "soft grid-note" });
-    this.kinds = h("div", { class: "kinds", role: "group", "aria-label": "Which images" });
+    this.kinds = h("div", { class: "kinds", role: "group", "aria-label": "Which photos" });
     this.tiles = h("div", { class: "tiles", role: "listbox", "aria-multiselectable": "true", "aria-label": "Images", tabindex: "0" });
     this.choices = new Choices({ pick: (id) => this.confirm(id), create: (name) => this.create(name) });
     this.actions = h("div", { class: "grid-actions" });
@@ -72,8 +72,8 @@ export class GridView {
   render() {
     const name = this.of === null ? null : classById(this.of)?.name;
     const some = this.items.length;
-    show(this.heading, ...(name ? [!some ? "Images that look like " : some === 1 ? "This one looks like " : `These ${number(some)} look like `, h("em", {}, nameOf(name))]
-      : [some > 1 && this.alike ? `These ${number(some)} look alike` : some ? `${plural(some, "unlabeled image")}, not alike` : "Look-alikes"]));
+    show(this.heading, ...(name ? [!some ? "Photos that look like " : some === 1 ? "This one looks like " : `These ${number(some)} look like `, h("em", {}, nameOf(name))]
+      : [some > 1 && this.alike ? `These ${number(some)} look alike` : some ? `${plural(some, "unlabeled photo")}, not alike` : "Look-alikes"]));
     this.note.textContent = !some || !this.guessed ? "" : this.guessed === "names" ? "Guessed from the name alone; nobody has confirmed it yet. Take out what is wrong."
       : `Guessed by ${printable(this.guessed)}. Take out what is wrong.`;
     this.note.hidden = !this.note.textContent;
@@ -101,8 +101,8 @@ export class GridView {
     if (this.asking) return "Looking for a group.";
     if (this.problem) return this.problem;
     if (this.of !== null && !state.model && ["soon", "ready"].includes(state.names.state)) return "Comparing the names with your photos. The first group comes in a moment. Meanwhile the view Label asks about single photos.";
-    if (this.of !== null && !state.model) return "Groups by class come with the first model. Label a few images first, or choose “any look-alikes”.";
-    return "There is no such group now. Choose another one, or label some more images.";
+    if (this.of !== null && !state.model) return "Groups by class come with the first model. Label a few photos first, or choose “any look-alikes”.";
+    return "There is no such group now. Choose another one, or label some more photos.";
   }
 
   renderActions(name) {
@@ -110,7 +110,7 @@ export class GridView {
     show(this.actions,
       !this.items.length ? null : this.of !== null ? h("button", { type: "button", class: "main", onclick: () => this.confirm(this.of) },
         this.inside.size ? `Confirm ${count} as ` : "None of these is ", name ? nameOf(name) : "", h("kbd", {}, "Enter"))
-        : h("p", { class: "soft" }, this.inside.size ? `${count} chosen. Press the key of their class.` : "Choose images with space or a click, then press the key of their class."),
+        : h("p", { class: "soft" }, this.inside.size ? `${count} chosen. Press the key of their class.` : "Choose photos with space or a click, then press the key of their class."),
       this.items.length ? h("button", { type: "button", class: "quiet", onclick: () => this.enlarge() }, "Enlarge", h("kbd", {}, "E")) : null,
       h("button", { type: "button", class: "quiet", onclick: () => this.fetch() }, "Another group", h("kbd", {}, "R")),
       h("button", { type: "button", class: "quiet", onclick: () => this.undo() }, "Undo", h("kbd", {}, "U")));
@@ -178,7 +178,7 @@ export class GridView {
     this.history.add(answer);
     this.queue.drop(images);
     this.paced("label", images.length);
-    announce(`${plural(images.length, "image")} labeled ${printable(classById(classId)?.name ?? "")}.`);
+    announce(`${plural(images.length, "photo")} labeled ${printable(classById(classId)?.name ?? "")}.`);
   }
 
   async create(name) {

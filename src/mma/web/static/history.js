@@ -76,7 +76,7 @@ export class History {
     const answer = newAnswer({ images: last.images, kind: "undo", supersedes: last.id, source });
     this.outbox.add(answer);
     this.add(answer);
-    announce(`Undone: ${wordsFor(last)}${last.images.length > 1 ? `, ${plural(last.images.length, "image")}` : ""}.`);
+    announce(`Undone: ${wordsFor(last)}${last.images.length > 1 ? `, ${plural(last.images.length, "photo")}` : ""}.`);
     return last;
   }
 
@@ -85,7 +85,7 @@ export class History {
   }
 
   thumbnail(entry) {
-    const words = wordsFor(entry) + (entry.images.length > 1 ? ` (${plural(entry.images.length, "image")})` : "");
+    const words = wordsFor(entry) + (entry.images.length > 1 ? ` (${plural(entry.images.length, "photo")})` : "");
     const alt = `You said ${words}. Correct it.`;
     entry.small?.setAttribute("aria-label", alt);
     return h("button", { type: "button", class: "past", onclick: () => this.correct(entry), title: `${words}: correct` },

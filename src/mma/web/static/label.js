@@ -29,7 +29,7 @@ export class LabelView {
     this.why = h("p", { class: "why" });
     this.after = h("p", { class: "after", role: "status", hidden: true });
     this.commands = h("div", { class: "commands", role: "group", "aria-label": "Other answers" });
-    this.node = h("section", { class: "label-view", "aria-label": "Label images" },
+    this.node = h("section", { class: "label-view", "aria-label": "Label photos" },
       this.stage.node, this.why, this.after, this.choices.node, this.commands, this.history.node);
     this.showCommands();
   }
@@ -95,11 +95,11 @@ export class LabelView {
 
   showNothing() {
     const waiting = !state.reachable || !state.outbox.reachable;
-    const indexing = state.work.some(({ name }) => name === "Looking at images");
+    const indexing = state.work.some(({ name }) => name === "Looking at photos");
     const [big, small] = waiting ? ["The server does not answer", "Your labels are kept in this browser and sent when it is back. Nothing is lost."]
-      : indexing ? ["Looking for images", "The first ones appear in a moment."]
-      : !this.queue.empty ? ["Getting the next images", ""]
-      : ["Nothing left to ask", `${plural(state.counts.labeled, "image")} labeled. Images put aside for later come back soon.`];
+      : indexing ? ["Looking for photos", "The first ones appear in a moment."]
+      : !this.queue.empty ? ["Getting the next photos", ""]
+      : ["Nothing left to ask", `${plural(state.counts.labeled, "photo")} labeled. Photos put aside for later come back soon.`];
     this.stage.showMessage(h("p", { class: "big" }, big), h("p", {}, small));
     show(this.why);
   }
@@ -126,7 +126,7 @@ export class LabelView {
     this.paced(kind);
     this.tellAfter(item, kind, classId);
     this.queue.drop([item.image]);
-    announce(`${wordsFor({ kind, class_id: classId })}. ${plural(this.queue.items.length, "image")} ready.`);
+    announce(`${wordsFor({ kind, class_id: classId })}. ${plural(this.queue.items.length, "photo")} ready.`);
     this.showCurrent();
   }
 

@@ -30,7 +30,7 @@ function progressPart(pace) {
   return h("section", { class: "card" },
     h("p", { class: "big-number" }, h("b", {}, number(labeled)), h("span", {}, state.budget ? ` of ${number(state.budget)} labels` : labeled === 1 ? " label" : " labels")),
     goal ? [goalBar(goal), h("p", { class: "soft" }, goalWords(goal))] : null,
-    h("p", { class: "soft row" }, h("span", {}, rate ? `${Math.round(rate)} per minute` : `${plural(left, "image")} left`), asides()));
+    h("p", { class: "soft row" }, h("span", {}, rate ? `${Math.round(rate)} per minute` : `${plural(left, "photo")} left`), asides()));
 }
 
 /** How near the goal is, in words. */

@@ -28,7 +28,7 @@ export class ReviewView {
   constructor({ correct, outbox, history }) {
     Object.assign(this, { correct, outbox, history });
     this.kinds = h("div", { class: "kinds", role: "group", "aria-label": "Which labels" });
-    this.tiles = h("ul", { class: "tiles review", "aria-label": "Labeled images" });
+    this.tiles = h("ul", { class: "tiles review", "aria-label": "Labeled photos" });
     this.words = h("p", { class: "soft", role: "status" });
     this.stage = new Stage({ swiped: () => {} });
     this.choices = new Choices({ pick: (id) => (this.of in GROUPS ? this.answerGroup(id) : this.answer(id)), create: (name) => this.create(name) });

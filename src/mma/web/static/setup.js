@@ -30,7 +30,7 @@ export class SetupView {
     this.begin = begin;
     this.node = h("section", { class: "setup-view", "aria-label": "Classes" });
     this.field = h("input", { id: "new-class", type: "text", maxlength: 100, autocomplete: "off", spellcheck: "false", dir: "auto", placeholder: "for example: cat" });
-    this.sheet = h("div", { class: "sheet", role: "group", "aria-label": "Some of the images" });
+    this.sheet = h("div", { class: "sheet", role: "group", "aria-label": "Some of the photos" });
     this.made = h("div", { class: "made", onfocusout: () => setTimeout(() => this.renderMade()) });
   }
 
@@ -71,7 +71,7 @@ export class SetupView {
   renderSheet() {
     show(this.sheet, this.images.length ? this.images.map(({ image, name }) =>
       h("img", { src: imageAddress(image, "thumb"), alt: printable(name), loading: "lazy", decoding: "async" }))
-      : h("p", { class: "message" }, "The first images appear in a moment."));
+      : h("p", { class: "message" }, "The first photos appear in a moment."));
   }
 
   renderMade() {

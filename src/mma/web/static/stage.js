@@ -46,9 +46,9 @@ export class Stage {
 
   /** Say why an image cannot be shown; the server knows. */
   async explain(image) {
-    let why = "The image cannot be shown.";
+    let why = "The photo cannot be shown.";
     try { await get(imageAddress(image, "full")); } catch (error) { why = error.message; }
-    this.showMessage(h("p", { class: "big" }, "This image cannot be shown"), h("p", {}, why), h("p", {}, "Exclude it, or leave it for later."));
+    this.showMessage(h("p", { class: "big" }, "This photo cannot be shown"), h("p", {}, why), h("p", {}, "Exclude it, or leave it for later."));
   }
 
   fit() {
