@@ -113,7 +113,7 @@ def test_a_tile_of_a_grid_is_enlarged_and_given_its_right_class_in_place(make_pr
     shown = page.eval_on_selector_all(".tile img", "(all) => all.map((each) => each.alt)")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("e")
-    assert page.get_attribute("dialog .enlarged", "alt") == shown[1]
+    assert page.get_attribute("dialog .enlarged img", "alt") == shown[1]
     page.click("dialog .choice:has-text('dog')")
     page.wait_for_function("() => document.querySelectorAll('.tile').length === 23")
     page.keyboard.press("Enter")

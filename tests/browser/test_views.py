@@ -678,8 +678,8 @@ def test_an_unused_class_goes_with_one_click_and_a_used_one_has_no_such_button(m
     project = make_project(classes=("cat", "dog", "bird"))
     served = serve_project(project)
     page = open_page(served.door, bypass_csp=True)
-    page.keyboard.press("1")
-    wait_until_saved(page)
+    press_and_move_on(page, "1")
+    page.wait_for_function("() => document.querySelector('.big-number b').textContent === '1'")
     open_view(page, served, "classes")
     assert not serious_violations(page)
     assert page.locator("[aria-label='Delete cat']").count() == 0
