@@ -136,13 +136,13 @@ def soften(y: np.ndarray, classes: int = 6) -> np.ndarray:
 
 def test_soft_labels_that_are_certain_are_labels() -> None:
     hard, soft = (
-        quick(steps=9).fit(grey(), some_labels() // 3),
-        quick(steps=9).fit(grey(), soften(some_labels() // 3, 2)),
+        quick(steps=9).fit(grey(), some_labels() // 4),
+        quick(steps=9).fit(grey(), soften(some_labels() // 4, 2)),
     )
     np.testing.assert_array_equal(soft.predict_proba(grey()), hard.predict_proba(grey()))
     assert soft.classes_.tolist() == [0, 1]
     assert soft.transduction_[:4].tolist() == hard.transduction_[:4].tolist()
-    half = soften(some_labels() // 3, 2).astype(np.float16)
+    half = soften(some_labels() // 4, 2).astype(np.float16)
     np.testing.assert_array_equal(quick(steps=9).fit(grey(), half).predict_proba(grey()), soft.predict_proba(grey()))
 
 
@@ -166,7 +166,7 @@ def test_a_doubtful_label_makes_a_doubtful_classifier() -> None:
 
 def test_soft_labels_that_are_no_distributions_are_refused(refusal) -> None:
     for wrong in ([0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]):
-        soft = soften(some_labels() // 3, 2)
+        soft = soften(some_labels() // 4, 2)
         soft[1] = wrong
         with refusal():
             quick().fit(grey(), soft)

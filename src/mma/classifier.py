@@ -373,7 +373,7 @@ class MixMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         top, share = int(shares.argmax()), float(shares.max())
         if (~labeled).sum() >= JUDGED and share > COLLAPSE and (codes[labeled] == top).mean() < COLLAPSE:
             warnings.warn(
-                f"{share:.0%} of the unlabeled samples are taken for {self.classes_[top]!r}: the guesses may have collapsed. "
+                f"{share:.0%} of the unlabeled samples are taken for '{self.classes_[top]}': the guesses may have collapsed. "
                 "Try a smaller weight, more steps or more labels.",
                 stacklevel=2,
             )
