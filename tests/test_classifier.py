@@ -173,7 +173,7 @@ def test_soft_labels_that_are_no_distributions_are_refused(refusal) -> None:
     with refusal():
         quick().fit(grey(), np.full((12, 2), np.nan))
     with refusal():
-        quick().fit(grey(), some_labels(), sample_weight=np.zeros(12))
+        quick().fit(grey(), some_labels(), sample_weight=some_labels() < 0)
 
 
 @pytest.mark.parametrize("rows", [False, True])
