@@ -24,7 +24,7 @@ from mma.config import Log, Optim
 from mma.data import Images
 from mma.files import write_atomically
 from mma.nets.winograd import convolve
-from mma.presets import cifar10
+from mma.presets import preset
 from mma.rng import rng
 from mma.training.checkpoint import Identity, encode
 from mma.training.job import STORE_AFTER
@@ -167,7 +167,7 @@ def beside_the_network(seconds: float, threads: int) -> str:
 
 
 def batches() -> Callable[[], object]:
-    config = cifar10()
+    config = preset("cifar10")
     pixels = rng(1, "pool").integers(0, 256, (10_000, 32, 32, 3), dtype=np.uint8)
     images = Images(pixels, np.zeros(len(pixels), np.int64), tuple("abcdefghij"))
     on = pixel_views(images, torch.device("cpu"), PixelViews(shift=4, mirror=True), 100)

@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mma.cli import commands
+from mma.run import Run
 
 TINY = (
     "net.filters=4 optim.batch=8 growth.start=10 growth.add=5 growth.budget=20 growth.first=12 growth.every=8 growth.final=16 "
@@ -54,7 +55,7 @@ def test_train_ends_with_a_sentence_and_continuing_a_done_run_says_it_again(trai
     done = mma("train", "run", cwd=trained)
     assert "run: done." in done.stdout
     assert "% accuracy (95 % interval " in done.stdout
-    assert ") with 20 labels (step 36, 500 test images)." in done.stdout
+    assert ") with 20 labels (last model: step 36, 500 test images). Median of the last 4 evaluations: " in done.stdout
 
 
 def test_train_json_and_runs_agree(trained):
@@ -151,7 +152,7 @@ def test_runs_lists_the_others_beside_one_it_cannot_read(trained, text, why):
     assert why in said
     first, second, third = mma("runs", ".", cwd=trained).stdout.splitlines()
     assert first.split()[0] == "run"
-    assert second.split() == ["broken", *["-"] * 5, "unreadable", "-"]
+    assert second.split() == ["broken", *["-"] * 5, "unreadable", "-", "-"]
     assert third.split()[0] == "run"
 
 
@@ -173,6 +174,40 @@ def test_eval_and_query_print_results_on_stdout(trained):
     labeled = {json.loads(line)["index"] for line in (trained / "run" / "labels.jsonl").read_text().splitlines()}
     assert not labeled & {pick["index"] for pick in picks}
     assert mma("query", "run", "--n", 3, cwd=trained).stdout.startswith("index\tscore\n")
+
+
+def test_a_stopped_run_is_interrupted_in_the_list_of_runs_as_in_a_report(tmp_path):
+    mma("train", "digits", "--out", "run", "--threads", 1, "--until", 8, *SETTINGS, cwd=tmp_path)
+    (row,) = json.loads(mma("runs", ".", "--json", cwd=tmp_path).stdout)
+    assert (row["status"], row["busy"]) == ("interrupted", False)
+    assert mma("runs", ".", cwd=tmp_path).stdout.splitlines()[1].split()[6] == "interrupted"
+    with Run.open(tmp_path / "run").lock():
+        (row,) = json.loads(mma("runs", ".", "--json", cwd=tmp_path).stdout)
+    assert (row["status"], row["busy"]) == ("running", True)
+
+
+def test_runs_names_both_accuracies(trained):
+    summary = Run.open(trained / "run").summary()
+    heading, line = mma("runs", ".", cwd=trained).stdout.splitlines()
+    assert re.split(r"  +", heading)[-2:] == ["last model, %", "median, %"]
+    shown = f"{summary['accuracy']:.2f}", f"{summary['median_accuracy']:.2f} (of 4)"
+    assert tuple(re.split(r"  +", line)[-2:]) == shown
+
+
+@pytest.mark.parametrize(("named", "told"), [((), True), (("--set", "growth.budgets=[15,20]"), False)])
+def test_training_says_at_its_begin_which_smaller_budgets_fork_would_need(named, told, tmp_path):
+    words = [part for part in SETTINGS if part != "--set"]
+    words = [
+        part for word in [*(w for w in words if "budget" not in w), "growth.budget=30"] for part in ("--set", word)
+    ]
+    done = mma("train", "digits", "--out", "run", "--threads", 1, *words, *named, cwd=tmp_path)
+    assert ("keeps their states:  --set growth.budgets=[15,20]" in done.stderr) == told
+    forked = CliRunner().invoke(
+        commands(), ["fork", str(tmp_path / "run"), "--budget", "15", "--out", str(tmp_path / "t")]
+    )
+    assert (forked.exit_code == 1) == told
+    if told:
+        assert "--set growth.budgets=[15]" in forked.stderr
 
 
 def test_fork_makes_a_run_that_trains(trained):
@@ -425,12 +460,11 @@ def test_flop_counts_a_preset_as_text_and_as_json(capsys):
 
 
 def test_every_way_of_the_demo_is_a_run_that_needs_no_network():
-    from mma.cli.experiments import ABOUT, METHODS
-    from mma.config import change
+    from mma.experiments.options import GridOptions, config_of, grid_from_options
     from mma.presets import preset
 
-    assert list(METHODS) == list(ABOUT)
-    configs = {name: change(preset("digits"), list(settings)) for name, settings in METHODS.items()}
+    grid = grid_from_options(GridOptions("demo", seeds=1))
+    configs = {cell.method: config_of(grid, cell) for cell in grid.cells()}
     assert {config.data.name for config in configs.values()} == {"digits"}
     assert configs["on features"].views.backbone == "lite0+hog"
     chosen = ("weight", "ramp", "align")

@@ -133,9 +133,9 @@ def test_every_command_on_a_page_is_understood(page, examples_imported):
 @every_page
 def test_every_setting_named_on_a_page_exists(page, examples_imported):
     from mma.config import CHOICES, paths
-    from mma.presets import PRESETS
+    from mma.presets import PRESETS, preset
 
-    known = {path for make in PRESETS.values() for path in paths(make().model_dump(mode="json"))} | set(CHOICES)
+    known = {path for name in PRESETS for path in paths(preset(name).model_dump(mode="json"))} | set(CHOICES)
     known |= {
         f"{group}.{field}" for group, table in CHOICES.items() for kind in table.values() for field in kind.model_fields
     }

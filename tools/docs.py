@@ -42,7 +42,8 @@ def comments(path: Path) -> Iterator[tuple[int, str, str]]:
 
 def differences() -> str:
     """Return the page of tagged comments, grouped by tag; a difference stands with what it differs from."""
-    found = [(path, *rest) for path in sorted((ROOT / "src").rglob("*.py")) for rest in comments(path)]
+    sources = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".toml"))
+    found = [(path, *rest) for path in sources for rest in comments(path)]
     lines: dict[str, list[str]] = {tag: [] for tag in TITLES}
     for at, (path, number, tag, said) in enumerate(found):
         where = f" (`{path.relative_to(ROOT / 'src')}`)"

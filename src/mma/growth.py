@@ -88,20 +88,16 @@ class Money(Policy):
         affordable = int(self.money / self.label_price + 1e-9) if self.label_price else growth.budget
         return [growth.start, *[min(growth.budget, growth.start + affordable)] * self.purchases]
 
-    @property
-    def measured_by(self) -> int:
-        """Labels that are bought to measure by, not to train with."""
-        return 0
-
     def problem(self, growth: Growth) -> str | None:
         """Return what is wrong with the money."""
-        first = growth.start + self.measured_by
+        held_out = growth.held_out_labels
+        first = growth.start + held_out
         if not self.money:
             return f"growth.policy={self.name} needs money to spend: set growth.policy.money"
         if not self.label_price and not self.image_price:
             return "growth.policy.label_price and growth.policy.image_price are both 0: there is nothing to weigh up"
-        if self.measured_by * self.label_price > self.money:
-            return f"growth.policy.held_out_labels: {self.measured_by} labels cost more than the money ({self.money:g})"
+        if held_out * self.label_price > self.money:
+            return f"growth.policy.held_out_labels: {held_out} labels cost more than the money ({self.money:g})"
         if first > growth.budget:
             return f"growth.start and growth.policy.held_out_labels are more than growth.budget ({growth.budget})"
         if self.initial_pool is not None and first > self.initial_pool:
@@ -123,19 +119,8 @@ class Buyer(Money):
     held_out_labels: int = Field(default=0, ge=0)  # bought at random first, to measure by; they train in the last round
     value_per_point: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)  # of accuracy, in money; 0 = spend all
 
-    @property
-    def measured_by(self) -> int:
-        """Labels that are bought to measure by."""
-        return self.held_out_labels
 
-
-POLICIES: dict[str, type[Policy]] = {
-    "count": Count,
-    "sizes": Sizes,
-    "passive": Passive,
-    "split": Split,
-    "buyer": Buyer,
-}
+POLICIES: dict[str, type[Policy]] = {"count": Count, "sizes": Sizes, "passive": Passive, "split": Split, "buyer": Buyer}
 if TYPE_CHECKING:
     AnyPolicy = Policy
 else:
@@ -203,8 +188,8 @@ class Growth(Settings):
 
     @property
     def held_out_labels(self) -> int:
-        """Labels that are bought to measure by."""
-        return self.spending.measured_by if self.spending else 0
+        """Labels that are bought to measure by, not to train with."""
+        return self.policy.held_out_labels if isinstance(self.policy, Buyer) else 0
 
     @property
     def steps(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -218,14 +219,13 @@ class Run:
         rows = [row for row in self.read("metrics") if row.get("accuracy") is not None]
         begin = rows[-1]["step"] - self.growth().final if rows else 0
         rows = [row for row in rows if row["labels"] == rows[-1]["labels"] and row["step"] > begin]
-        last = sorted(row["accuracy"] for row in rows[-self.config()["log"]["last"] :])
-        if not last:
-            return None
-        return round((last[(len(last) - 1) // 2] + last[len(last) // 2]) / 2, 6), len(last)
+        last = [row["accuracy"] for row in rows[-self.config()["log"]["last"] :]]
+        return (round(median(last), 6), len(last)) if last else None
 
     def summary(self) -> Row:
-        """Return what a table of runs shows of this one."""
-        config, growth, steps, median = self.config(), self.growth(), self.checkpoint_steps(), self.median_accuracy()
+        """Return what a table of runs shows of this one; `status` tells a run that is trained from one that was stopped."""
+        config, growth, steps, ending = self.config(), self.growth(), self.checkpoint_steps(), self.median_accuracy()
+        status, busy = self.status(), self.busy()
         return {
             "run": str(self.folder),
             "preset": config["preset"],
@@ -235,11 +235,11 @@ class Run:
             "labels": sum(row["label"] >= 0 for row in self.read("labels")),
             "step": steps[-1] if steps else 0,
             "steps": growth.steps,
-            "status": self.status(),
-            "busy": self.busy(),
+            "status": "running" if busy and status != "done" else {"training": "interrupted"}.get(status, status),
+            "busy": busy,
             "accuracy": self.accuracy(),
-            "median_accuracy": median[0] if median else None,
-            "median_of": median[1] if median else 0,
+            "median_accuracy": ending[0] if ending else None,
+            "median_of": ending[1] if ending else 0,
         }
 
     @contextmanager

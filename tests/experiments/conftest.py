@@ -10,7 +10,7 @@ import pytest
 from mma.experiments import grids
 from mma.experiments.engines import ENGINES, EngineOptions, TrainingOptions, finish, train_all
 from mma.experiments.grids import Grid
-from mma.experiments.options import GridOptions, read_axes
+from mma.experiments.options import GridOptions, grid_from_options, read_axes
 from mma.experiments.plan import plan
 
 
@@ -19,7 +19,7 @@ def small(tiny_settings: list[str]) -> Callable[..., Grid]:
     """A grid whose runs take a fifth of a second: methods by name, axes as for --axis, more settings as for --set."""
 
     def make(methods: str, *axes: str, settings: Sequence[str] = ()) -> Grid:
-        return Grid.from_options(
+        return grid_from_options(
             GridOptions("digits", read_axes(axes), [*tiny_settings, *settings], methods=named(methods))
         )
 
@@ -75,7 +75,7 @@ def finished(tmp_path_factory, tiny_settings) -> Path:
     folder = tmp_path_factory.mktemp("grids") / "finished"
     axes = {"growth.budget": [15, 20], "seed": "1..3"}
     here(
-        Grid.from_options(
+        grid_from_options(
             GridOptions("digits", axes, tiny_settings, methods=named("MixMatch,random,diff2.aug-direct"))
         ),
         folder,

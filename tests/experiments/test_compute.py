@@ -7,9 +7,9 @@ import pytest
 from mma.experiments import grids
 from mma.experiments.engines import TrainingOptions, finish
 from mma.experiments.estimate import flop
-from mma.experiments.grids import Grid, Request
+from mma.experiments.grids import Request
 from mma.experiments.methods import Method, phases
-from mma.experiments.options import GridOptions, build_grid, config_of
+from mma.experiments.options import GridOptions, build_grid, config_of, grid_from_options
 from mma.experiments.plan import plan
 from mma.experiments.report import figures, summary
 from mma.experiments.report import write as report
@@ -93,7 +93,7 @@ def test_phases_add_up_to_the_length(steps):
 
 
 def test_the_papers_network_has_a_length_of_as_much_arithmetic_for_each_of_fast():
-    grid = Grid.from_options(GridOptions("compute-cifar10", scale="lab"))
+    grid = grid_from_options(GridOptions("compute-cifar10", scale="lab"))
     costs = {cell.method: flop(config_of(grid, cell)).total for cell in grid.cells() if cell.seed == 1}
     paper = [value for name, value in costs.items() if name.startswith("WRN")]
     for value in (cost for name, cost in costs.items() if name.startswith("fast @")):

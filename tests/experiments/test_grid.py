@@ -5,13 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Literal
 
 import pytest
 
+from mma.algorithms import ALGORITHMS, MixMatch
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS, experiment
-from mma.experiments.grids import Grid, slug
-from mma.experiments.options import GridOptions, config_of, read_axes, row_name, rows, seeds_of, settings_of, values_of
+from mma.experiments.grids import slug
+from mma.experiments.options import (
+    GridOptions,
+    config_of,
+    grid_from_options,
+    read_axes,
+    row_name,
+    rows_of,
+    seeds_of,
+    settings_of,
+    values_of,
+)
+from mma.experiments.report.results import Description, Result, Results
 from mma.paper import table
 
 
@@ -66,11 +79,43 @@ def test_rows_are_named_by_what_sets_them_apart():
 
 def test_a_passive_row_stands_once_beside_all_queries():
     axes = {"growth.policy": "passive,count", "query": ["random", "max-direct"]}
-    assert list(rows(axes)) == ["MixMatch", "random", "max-direct"]
+    assert list(rows_of(axes)) == ["MixMatch", "random", "max-direct"]
+
+
+class HardMixMatch(MixMatch):
+    """MixMatch with another default that is its own, and a setting more."""
+
+    name: Literal["hard-mixmatch"] = "hard-mixmatch"  # type: ignore[assignment]
+    temperature: float = 0.1
+    more: float = 2.0
+
+
+def test_an_own_algorithm_gets_what_it_inherits_as_the_preset_has_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(ALGORITHMS, "hard-mixmatch", HardMixMatch)
+    grid = grid_from_options(
+        GridOptions("digits", {"algorithm": "mixmatch,hard-mixmatch,vat"}, ["algorithm.alpha=0.6"])
+    )
+    ours, mine, vat = (config_of(grid, cell).algorithm for cell in grid.cells() if cell.seed == 1)
+    assert (ours.weight, ours.ramp, ours.alpha) == (mine.weight, mine.ramp, mine.alpha) == (10.0, 200, 0.6)
+    assert (mine.temperature, mine.more) == (0.1, 2.0)
+    assert vat.weight == 0.3, "the weight of another family is another number"
+
+
+def test_the_plan_and_the_report_say_what_differs_between_algorithms(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "hard-mixmatch", HardMixMatch)
+    grid = grid_from_options(GridOptions("digits", {"algorithm": "mixmatch,hard-mixmatch"}, seeds=1))
+    said = grids.compare_algorithms(config_of(grid, cell).model_dump(mode="json") for cell in grid.cells())
+    assert said.endswith("algorithms: mixmatch temperature=0.5; hard-mixmatch temperature=0.1, more=2.0.")
+    assert grids.compare_algorithms([{"algorithm": {"name": "a", "x": 1}}] * 2) == ""
+    same = [{"algorithm": {"name": name, "x": 1}} for name in "ab"]
+    assert grids.compare_algorithms(same) == "All algorithms have equal settings."
+    found = Results((Result("a", 1, 9, 1, "done", 50.0, 1, 1, 1),), description=Description(algorithms=said))
+    assert said in found.table().as_markdown()
+    assert "| method | 1 label |" in found.table().as_markdown()
 
 
 def test_methods_know_from_their_config_whether_they_grow_and_what_they_see():
-    grid = Grid.from_options(GridOptions("digits", seeds=1, methods=["Supervised", "MixMatch", "random"]))
+    grid = grid_from_options(GridOptions("digits", seeds=1, methods=["Supervised", "MixMatch", "random"]))
     facts = {name: (method.grows, method.supervised) for name, method in grid.methods.items()}
     assert (facts["Supervised"], facts["MixMatch"], facts["random"]) == ((False, True), (False, False), (True, False))
     assert [grid.total_of(cell) for cell in grid.cells()] == [60, 1297, 1297]
@@ -80,7 +125,7 @@ def test_methods_know_from_their_config_whether_they_grow_and_what_they_see():
 def test_every_experiment_is_a_valid_grid_at_every_scale(name):
     for scale in EXPERIMENTS[name]:
         try:
-            grid = Grid.from_options(GridOptions(name, scale=scale, seeds="2"))
+            grid = grid_from_options(GridOptions(name, scale=scale, seeds="2"))
         except ValueError as error:  # how many images there are is known for public data sets alone
             if "is not here" not in str(error):
                 raise
@@ -91,14 +136,14 @@ def test_every_experiment_is_a_valid_grid_at_every_scale(name):
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if "paper" in EXPERIMENTS[name]])
 def test_the_papers_tables_have_a_run_for_every_number(name):
-    found = Grid.from_options(GridOptions(name, scale="paper", seeds="1"))
+    found = grid_from_options(GridOptions(name, scale="paper", seeds="1"))
     assert found.paper is not None
     ours = {(cell.method, cell.budget, found.total_of(cell)) for cell in found.cells()}
     assert ours == {(row.method, row.labels, row.total) for row in table(found.paper)}
 
 
 def test_lab_baselines_ramp_over_a_share_of_their_own_steps():
-    grid = Grid.from_options(GridOptions("digits", seeds="1", methods="VAT,MeanTeacher"))
+    grid = grid_from_options(GridOptions("digits", seeds="1", methods="VAT,MeanTeacher"))
     for cell in grid.cells():
         config = config_of(grid, cell)
         assert config.algorithm.ramp == round(0.4 * config.growth.steps)
@@ -125,23 +170,23 @@ def test_a_grid_begun_with_other_settings_is_refused(small, tmp_path, refusal):
     with refusal():
         grids.create_or_extend(tmp_path, small("random", settings=["optim.lr=0.1"]))
     with refusal():
-        grids.create_or_extend(tmp_path, Grid.from_options(GridOptions("digits")))
+        grids.create_or_extend(tmp_path, grid_from_options(GridOptions("digits")))
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Grid.from_options(GridOptions("cifar1O")),
-        lambda: Grid.from_options(GridOptions("photos")),
-        lambda: Grid.from_options(GridOptions("digits", scale="paper")),
-        lambda: Grid.from_options(GridOptions("digits", methods="mixmatch")),
-        lambda: Grid.from_options(GridOptions("digits", budgets="sixty")),
-        lambda: Grid.from_options(GridOptions("digits", budgets="5000")),
-        lambda: Grid.from_options(GridOptions("digits", {"budget": [3]})),
-        lambda: Grid.from_options(GridOptions("digits", {"query": ["diff3"]})),
-        lambda: Grid.from_options(GridOptions("digit", {"query": "random"})),
-        lambda: Grid.from_options(GridOptions("digits", {"seed": 1}, seeds=2)),
-        lambda: Grid.from_options(GridOptions("digits", {"data.total": 50, "growth.budget": 60})),
+        lambda: grid_from_options(GridOptions("cifar1O")),
+        lambda: grid_from_options(GridOptions("photos")),
+        lambda: grid_from_options(GridOptions("digits", scale="paper")),
+        lambda: grid_from_options(GridOptions("digits", methods="mixmatch")),
+        lambda: grid_from_options(GridOptions("digits", budgets="sixty")),
+        lambda: grid_from_options(GridOptions("digits", budgets="5000")),
+        lambda: grid_from_options(GridOptions("digits", {"budget": [3]})),
+        lambda: grid_from_options(GridOptions("digits", {"query": ["diff3"]})),
+        lambda: grid_from_options(GridOptions("digit", {"query": "random"})),
+        lambda: grid_from_options(GridOptions("digits", {"seed": 1}, seeds=2)),
+        lambda: grid_from_options(GridOptions("digits", {"data.total": 50, "growth.budget": 60})),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_way_out(make, refusal):

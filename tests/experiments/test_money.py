@@ -13,9 +13,8 @@ from mma.cli.experiments import cost
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines import TrainingOptions, finish
-from mma.experiments.grids import Grid
 from mma.experiments.methods import policy
-from mma.experiments.options import GridOptions, config_of
+from mma.experiments.options import GridOptions, config_of, grid_from_options
 from mma.experiments.plan import plan
 from mma.experiments.report import summary
 from mma.experiments.report import write as report
@@ -35,7 +34,7 @@ def bought(tmp_path_factory, tiny_settings):
         "images": policy("split", **DEAL, share=0.0),
         "buyer": policy("buyer", **DEAL, held_out_labels=2),
     }
-    grid = Grid.from_options(GridOptions("digits", {"growth.budget": 60}, tiny_settings, seeds=2, methods=methods))
+    grid = grid_from_options(GridOptions("digits", {"growth.budget": 60}, tiny_settings, seeds=2, methods=methods))
     folder = tmp_path_factory.mktemp("money") / "grid"
     grid = grids.create_or_extend(folder, grid)
     for run in plan(grid, folder).todo:
@@ -84,7 +83,7 @@ def test_exported_spending_gives_the_same_files_again(bought, tmp_path):
 
 @pytest.mark.parametrize("name", ["buyer-digits", "buyer-fashion-mnist"])
 def test_the_experiments_give_every_policy_the_same_money(name):
-    grid = Grid.from_options(GridOptions(name, scale="lab"))
+    grid = grid_from_options(GridOptions(name, scale="lab"))
     growths = {cell.method: config_of(grid, cell).growth for cell in grid.cells() if cell.seed == 1}
     assert len(grid.cells()) == 16 * 5
     for price in (1, 5, 20, 100):

@@ -10,8 +10,7 @@ import pytest
 from mma.experiments import grids
 from mma.experiments.engines import TrainingOptions, finish, open_or_create
 from mma.experiments.estimate import Speed, cost, costs, kind
-from mma.experiments.grids import Grid
-from mma.experiments.options import GridOptions, config_of, data_set
+from mma.experiments.options import GridOptions, config_of, data_set, grid_from_options
 from mma.experiments.plan import plan
 from mma.run import Run
 
@@ -32,7 +31,7 @@ def test_the_largest_budget_is_the_trunk_and_the_others_wait_for_it(small, tmp_p
 
 
 def test_the_papers_plan_counts_what_sharing_saves(tmp_path):
-    grid = Grid.from_options(GridOptions("cifar10", scale="paper", methods="random", seeds="1"))
+    grid = grid_from_options(GridOptions("cifar10", scale="paper", methods="random", seeds="1"))
     found = plan(grid, tmp_path)
     ends = [262_144 + rounds * 32_768 + 262_144 for rounds in (4, 14, 34, 74)]
     assert found.steps_alone == sum(ends)
@@ -123,7 +122,7 @@ def test_a_kill_while_a_folder_is_made_leaves_nothing_in_the_way(small, tmp_path
 def test_time_and_disk_are_estimated_without_the_data(monkeypatch, tmp_path):
     monkeypatch.setenv("MMA_DATA", str(tmp_path))
     settings = ["net.filters=8", "net.blocks=1", "optim.batch=8"]
-    grid = Grid.from_options(
+    grid = grid_from_options(
         GridOptions("svhn", scale="lab", seeds="1", methods="MixMatch,diff2.aug-infoD", settings=settings)
     )
     made = plan(grid, tmp_path)

@@ -20,8 +20,7 @@ from mma.cost import open_table
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines import open_or_create
-from mma.experiments.grids import Grid
-from mma.experiments.options import GridOptions
+from mma.experiments.options import GridOptions, grid_from_options
 from mma.experiments.plan import plan
 from mma.experiments.report import figures as plots
 from mma.experiments.report import figures as style
@@ -117,13 +116,13 @@ def results(grid, accuracy=lambda run: 90.0):
 
 
 def test_the_papers_number_stands_beside_ours():
-    text = results(Grid.from_options(GridOptions("cifar10", scale="lab"))).table().as_markdown()
+    text = results(grid_from_options(GridOptions("cifar10", scale="lab"))).table().as_markdown()
     assert "[paper: 91.69 ± 0.52]" in text
     assert "far larger than ours" in text
 
 
 def test_labeled_vs_unlabeled_tables_are_laid_out_by_totals():
-    grid = Grid.from_options(GridOptions("labeled-vs-unlabeled-cifar100", scale="paper", seeds="2"))
+    grid = grid_from_options(GridOptions("labeled-vs-unlabeled-cifar100", scale="paper", seeds="2"))
     made = tables.table(results(grid, lambda run: run.budget / 1000 + run.total / 10_000 + run.seed))
     assert made.rows == ("5,000", "10,000", "20,000", "50,000")
     assert made.columns == ("4,000 labels", "5,000 labels", "8,000 labels", "10,000 labels")
@@ -132,7 +131,7 @@ def test_labeled_vs_unlabeled_tables_are_laid_out_by_totals():
 
 
 def test_mma_cost_reads_what_a_grid_offers(tmp_path):
-    grid = Grid.from_options(GridOptions("labeled-vs-unlabeled-cifar10", scale="lab", seeds="2"))
+    grid = grid_from_options(GridOptions("labeled-vs-unlabeled-cifar10", scale="lab", seeds="2"))
     found = results(grid, lambda run: 50 + run.budget / 100 + run.total / 10_000 + run.seed)
     report.write_all(found, tmp_path, "")
     table = open_table(str(tmp_path))
@@ -160,7 +159,8 @@ def test_methods_are_kept_apart_where_totals_vary_too():
     assert (cells["random, 1,000 images"].mean, cells["random, 1,000 images"].n) == (71, 2)
     assert (cells["diff2-direct, 2,000 images"].mean, cells["diff2-direct, 2,000 images"].n) == (82, 2)
     assert made.corner == "method and images"
-    assert set(plots.budget_curves(both_vary())) == set(plots.growing_curves(both_vary())) == set(made.rows)
+    ends, rounds = (plots.accuracy_by_labels(both_vary(), growing=growing) for growing in (False, True))
+    assert set(ends) == set(rounds) == set(made.rows)
     assert set(savings.mean_by_labels(both_vary(), lambda row: row.missed)) == set(made.rows)
 
 
@@ -186,7 +186,7 @@ def test_only_what_the_test_shows_is_bold():
             + {"diff2.aug-direct": 2 + run.seed / 50, "diff2-direct": (-1) ** run.seed}.get(run.method, 0)
         )
 
-    grid = Grid.from_options(
+    grid = grid_from_options(
         GridOptions("svhn", scale="paper", seeds=12, methods="random,diff2.aug-direct,diff2-direct", budgets=500)
     )
     made = tables.table(results(grid, accuracy))

@@ -12,7 +12,7 @@ from mma.algorithms import Batch
 from mma.config import Optim, change
 from mma.features import native_precision
 from mma.nets import NETS, initialise
-from mma.presets import PRESETS, preset
+from mma.presets import preset
 from mma.query import Query
 from mma.rng import rng
 from mma.training import checkpoint
@@ -113,7 +113,7 @@ def test_a_gpu_is_asked_itself(monkeypatch):
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "cifar100-grow100", "svhn", "svhn-extra"])
 def test_presets_of_the_paper_stay_float32(name):
-    assert PRESETS[name]().optim.precision == "float32"
+    assert preset(name).optim.precision == "float32"
 
 
 @pytest.mark.parametrize("rule", ["adam", "muon"])

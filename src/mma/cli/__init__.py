@@ -28,9 +28,7 @@ EXIT_CODES = {
 # Click would fill these lines up as a paragraph, but for the mark \b.
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<3}  {meaning}" for code, meaning in EXIT_CODES.items())
 WAY_OUT = "Allow it or make room, then run the same command again. Nothing that was stored is lost."
-USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[
-    2
-]  # click's ClickException, which newer typers carry themselves
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # click's ClickException; newer typers have their own
 WIDE = 10_000  # columns of help that no terminal shows: an option is one line, to be searched
 
 
@@ -126,44 +124,19 @@ def commands() -> typer.Typer:
     """Return the app with every command on it."""
     from mma.cli import data, experiments, photos, train, use
 
-    groups: dict[str, dict[str, Callable[..., None]]] = {
-        "Your photos": {  # the five that everybody needs come first
-            "start": photos.start,
-            "status": photos.status,
-            "review": photos.review,
-            "predict": use.predict,
-            "export": use.export,
-            "classify": use.classify,
-            "label": photos.label,
-            "work": photos.work,
-            "new": photos.new,
-            "find": photos.find,
-            "ask": photos.ask,
-            "audit": photos.audit,
-            "tell": photos.tell,
-            "doctor": photos.doctor,
-            "simulate": photos.simulate,
-        },
-        "Train and use": {
-            "train": train.train,
-            "serve": use.serve,
-            "eval": use.evaluate,
-            "query": use.query,
-            "runs": use.runs,
-            "fork": train.fork,
-            "show": use.show,
-            "flop": use.flop,
-        },
-        "Experiments": {
-            "demo": experiments.demo,
-            "grid": experiments.grid,
-            "report": experiments.report,
-            "cost": experiments.cost,
-        },
+    groups: dict[str, list[Callable[..., None]]] = {
+        "Your photos": [  # the five that everybody needs come first
+            *(photos.start, photos.status, photos.review, use.predict, use.export, use.classify, photos.label),
+            *(photos.work, photos.new, photos.find, photos.ask, photos.audit, photos.tell, photos.doctor),
+            photos.simulate,
+        ],
+        "Train and use": [*(train.train, use.serve, use.evaluate, use.query, use.runs, train.fork, use.show, use.flop)],
+        "Experiments": [experiments.demo, experiments.grid, experiments.report, experiments.cost],
     }
     if not app.registered_commands:
         for title, group in groups.items():
-            for name, function in group.items():
+            for function in group:
+                name = "eval" if function is use.evaluate else function.__name__
                 app.command(name, rich_help_panel=title)(function)
         app.add_typer(photos.app, name="labels", cls=Commands, rich_help_panel="Your photos")
         app.add_typer(data.app, name="data", cls=Commands, rich_help_panel="Data")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from mma.errors import UserError
 from mma.text import Progress, printable
@@ -20,7 +22,7 @@ app = typer.Typer(help="Get image data, and see what is there.", no_args_is_help
 
 SHOWN = 20  # lines of the quarantine list on the screen; --json has all of them
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
 
 
 @app.command("list")
@@ -31,7 +33,7 @@ def list_(as_json: Json = False) -> None:
 
     known = catalogue()
     if as_json:
-        typer.echo(json.dumps([asdict(info) for info in known], indent=1))
+        print(json.dumps([asdict(info) for info in known], indent=1))
         return
     rows = [("name", "pool", "test", "classes", "size", "")]
     for one in known:
@@ -39,33 +41,25 @@ def list_(as_json: Json = False) -> None:
         size = " x ".join(map(str, one.shape)) if all(one.shape) else "?"
         rows.append((one.name, f"{one.pool:,}", f"{one.test:,}", str(one.classes), size, state))
     table = align(rows, [heading in ("pool", "test", "classes", "size") for heading in rows[0]])
-    typer.echo("\n".join([*table, "", "your own images:  mma data get folder --from DIR"]))
+    print("\n".join([*table, "", "your own images:  mma data get folder --from DIR"]))
 
 
 @app.command("get")
 def get_(
-    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows, or: folder")],
-    directory: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Where the original files or the images lie.")
-    ] = None,
+    name: Annotated[str, Argument(help="A name that  mma data list  shows, or: folder")],
+    directory: Annotated[Path | None, Option("--from", metavar="DIR", help="Where the files or images lie.")] = None,
     accept_hash_mismatch: Annotated[
-        bool, typer.Option("--accept-hash-mismatch", help="Use original files that are not the official ones.")
+        bool, Option("--accept-hash-mismatch", help="Use original files that are not the official ones.")
     ] = False,
-    own_name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="folder: name it folder:NAME (else: the directory's).")
-    ] = None,
-    side: Annotated[int, typer.Option(metavar="PIXELS", help="folder: squash images to PIXELS x PIXELS.")] = 32,
-    labels: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="folder: labels with columns file_name,label (else: labels.csv).")
-    ] = None,
-    test: Annotated[Path | None, typer.Option(metavar="DIR", help="folder: test images, in the same classes.")] = None,
-    holdout: Annotated[
-        float | None, typer.Option(metavar="FRACTION", help="folder: part of the labeled images to test on (0.2).")
-    ] = None,
-    mirror: Annotated[bool, typer.Option("--mirror", help="folder: a mirror image means the same.")] = False,
-    grey: Annotated[bool, typer.Option("--grey", help="folder: store one channel instead of three.")] = False,
+    own_name: Annotated[str | None, Option("--name", metavar="NAME", help="folder: name it folder:NAME.")] = None,
+    side: Annotated[int, Option(metavar="PIXELS", help="folder: squash images to PIXELS x PIXELS.")] = 32,
+    labels: Annotated[Path | None, Option(metavar="CSV", help="folder: file_name,label (else its labels.csv).")] = None,
+    test: Annotated[Path | None, Option(metavar="DIR", help="folder: test images, in the same classes.")] = None,
+    holdout: Annotated[float | None, Option(metavar="FRACTION", help="folder: labeled part to test on (0.2).")] = None,
+    mirror: Annotated[bool, Option("--mirror", help="folder: a mirror image means the same.")] = False,
+    grey: Annotated[bool, Option("--grey", help="folder: store one channel instead of three.")] = False,
     classes: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="folder: all classes, for example cat,dog (else: from labels).")
+        str | None, Option(metavar="NAMES", help="folder: all classes: cat,dog (else by labels)")
     ] = None,
 ) -> None:
     """Make a data set ready: from its official download, from files you have, or from a folder of images."""
@@ -83,31 +77,25 @@ def get_(
         raise UserError("a folder of images needs its place:  mma data get folder --from DIR")
     else:
         data = get_folder(directory, options)
-    typer.echo("\n".join([*_summary(data), *remarks(data)]))
+    print("\n".join([*_summary(data), *remarks(data)]))
 
 
 @app.command("info")
-def info(
-    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows.")], as_json: Json = False
-) -> None:
+def info(name: Annotated[str, Argument(help="A name that  mma data list  shows.")], as_json: Json = False) -> None:
     """Show one data set, after reading every byte of it and comparing it with its digest."""
     from mma.data import verify
     from mma.data.cache import command_in_words
 
     data = verify(name)
     if as_json:
-        splits = {"pool": data.train, "test": data.test}
         details: dict[str, Any] = {
-            "name": data.name,
-            "source": data.source,
-            "verified": data.verified,
-            "mirror": data.mirror,
+            **{key: getattr(data, key) for key in ("name", "source", "verified", "mirror")},
+            "shape": data.train.shape,
         }
-        details |= {"shape": data.train.shape}
-        for split, images in splits.items():
+        for split, images in {"pool": data.train, "test": data.test}.items():
             details[split] = {"images": len(images), "digest": images.digest(), "classes": images.class_counts()}
         details |= {"notes": data.notes, "quarantine": [asdict(file) for file in data.quarantine]}
-        typer.echo(json.dumps(details, indent=1))
+        print(json.dumps(details, indent=1))
         return
     again = f"make it again:  {command_in_words(data.name, data.options)}"
     digests = [f"digest, every byte checked: pool {data.train.digest()}", f"{'test':>32} {data.test.digest()}"]
@@ -116,16 +104,16 @@ def info(
     counts = [f"  {printable(c):{width}} {n:>8,} {tests[c]:>8,}" for c, n in data.train.class_counts().items()]
     unlabeled = f"without a label: {int((data.train.labels < 0).sum()):,}"
     lines = [*_summary(data), again, *digests, "images per class: pool, test", *counts, unlabeled, *remarks(data)]
-    typer.echo("\n".join(lines))
+    print("\n".join(lines))
 
 
 @app.command("features")
 def features_(
-    name: Annotated[str, typer.Argument(help="A name that  mma data list  shows.")],
-    backbone: Annotated[str, typer.Option(metavar="NAME", help="Which backbone, or several: lite0+hog.")] = "lite0",
-    crops: Annotated[int, typer.Option(metavar="N", help="Crops of each pool image that are stored as well.")] = 2,
-    mirror: Annotated[bool, typer.Option("--mirror", help="Store the mirror image as well.")] = False,
-    engine: Annotated[str, typer.Option(help="local (here) or ray (a cluster; needs mma-learn[ray]).")] = "local",
+    name: Annotated[str, Argument(help="A name that  mma data list  shows.")],
+    backbone: Annotated[str, Option(metavar="NAME", help="Which backbone, or several: lite0+hog.")] = "lite0",
+    crops: Annotated[int, Option(metavar="N", help="Crops of each pool image that are stored as well.")] = 2,
+    mirror: Annotated[bool, Option("--mirror", help="Store the mirror image as well.")] = False,
+    engine: Annotated[str, Option(help="local (here) or ray (a cluster; needs mma-learn[ray]).")] = "local",
 ) -> None:
     """Compute and store the features of a data set, for training that then starts at once. Run it again to resume."""
     from mma.data import load_data
@@ -138,16 +126,14 @@ def features_(
         for split, images, views in (("pool", data.train, pool_views), ("test", data.test, StoredViews())):
             source, note = image_source(images, make_again(data))
             if note:
-                typer.echo(f"note: {note}", err=True)
+                print(f"note: {note}", file=sys.stderr)
             with Progress() as bar:
 
                 def show(now: FeatureProgress, bar: Progress = bar, title: str = f"{part.label()}, {split}") -> None:
                     bar.update(now.done, now.total, lambda: f"{title}: {now.done:,} of {now.total:,} images")
 
                 found = features(source, part, views, engine=engine, progress=show)
-            typer.echo(
-                f"{part.label()}, {split}: {len(found):,} images, {found.views} views, {found.width} numbers each"
-            )
+            print(f"{part.label()}, {split}: {len(found):,} images, {found.views} views, {found.width} numbers each")
 
 
 def _summary(data: DataSet) -> list[str]:

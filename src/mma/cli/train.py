@@ -14,13 +14,14 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
+from typer import Argument, Option
 
 from mma.cli.terminal import Progress, talk, warn
 from mma.errors import UserError
 from mma.growth import Round
 from mma.run import Run, Watch, check_vacant
 from mma.shares import describe_accuracy
-from mma.text import duration, install_hint, printable
+from mma.text import duration, install_hint, plural, printable
 
 if TYPE_CHECKING:
     from mma.data import DataSet
@@ -30,49 +31,22 @@ if TYPE_CHECKING:
 
 WAITING = 3  # exit code of a run that waits for labels
 
-Target = Annotated[str, typer.Argument(help="A preset (new run) or a run folder (go on with it).")]
-Out = Annotated[
-    Path | None, typer.Option("--out", help="Folder of a new run. Default: runs/PRESET-ALGORITHM-QUERY-seedN.")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of a new run.")
-]
-Photos = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="A folder of photos to train on; it is read, never changed."),
-]
-TestPhotos = Annotated[
-    Path | None,
-    typer.Option("--test", metavar="DIR", help="Photos to test on, in the same classes as those of --data."),
-]
-LabelsFrom = Annotated[
-    Path | None,
-    typer.Option("--labels-from", metavar="RUN", help="Start a new run with the labels that another run has."),
-]
-Until = Annotated[int | None, typer.Option("--until", min=1, metavar="STEP", help="Stop after this step; go on later.")]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        help="auto, cpu, cuda, cuda:N or mps. auto: as before, else cuda, mps or cpu, whatever is there first.",
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", min=1, help="CPU threads per process. Default: as before, else what suits the network."),
-]
-Compile = Annotated[
-    bool, typer.Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")
-]
-TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard (needs the extra tensorboard).")
-]
-Inexact = Annotated[bool, typer.Option("--inexact", help="Go on although host or versions changed.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
+Out = Annotated[Path | None, Option(help="Folder of a new run. Default: runs/PRESET-ALGORITHM-QUERY-seedN.")]
+Settings = Annotated[list[str] | None, Option("--set", metavar="PATH=VALUE", help="Change a setting of a new run.")]
+Photos = Annotated[Path | None, Option(metavar="DIR", help="A folder of photos to train on; never changed.")]
+TestPhotos = Annotated[Path | None, Option(metavar="DIR", help="Photos to test on, in the same classes.")]
+LabelsFrom = Annotated[Path | None, Option(metavar="RUN", help="Start a new run with the labels that another run has.")]
+Until = Annotated[int | None, Option(min=1, metavar="STEP", help="Stop after this step; go on later.")]
+Device = Annotated[str | None, Option(help="cpu, cuda, cuda:N, mps, or auto: as before, else cuda, mps or cpu.")]
+Threads = Annotated[int | None, Option(min=1, help="CPU threads per process. Default: as before, or what suits.")]
+Compile = Annotated[bool, Option("--compile", help="Compile the network (torch.compile): slow start, faster steps.")]
+TensorBoard = Annotated[bool, Option("--tensorboard", help="Also write RUN/tensorboard (needs the extra tensorboard).")]
+Inexact = Annotated[bool, Option("--inexact", help="Go on although host or versions changed.")]
+Json = Annotated[bool, Option("--json", help="Print the outcome as JSON.")]
 
 
 def train(
-    target: Target,
+    target: Annotated[str, Argument(help="A preset (new run) or a run folder (go on with it).")],
     data: Photos = None,
     test: TestPhotos = None,
     labels_from: LabelsFrom = None,
@@ -210,19 +184,18 @@ def report(run: Run, data: DataSet, again: str, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    match summary["status"]:
-        case "done":
-            images = int(run.config()["data"]["validation"] or (data.test.labels >= 0).sum())  # that are tested
-            text = f"done. {summary['labels']} labels; there is no test set to measure accuracy on."
-            if summary["accuracy"] is not None:  # of the model that the run hands out
-                tested = f"step {summary['step']:,}, {images:,} test images"
-                accuracy = describe_accuracy(summary["accuracy"], images)
-                text = f"done. {accuracy} with {summary['labels']} labels ({tested})."
-        case "waiting":
-            fill_in = f"Fill in the column label of {run.folder / QUESTIONS} ({CANNOT_TELL} where you cannot tell)."
-            text = f"waiting for {len(run.unanswered())} labels. {fill_in} Then go on with {again}"
-        case _:
-            text = f"stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}"
+    text = f"stopped at step {summary['step']:,} of {summary['steps']:,}. Go on with {again}"
+    if summary["status"] == "waiting":
+        fill_in = f"Fill in the column label of {run.folder / QUESTIONS} ({CANNOT_TELL} where you cannot tell)."
+        text = f"waiting for {plural(len(run.unanswered()), 'label')}. {fill_in} Then go on with {again}"
+    elif summary["status"] == "done":
+        images = int(run.config()["data"]["validation"] or (data.test.labels >= 0).sum())  # that are tested
+        text = f"done. {summary['labels']} labels; there is no test set to measure accuracy on."
+        if summary["accuracy"] is not None:  # of the model that the run hands out
+            tested, labels = f"step {summary['step']:,}, {images:,} test images", plural(summary["labels"], "label")
+            text = f"done. {describe_accuracy(summary['accuracy'], images)} with {labels} (last model: {tested})."
+            if summary["median_of"] > 1:
+                text += f" Median of the last {summary['median_of']} evaluations: {summary['median_accuracy']:.2f} %."
     print(printable(f"{run.folder}: {text}"))
 
 
@@ -235,15 +208,17 @@ def exit_code(run: Run, signal: int | None) -> int:
 
 
 def fork(
-    source: Annotated[Path, typer.Argument(help="The run to start from.")],
-    budget: Annotated[int, typer.Option("--budget", min=1, help="Labels the new run may buy.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new run.")],
+    source: Annotated[Path, Argument(help="The run to start from.")],
+    budget: Annotated[int, Option(min=1, help="Labels the new run may buy.")],
+    out: Annotated[Path, Option(help="Folder of the new run.")],
 ) -> None:
     """Make a run with another budget out of a run's stored states: what they share is not trained again."""
+    from mma.extensions import command
     from mma.training.checkpoint import fork as fork_run
 
     step = fork_run(Run.open(source), out, budget)
-    print(printable(f"{out}: starts from step {step:,} of {source}. Train it with  mma train {quote(str(out))}"))
+    again = f"{command()} train {quote(str(out))}"
+    print(printable(f"{out}: starts from step {step:,} of {source}. Train it with  {again}"))
 
 
 WARM_UP = 1  # steps before the clock starts: the first one allocates
@@ -280,7 +255,7 @@ class Live(SignalWatch):
         self.run, self.again = run, again
         self.board = require_tensorboard()(str(run.folder / "tensorboard"), purge_step=0) if tensorboard else None
         for row in run.read("metrics") if tensorboard else []:  # the rows there are already
-            write_row(self.board, row)
+            self.write_scalars(row)
         self.progress = Progress()
         self.clock_start: tuple[int, float] | None = None  # step and time
         self.end, self.numbers, self.speed, self.has_estimate = 0, "", 0.0, False
@@ -300,11 +275,32 @@ class Live(SignalWatch):
     def begin(self, *, step: int, end: int, rounds: tuple[Round, ...]) -> None:
         """Show where the run is."""
         self.end, self.first_step = end, step
-        labels = f"{rounds[0].labels} -> {rounds[-1].labels}" if len(rounds) > 1 else f"{rounds[0].labels}"
-        self.say(f"{self.run.folder}: step {step:,} of {end:,}, {labels} labels, {len(rounds)} rounds")
+        few = f"{rounds[0].labels} -> " if len(rounds) > 1 else ""
+        labels = few + plural(rounds[-1].labels, "label")
+        self.say(f"{self.run.folder}: step {step:,} of {end:,}, {labels}, {plural(len(rounds), 'round')}")
+        if step == 0 and (smaller := self.smaller_budgets(rounds)):
+            keep = f"--set growth.budgets=[{','.join(map(str, smaller[:3]))}]"
+            self.say(f"a run that  mma fork  can later make into one with fewer labels keeps their states:  {keep}")
+
+    def smaller_budgets(self, rounds: tuple[Round, ...]) -> list[int]:
+        """Return budgets that share steps with this run, which keeps no state that they could start from."""
+        from mma.config import change, config_of
+        from mma.training.checkpoint import shared_end
+
+        config, kept = config_of(self.run), self.run.growth().kept_steps()
+        budgets = [round.labels for round in rounds[1:-1]] if config.growth.policy.grows else []
+        ends = {n: shared_end(config, change(config, [f"growth.budget={n}"])) for n in budgets}
+        return [n for n, end in ends.items() if end and not any(step <= end for step in kept)]
 
     def stepped(self, step: int, labels: int) -> None:
-        """Measure the speed and show the progress."""
+        """Measure the speed and show the progress in one line."""
+
+        def describe() -> str:
+            pace = f"{self.speed:.1f} steps/s" if self.speed >= 1 else f"{1 / self.speed:.1f} s/step"
+            left = duration((self.end - step) / self.speed)
+            line = f"step {step:,}/{self.end:,}, {pace}, {left} left, {plural(labels, 'label')}"
+            return f"{line}, {self.numbers}" if self.numbers else line
+
         now = time.monotonic()
         if self.clock_start is None and step - self.first_step >= WARM_UP:
             self.clock_start = (step, now)
@@ -314,14 +310,7 @@ class Live(SignalWatch):
         self.speed = steps / seconds
         if seconds > 5 or steps >= 20:
             self.estimate()
-        self.progress.update(step, self.end, lambda: self.describe(step, labels))
-
-    def describe(self, step: int, labels: int) -> str:
-        """Return where the run is, in one line."""
-        pace = f"{self.speed:.1f} steps/s" if self.speed >= 1 else f"{1 / self.speed:.1f} s/step"
-        left = duration((self.end - step) / self.speed)
-        line = f"step {step:,}/{self.end:,}, {pace}, {left} left, {labels} labels"
-        return f"{line}, {self.numbers}" if self.numbers else line
+        self.progress.update(step, self.end, describe)
 
     def estimate(self) -> None:
         """Say once, from measured steps, how long the whole takes."""
@@ -330,7 +319,7 @@ class Live(SignalWatch):
         self.has_estimate = True
         import torch
 
-        where = f"{torch.get_num_threads()} threads" if not torch.cuda.is_available() else "this device"
+        where = f"{plural(torch.get_num_threads(), 'thread')}" if not torch.cuda.is_available() else "this device"
         steps = self.end - self.first_step
         self.say(
             f"{1 / self.speed:.2g} s per step on {where}: the {steps:,} steps to go take about {duration(steps / self.speed)}, "
@@ -344,8 +333,15 @@ class Live(SignalWatch):
         self.numbers = accuracy + losses  # the losses last: on a narrow terminal they are cut off first
         for warning in row["warnings"]:
             self.warn(warning)
+        self.write_scalars(row)
+
+    def write_scalars(self, row: dict[str, Any]) -> None:
+        """Write one row of the metrics for TensorBoard, if it is wanted."""
+        found = {f"loss/{name}": value for name, value in row["loss"].items()}
+        found |= {name: row[name] for name in ("labels", "accuracy") if row[name] is not None}
         if self.board is not None:
-            write_row(self.board, row)
+            for name, value in found.items():
+                self.board.add_scalar(name, value, row["step"])
 
     def say(self, message: str) -> None:
         """Print a line above the bar."""
@@ -366,12 +362,3 @@ def require_tensorboard() -> Any:
     except ImportError:
         raise UserError(f"--tensorboard needs TensorBoard:  {install_hint('tensorboard')}") from None
     return SummaryWriter
-
-
-def write_row(writer: Any, row: dict[str, Any]) -> None:
-    """Write one row of the metrics as TensorBoard scalars."""
-    scalars = {f"loss/{name}": value for name, value in row["loss"].items()} | {"labels": row["labels"]}
-    if row["accuracy"] is not None:
-        scalars["accuracy"] = row["accuracy"]
-    for name, value in scalars.items():
-        writer.add_scalar(name, value, row["step"])

@@ -8,47 +8,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from mma.cli.terminal import print_table, talk
 from mma.cli.train import Json, Settings
 from mma.errors import UserError
 from mma.shares import describe_accuracy
-from mma.text import printable
+from mma.text import plural, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mma.config import Config
     from mma.files import Row
-    from mma.model.predictions import Summary
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A run, a project, a model folder or an .onnx file.")],
-    images: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of images, or one image.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write: NAME.csv, NAME.jsonl or NAME.parquet.")],
-    top: Annotated[int, typer.Option("--top", min=1, help="How many classes to write for each image.")] = 1,
+    model: Annotated[Path, Argument(help="A run, a project, a model folder or an .onnx file.")],
+    images: Annotated[Path, Argument(metavar="FOLDER", help="A folder of images, or one image.")],
+    out: Annotated[Path, Option("--out", "-o", help="Where to write: NAME.csv, NAME.jsonl or NAME.parquet.")],
+    top: Annotated[int, Option(min=1, help="How many classes to write for each image.")] = 1,
     sort_into: Annotated[
-        Path | None,
-        typer.Option(
-            "--sort-into", metavar="DIR", help="A new folder: a sub-folder per class, with links to the images."
-        ),
+        Path | None, Option(metavar="DIR", help="A new folder: a sub-folder of links per class")
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="With --sort-into: copies instead of links.")] = False,
-    sheet: Annotated[
-        Path | None, typer.Option("--sheet", metavar="HTML", help="A page with the photos that are least sure.")
-    ] = None,
+    copy: Annotated[bool, Option("--copy", help="With --sort-into: copies instead of links.")] = False,
+    sheet: Annotated[Path | None, Option(metavar="HTML", help="A page with the photos that are least sure.")] = None,
     max_error: Annotated[
-        float | None,
-        typer.Option(
-            "--max-error", metavar="SHARE", help="Answer only while at most this share is wrong; ask the rest."
-        ),
+        float | None, Option(metavar="SHARE", help="Answer while at most this share is wrong.")
     ] = None,
-    boxes: Annotated[
-        Path | None,
-        typer.Option("--boxes", metavar="JSON", help="For a folder of --crops: the boxes with their classes."),
-    ] = None,
+    boxes: Annotated[Path | None, Option(metavar="JSON", help="Of a folder of --crops: boxes with classes.")] = None,
     as_json: Json = False,
 ) -> None:
     """Classify every image of a folder with calibrated confidence. The same command goes on where it stopped."""
@@ -86,13 +72,21 @@ def predict(
         )
     if boxes is not None:
         write_answers(images, read_lines(out), boxes)
-    print(json.dumps(asdict(found), default=str) if as_json else printable(describe_predictions(found)))
+    if as_json:
+        print(json.dumps(asdict(found), default=str))
+        return
+    before = f" ({found.resumed:,} of them before)" if found.resumed else ""
+    unlike = f"; {found.unlike:,} unlike anything labeled, see the column unlike" if found.unlike else ""
+    bad = ", ".join(f"{each.file} ({each.reason})" for each in found.first_bad)
+    more = f" and {found.bad - len(found.first_bad):,} more" if found.bad > len(found.first_bad) else ""
+    bad = f"; {plural(found.bad, 'file')} could not be read, see the column problem: {bad}{more}" if found.bad else "."
+    print(printable(f"{out}: {plural(found.files - found.bad, 'image')} classified{before}{unlike}{bad}"))
 
 
 def classify(
-    folder: Annotated[Path, typer.Argument(help="A folder of photos.")],
-    classes: Annotated[str, typer.Option("--classes", metavar="NAMES", help="For example forest,street,sea/ocean.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a table: NAME.csv.")] = None,
+    folder: Annotated[Path, Argument(help="A folder of photos.")],
+    classes: Annotated[str, Option(metavar="NAMES", help="For example forest,street,sea/ocean.")],
+    out: Annotated[Path | None, Option("--out", "-o", help="Write a table: NAME.csv.")] = None,
 ) -> None:
     """Guess the class of each photo from the names of the classes alone: no project, no label. English names work best."""
     from mma.cli.terminal import Progress
@@ -128,30 +122,12 @@ def classify(
     )
 
 
-def describe_predictions(found: Summary) -> str:
-    """Say what was written, and which files could not be read."""
-    text = f"{found.out}: {found.files - found.bad:,} images classified"
-    if found.resumed:
-        text += f" ({found.resumed:,} of them before)"
-    if found.unlike:
-        text += f"; {found.unlike:,} unlike anything labeled, see the column unlike"
-    if not found.bad:
-        return f"{text}."
-    first = ", ".join(f"{each.file} ({each.reason})" for each in found.first_bad)
-    more = f" and {found.bad - len(found.first_bad):,} more" if found.bad > len(found.first_bad) else ""
-    return f"{text}; {found.bad:,} files could not be read, see the column problem: {first}{more}"
-
-
 def export(
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A project, a run or a model folder. Default: the project here.")
-    ] = Path("."),
-    to: Annotated[
-        str | None, typer.Option("--to", help="Some of onnx,safetensors,labels. Default: all that there is.")
-    ] = None,
+    source: Annotated[Path, Argument(help="A project, a run or a model folder. Default: the one here.")] = Path("."),
+    to: Annotated[str | None, Option(help="Some of onnx,safetensors,labels. Default: all that there is.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A new folder. Default: in the project, or SOURCE-export in this folder."),
+        Option("--out", "-o", help="A new folder. Default: in the project, or SOURCE-export in this folder."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -168,20 +144,12 @@ def export(
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="A run, a project, a model folder or an .onnx file.")],
-    port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65_535, help="Default: the first free one from 8642 on.")
-    ] = None,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to serve at. Others than this machine's need --allow-remote.")
-    ] = "127.0.0.1",
-    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Let other machines send requests.")] = False,
-    allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A name that clients call it by.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="The key that clients send; made if missing.")
-    ] = None,
+    model: Annotated[Path, Argument(help="A run, a project, a model folder or an .onnx file.")],
+    port: Annotated[int | None, Option(min=0, max=65_535, help="Default: the first free one from 8642 on.")] = None,
+    host: Annotated[str, Option(help="Address to serve at; a remote one needs --allow-remote.")] = "127.0.0.1",
+    allow_remote: Annotated[bool, Option("--allow-remote", help="Let other machines send requests.")] = False,
+    allow_host: Annotated[list[str] | None, Option(metavar="NAME", help="A name that clients call it by.")] = None,
+    token_file: Annotated[Path | None, Option(metavar="FILE", help="The key of clients; made if missing.")] = None,
 ) -> None:
     """Answer HTTP requests with a model: POST an image to /predict. The page at / explains it."""
     from mma.model import load
@@ -193,16 +161,11 @@ def serve(
     serve_model(load(model), host, port, allow_remote=allow_remote, names=names, token_file=token_file, say=talk)
 
 
-RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
-# What `Run.summary` says of a run.
-SUMMARY = (
-    *("run", "preset", "algorithm", "query", "seed", "labels"),
-    *("step", "steps", "status", "busy", "accuracy", "median_accuracy", "median_of"),
-)
+RunFolder = Annotated[Path, Argument(help="A run folder.")]
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset, a run folder, or plugins.")],
+    name: Annotated[str, Argument(metavar="PRESET", help="A preset, a run folder, or plugins.")],
     settings: Settings = None,
 ) -> None:
     """Print a preset's (or a run's) whole config as JSON; `mma show plugins`: what installed packages add."""
@@ -220,18 +183,17 @@ def show(
 
 def config_of(name: str, settings: list[str]) -> Config:
     """Return the config of a preset or a run, with some settings changed."""
+    from mma.cli.train import existing_run
     from mma.config import change
     from mma.config import config_of as read
-    from mma.presets import PRESETS, preset
-    from mma.run import Run
+    from mma.presets import preset
 
-    is_run = name not in PRESETS and Path(name).exists()
-    config = read(Run.open(Path(name))) if is_run else preset(name)
-    return change(config, settings)
+    run = existing_run(name, changed=False)
+    return change(read(run) if run else preset(name), settings)
 
 
 def flop(
-    name: Annotated[str, typer.Argument(metavar="PRESET", help="A preset or a run folder.")],
+    name: Annotated[str, Argument(metavar="PRESET", help="A preset or a run folder.")],
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
@@ -270,8 +232,8 @@ def evaluate(folder: RunFolder, as_json: Json = False) -> None:
 
 def query(
     folder: RunFolder,
-    n: Annotated[int, typer.Option("--n", min=1, help="How many images.")] = 10,
-    strategy: Annotated[str | None, typer.Option("--strategy", help="Default: the run's own.")] = None,
+    n: Annotated[int, Option(min=1, help="How many images.")] = 10,
+    strategy: Annotated[str | None, Option(help="Default: the run's own.")] = None,
     as_json: Json = False,
 ) -> None:
     """Print which unlabeled images the run's latest model would ask about, their scores, and why it is these."""
@@ -293,20 +255,20 @@ def query(
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look for runs.")] = Path("runs"),
+    folder: Annotated[Path, Argument(metavar="DIR", help="Where to look for runs.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """List the runs below a folder, with their status."""
-    found = (
-        [path.parent for path in sorted(folder.rglob("config.json")) if may_be_a_run(path)] if folder.is_dir() else []
-    )
-    if not found:
+    places = [path.parent for path in sorted(folder.rglob("config.json")) if may_be_a_run(path)]
+    if not places:
         raise UserError(f"no runs below {folder}. Start one with  mma train digits")
-    rows = [summary_of(place) for place in found]
+    rows = [summary_of(place) for place in places]
     if as_json:
-        print(json.dumps(rows))
-    else:
-        show_runs(rows)
+        columns = dict.fromkeys(key for row in rows for key in row)
+        print(json.dumps([{**dict.fromkeys(columns), **row} for row in rows]))
+        return
+    right = ("seed", "labels", "step", "last model, %", "median, %")
+    print_table(("run", "algorithm", "query", *right[:3], "status", *right[3:]), [*map(cells, rows)], right=right)
 
 
 def may_be_a_run(path: Path) -> bool:
@@ -327,18 +289,13 @@ def summary_of(place: Path) -> Row:
     except Exception as error:  # whatever is wrong with one run, the others are listed
         why = str(error) if isinstance(error, UserError | OSError) else f"{type(error).__name__}: {error}"
         talk(f"unreadable: {place}: {' '.join(why.split())}")
-        return {**dict.fromkeys(SUMMARY), "run": str(place), "status": "unreadable", "busy": False}
+        return {"run": str(place), "status": "unreadable", "busy": False}
 
 
-def show_runs(rows: Sequence[Row]) -> None:
-    """Print one line per run."""
-
-    def cells(row: Row) -> list[str]:
-        known = [row["algorithm"], row["query"], row["seed"], row["labels"]]
-        far = "-" if row["step"] is None else f"{row['step']:,}/{row['steps']:,}"
-        status = row["status"] + (" (running)" if row["busy"] else "")
-        accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.2f}"
-        return [row["run"], *("-" if value is None else str(value) for value in known), far, status, accuracy]
-
-    headings = ("run", "algorithm", "query", "seed", "labels", "step", "status", "accuracy, %")
-    print_table(headings, [cells(row) for row in rows], right={"seed", "labels", "step", "accuracy, %"})
+def cells(row: Row) -> list[str]:
+    """Return one line of the table of runs."""
+    known = [str(row.get(key, "-")) for key in ("algorithm", "query", "seed", "labels")]
+    far = f"{row['step']:,}/{row['steps']:,}" if "step" in row else "-"
+    last, median = ("-" if row.get(key) is None else f"{row[key]:.2f}" for key in ("accuracy", "median_accuracy"))
+    count = f" (of {row['median_of']})" if row.get("median_of") else ""
+    return [row["run"], *known, far, row["status"], last, median + count]

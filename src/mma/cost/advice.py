@@ -72,7 +72,6 @@ def cheapest(
     at: tuple[int, int] | None = None,
     smooth: bool = False,
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> list[Mix]:
     """Return the mixes that reach `target` at the label counts measured, cheapest first.
 
@@ -88,20 +87,11 @@ def cheapest(
         )
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)
     labels, already, totals, costs = _options(table, needed, prices, have)
-    drawn = np.empty((0, len(labels)))
-    if table.has_spread:
-        redrawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
-        *_, drawn = _options(table, redrawn, prices, have)
+    *_, drawn = _options(table, totals_needed(table, table.draws(draws), target, smooth=smooth), prices, have)
     best = np.where(np.isfinite(drawn).any(axis=1), drawn.argmin(axis=1), -1)  # -1: no mix reaches it in this draw
+    wins = [float(np.mean(best == i)) if len(best) else None for i in range(len(labels))]
     mixes = [
-        Mix(
-            int(labels[i]),
-            int(totals[i]),
-            float(costs[i]),
-            interval(drawn[:, i]),
-            float(np.mean(best == i)) if len(best) else None,
-            bool(already[i]),
-        )
+        Mix(int(labels[i]), int(totals[i]), float(costs[i]), interval(drawn[:, i]), wins[i], bool(already[i]))
         for i in np.flatnonzero(np.isfinite(costs))
     ]
     return sorted(mixes, key=lambda mix: mix.cost)
@@ -163,7 +153,7 @@ class Next:
     here: Forecast | None  # the surface at the starting point, if it was needed
 
 
-def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: int = DRAWS, seed: int = 0) -> Next:
+def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: int = DRAWS) -> Next:
     """Compare labels with images for the same money, from `at` (labels, total).
 
     Accuracies are interpolated inside the table and forecast by the fitted surface outside.
@@ -181,13 +171,13 @@ def next_step(table: CostTable, at: tuple[int, int], prices: Prices, *, draws: i
     reach = [at, *places.values()]
     surface = None  # needed, and fitted, only past the edge
     if np.isnan([_interpolate(table, table.accuracy, place) for place in reach]).any():
-        surface = fit_surface(table, draws=draws // 5, seed=seed)
+        surface = fit_surface(table, draws=draws // 5)
     steps, gains = [], {}
     for what, to in places.items():
         both = [_interpolate(table, table.accuracy, point) for point in (at, to)]
         beyond = surface is not None and bool(np.isnan(both).any())
         if surface is None or not beyond:
-            tables = table.draws(draws, seed) if table.has_spread else np.empty((0, *table.accuracy.shape))
+            tables = table.draws(draws)
             gains[what] = _interpolate(table, tables, to) - _interpolate(table, tables, at)
         else:
             points = np.array([at, to], dtype=np.float64)
@@ -275,7 +265,6 @@ def ask(
     at: tuple[int, int] | None = None,
     smooth: bool = False,
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> Analysis:
     """Return exchange rates for each target; with prices the cheapest mixes; with a starting point the next step."""
     if at is not None and prices is None:
@@ -287,14 +276,14 @@ def ask(
         level=LEVEL,
         draws=draws if table.has_spread else 0,
         notes=table.notes,
-        targets=tuple(exchange(table, t, smooth=smooth, draws=draws, seed=seed) for t in chosen),
+        targets=tuple(exchange(table, t, smooth=smooth, draws=draws) for t in chosen),
         prices=prices,
         mixes=tuple(
-            tuple(cheapest(table, target, prices, at=at, smooth=smooth, draws=draws, seed=seed))
+            tuple(cheapest(table, target, prices, at=at, smooth=smooth, draws=draws))
             for target in (chosen if prices and (targets or not at) else ())
             if prices
         ),
-        next=next_step(table, at, prices, draws=draws, seed=seed) if at and prices else None,
+        next=next_step(table, at, prices, draws=draws) if at and prices else None,
     )
 
 

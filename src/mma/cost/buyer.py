@@ -1,8 +1,4 @@
-"""What to buy next while a run trains: labels, images, or nothing. numpy only; never imports torch.
-
-`decide(terms, earlier, now, rng)` is the one entry. First come its nouns and how they are written down, then what the buyer
-expects of labels and images, then the decision.
-"""
+"""What to buy next while a run trains: labels, images, or nothing. numpy only; `decide` is the one entry."""
 
 from __future__ import annotations
 

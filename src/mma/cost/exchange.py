@@ -37,10 +37,18 @@ def first_reach(totals: Floats, accuracy: Floats, target: float) -> Floats:
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
-    """Return the closest non-decreasing columns by weighted least squares: (..., T), (T,) -> (..., T)."""
-    from scipy.optimize import isotonic_regression
+    """Return the closest non-decreasing column by weighted least squares: (..., T), (T,) -> (..., T).
 
-    fit: Floats = np.apply_along_axis(lambda column: isotonic_regression(column, weights=weights).x, -1, values)
+    The min-max formula (fit_i = max over j <= i of min over k >= i of the mean of j..k) works on many draws at once and
+    gives the result of pooling adjacent violators.
+    """
+    weight = np.concatenate([[0.0], np.cumsum(weights)])
+    sums = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values * weights, axis=-1)], axis=-1)
+    fit = np.empty_like(values)
+    for i in range(values.shape[-1]):
+        ends = np.arange(i + 1, values.shape[-1] + 1)
+        means = [(sums[..., ends] - sums[..., j, None]) / (weight[ends] - weight[j]) for j in range(i + 1)]
+        fit[..., i] = np.max([each.min(axis=-1) for each in means], axis=0)
     return fit
 
 
@@ -121,13 +129,11 @@ class Exchange:
     ratios: tuple[Ratio, ...]
 
 
-def exchange(table: CostTable, target: float, *, smooth: bool = False, draws: int = DRAWS, seed: int = 0) -> Exchange:
+def exchange(table: CostTable, target: float, *, smooth: bool = False, draws: int = DRAWS) -> Exchange:
     """Return the images that each label count needs, and what labels are worth. `smooth`: isotonic columns."""
     check_target(table, target)
     needed = totals_needed(table, table.accuracy, target, smooth=smooth)  # (L,)
-    drawn = np.empty((0, len(table.labels)))  # (draws, L)
-    if table.has_spread:
-        drawn = totals_needed(table, table.draws(draws, seed), target, smooth=smooth)
+    drawn = totals_needed(table, table.draws(draws), target, smooth=smooth)  # (draws, L)
     needs = tuple(
         ImagesNeeded(
             labels=int(table.labels[i]),
@@ -197,13 +203,6 @@ def _ratio(counts: list[int], totals: Floats) -> Ratio:
     elif value < 0:
         unsure = "" if spread is not None and spread.high < 0 else ", not shown"
         finding = f"below 0 on totals: {more:,} labels need more images than {fewer:,}{unsure}"
-    return Ratio(
-        fewer,
-        more,
-        totals=value,
-        # Paper: c_ratio is written on |U|, but "20x" at 500 labels is the one on totals. Both are given.
-        unlabeled=None if value is None else value + 1,
-        totals_interval=spread,
-        unlabeled_interval=interval(saved[1:] + 1),
-        finding=finding,
-    )
+    # Paper: c_ratio is written on |U|, but "20x" at 500 labels is the one on totals. Both are given.
+    unlabeled = None if value is None else value + 1
+    return Ratio(fewer, more, value, unlabeled, spread, interval(saved[1:] + 1), finding)

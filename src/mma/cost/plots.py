@@ -1,46 +1,29 @@
-"""Figures: the exchange rate over the number of labels, and the mixes that reach a target with their costs.
-
-matplotlib is imported only when something is drawn.
-"""
+"""Figures: the exchange rate over the number of labels, and the mixes that reach a target with their costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 
 from mma.cost.advice import Prices, cheapest
-from mma.cost.exchange import DRAWS, LEVEL, Exchange, default_targets, exchange, totals_needed
-from mma.cost.table import CostTable, open_table
+from mma.cost.exchange import LEVEL, Exchange, default_targets, totals_needed
+from mma.cost.table import CostTable
 from mma.errors import UserError
 from mma.text import printable
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis, YAxis
-    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 MARKERS = "osD^vPX*"
 SMALL = 8.5  # points, of annotations
-# Paper: figure "Plot of c_ratio", for these two data sets. Targets spread over what at least two label counts reach.
-PAPER_PANELS = (
-    ("CIFAR-10", "paper:cifar10", (80.0, 85.0, 88.0, 90.0, 91.69)),
-    ("SVHN+Extra", "paper:svhn-extra", (92.0, 94.0, 95.5, 96.4, 97.0)),
-)
-
-
-def paper_figure(path: str | Path, *, draws: int = DRAWS) -> None:
-    """Draw the paper's figure: c_ratio over labels for CIFAR-10 and SVHN+Extra at several targets, with intervals."""
-    figure = _figure(len(PAPER_PANELS))
-    for axes, (title, source, targets) in zip(figure.axes, PAPER_PANELS, strict=True):
-        table = open_table(source)
-        draw_ratios(axes, [exchange(table, target, draws=draws) for target in targets])
-        axes.set_title(f"{title}: images that one more label saves", loc="left", fontsize=10.5)
-    figure.suptitle("What is a label worth? (the paper's tables)", x=0.01, ha="left", fontweight="bold")
-    _save(figure, Path(path))
+HALO = [withStroke(linewidth=3, foreground="white")]  # around text, so that lines behind it do not make it unreadable
 
 
 def cost_figure(
@@ -52,18 +35,15 @@ def cost_figure(
     at: tuple[int, int] | None = None,
     smooth: bool = False,
 ) -> None:
-    """Draw two panels: the exchange rate at each target, and the mixes that reach it; with prices, lines of equal cost.
-
-    With a starting point `at` (labels, total) only what is bought on top is paid.
-    """
+    """Draw two panels: the exchange rate at each target, and the mixes that reach it; with prices, lines of equal cost."""
     check_path(path)
-    figure = _figure(2)
+    figure = new_figure(2)
     draw_ratios(figure.axes[0], found, prices)
     figure.axes[0].set_title("images that one more label saves", loc="left", fontsize=10.5)
     draw_mixes(figure.axes[1], table, [each.target for each in found], prices, at=at, smooth=smooth)
     # A name from a file may hold a dollar sign, which is no formula.
     figure.suptitle(f"What is a label worth? {table.name}", x=0.01, ha="left", fontweight="bold", parse_math=False)
-    _save(figure, Path(path))
+    save(figure, Path(path))
 
 
 def check_path(path: str | Path) -> None:
@@ -89,7 +69,7 @@ def draw_ratios(axes: Axes, found: Sequence[Exchange], prices: Prices | None = N
                 ends = np.clip([spread.low, spread.high], -1e6, 1e6)
                 axes.plot([at, at], ends, color=color, alpha=0.35, linewidth=3, solid_capstyle="butt", zorder=2)
     axes.axhline(0, color="0.3", linewidth=0.8)
-    look: dict[str, Any] = {"fontsize": SMALL, "path_effects": _halo()}
+    look: dict[str, Any] = {"fontsize": SMALL, "path_effects": HALO}
     if prices is not None and prices.image > 0:
         rate = prices.label / prices.image
         axes.axhline(rate, color="black", linestyle="--", linewidth=1)
@@ -182,13 +162,10 @@ def _line_of_accuracy(axes: Axes, table: CostTable, target: float, *, smooth: bo
 
 def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], color: Any) -> None:
     """Write beside a point, unless another text is in the way: the legend names the line too."""
-    from matplotlib.text import Annotation
-
     x, y = _place(axes, at)
     there = [_place(axes, other.xy) for other in axes.texts if isinstance(other, Annotation)]
     if not any(abs(x - left) < 0.12 and abs(y - low) < 0.045 for left, low in there):
-        halo = _halo()
-        axes.annotate(text, at, offset, textcoords="offset points", fontsize=SMALL, color=color, path_effects=halo)
+        axes.annotate(text, at, offset, textcoords="offset points", fontsize=SMALL, color=color, path_effects=HALO)
 
 
 def _place(axes: Axes, point: tuple[float, float]) -> tuple[float, float]:
@@ -209,9 +186,8 @@ def _counts(axis: XAxis | YAxis, values: Sequence[int]) -> None:
     axis.set_ticks([], minor=True)
 
 
-def _figure(panels: int) -> Figure:
-    from matplotlib.figure import Figure
-
+def new_figure(panels: int) -> Figure:
+    """Return a figure with panels side by side."""
     figure = Figure(figsize=(5.5 * panels, 4.8), layout="constrained")
     for axes in np.atleast_1d(figure.subplots(1, panels)):
         axes.spines[["top", "right"]].set_visible(False)
@@ -221,23 +197,11 @@ def _figure(panels: int) -> Figure:
 
 def _colors(n: int) -> list[tuple[float, float, float, float]]:
     """Return colours from pale to dark, for rising targets."""
-    from matplotlib import colormaps
-
     return [colormaps["viridis_r"](x) for x in np.linspace(0.15, 0.95, n)]
 
 
-def _halo() -> list[Any]:
-    """Return a white outline for text, so that lines behind it do not make it unreadable."""
-    from matplotlib.patheffects import withStroke
-
-    return [withStroke(linewidth=3, foreground="white")]
-
-
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
     """Write the figure; a PNG gets an SVG and a PDF beside it."""
-    from matplotlib import rc_context
-
-    check_path(path)
     kinds = (path.suffix, ".svg", ".pdf") if path.suffix.lower() == ".png" else (path.suffix,)
     with rc_context({"svg.hashsalt": "mma", "svg.fonttype": "none"}):  # repeatable files, with text as text
         for kind in kinds:

@@ -1,9 +1,8 @@
-"""A smooth accuracy surface over (labels, total), for forecasts beyond the table.
+"""A smooth accuracy surface over (labels, total), for forecasts beyond the table. How well it predicts: docs/cost.md.
 
-The error in percent is fitted by three formulas of the form e = floor + exp(...). Each is linear in its logarithm, so a fit is
-a small least-squares problem for each of a few floors. The forecast is the geometric mean of the three. The interval comes from
-refits of tables drawn from the noise, each by one of the formulas, so it widens where the formulas disagree. How well
-this predicts held-out cells stands in docs/cost.md.
+The error in percent is fitted by three formulas e = floor + exp(...), by least squares in logarithms for each of a few floors.
+The forecast is the geometric mean of the three. Its interval comes from refits of tables drawn from the noise, each by one of
+the formulas, so it widens where they disagree.
 """
 
 from __future__ import annotations
@@ -133,10 +132,8 @@ def fit_surface(table: CostTable, *, forms: Sequence[str] = tuple(FORMS), draws:
     points = np.stack([table.labels[columns], table.totals[rows]], axis=1).astype(np.float64)
     spread = np.nan_to_num(table.error[use])
     fitted = tuple(_fit(name, points, table.accuracy[use], spread) for name in forms)
-    refits: tuple[Formula, ...] = ()
-    if table.has_spread:
-        tables = table.draws(draws, seed)[:, use]
-        refits = tuple(_fit(forms[i % len(forms)], points, drawn, spread) for i, drawn in enumerate(tables))
+    tables = table.draws(draws, seed)[:, use]
+    refits = tuple(_fit(forms[i % len(forms)], points, drawn, spread) for i, drawn in enumerate(tables))
     noise = rng(seed, "cost", "surface").standard_normal(len(refits))
     edges = [(int(values.min()), int(values.max())) for values in points.T]
     return Surface(fitted, refits, noise, edges[0], edges[1])
@@ -145,20 +142,18 @@ def fit_surface(table: CostTable, *, forms: Sequence[str] = tuple(FORMS), draws:
 def _fit(form: str, points: Floats, accuracy: Floats, spread: Floats) -> Formula:
     """Fit by weighted least squares in log space for each floor; return the best."""
     error = np.maximum(100 - accuracy, 0.01)
-    x = FORMS[form](*np.log(points / SCALE).T)
-    best: tuple[float, Formula] | None = None
+    x, sure = FORMS[form](*np.log(points / SCALE).T), np.hypot(spread / error, MODEL_ERROR)
+    best, least = None, np.inf
     for floor in FLOORS * error.min():
         above = error - floor
         weight = 1 / np.hypot(spread / above, MODEL_ERROR)
         solution = np.linalg.lstsq(x * weight[:, None], np.log(above) * weight, rcond=None)[0]
-        off = np.log((floor + np.exp(x @ solution)) / error)
-        loss = float(np.sum((off / np.hypot(spread / error, MODEL_ERROR)) ** 2))
-        if best is None or loss < best[0]:
+        off = np.log((floor + np.exp(x @ solution)) / error) / sure  # noisy cells count less
+        if (loss := float(np.sum(off**2))) < least:
             freedom = max(len(error) - x.shape[1] - 1, 1)
-            sure = MODEL_ERROR / np.hypot(spread / error, MODEL_ERROR)  # noisy cells count less
-            best = loss, Formula(form, float(floor), solution, float(np.sqrt(np.sum((off * sure) ** 2) / freedom)))
+            best, least = Formula(form, float(floor), solution, float(MODEL_ERROR * np.sqrt(loss / freedom))), loss
     assert best is not None
-    return best[1]
+    return best
 
 
 def _accuracy(log_error: Floats) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,8 +59,9 @@ class CostTable:
         row, column = np.unravel_index(np.nanargmax(self.accuracy), self.accuracy.shape)
         return int(self.labels[column]), int(self.totals[row]), float(self.accuracy[row, column])
 
-    def draws(self, n: int, seed: int) -> Floats:
-        """Return n tables, every mean moved by its own error (Student's t). (n, T, L)"""
+    def draws(self, n: int, seed: int = 0) -> Floats:
+        """Return n tables, every mean moved by its own error (Student's t); none where errors are unknown. (n, T, L)"""
+        n = n if self.has_spread else 0
         noise = rng(seed, "cost", "draws").standard_t(np.maximum(self.freedom, 1), size=(n, *self.accuracy.shape))
         drawn: Floats = np.clip(self.accuracy + noise * self.error, 0, 100)
         return drawn
@@ -92,7 +93,7 @@ def table_from_cells(name: str, cells: Iterable[CellMean]) -> CostTable:
         accuracy[at] = cell.accuracy
         freedom[at] = cell.runs - 1 if own else pooled_freedom
         error[at] = cell.std / np.sqrt(cell.runs - 1) if own else pooled / np.sqrt(cell.runs)
-    notes = _notes(cells, labels, totals, accuracy)
+    notes = tuple(_notes(cells, labels, totals, accuracy))
     return CostTable(name, np.array(labels), np.array(totals), accuracy, error, freedom, notes)
 
 
@@ -120,21 +121,18 @@ def _check(name: str, cells: list[CellMean]) -> None:
             )
 
 
-def _notes(cells: list[CellMean], labels: list[int], totals: list[int], accuracy: Floats) -> tuple[str, ...]:
+def _notes(cells: list[CellMean], labels: list[int], totals: list[int], accuracy: Floats) -> Iterator[str]:
     """Return remarks on the data: gaps, missing noise, columns that fall."""
-    notes = []
     gaps = [f"({labels[c]:,}, {totals[r]:,})" for r, c in np.argwhere(np.isnan(accuracy)) if totals[r] >= labels[c]]
     if gaps:
-        notes.append(f"No measurement at (labels, total) {', '.join(gaps)}: interpolation skips the gap.")
+        yield f"No measurement at (labels, total) {', '.join(gaps)}: interpolation skips the gap."
     if all(c.runs == 1 for c in cells):
-        notes.append("One run per cell: the noise is unknown, so there are no intervals. Add seeds.")
+        yield "One run per cell: the noise is unknown, so there are no intervals. Add seeds."
     elif any(c.runs < OWN_STD for c in cells):
-        notes.append(f"Cells with fewer than {OWN_STD} runs get the spread of the whole table.")
-    for column, count in enumerate(labels):
-        present = accuracy[~np.isnan(accuracy[:, column]), column]
-        if (np.diff(present) < 0).any():
-            notes.append(f"At {count:,} labels accuracy falls somewhere as images are added: see the rule above.")
-    return tuple(notes)
+        yield f"Cells with fewer than {OWN_STD} runs get the spread of the whole table."
+    for column, count in zip(accuracy.T, labels, strict=True):
+        if (np.diff(column[~np.isnan(column)]) < 0).any():
+            yield f"At {count:,} labels accuracy falls somewhere as images are added: see the rule above."
 
 
 # Sources of tables: the paper, a CSV of runs, a grid folder.
@@ -152,26 +150,22 @@ def paper_sources() -> list[str]:
 
 def open_table(source: str) -> CostTable:
     """Read a source: `paper:NAME`, a CSV of `labels,total,accuracy,seed`, or a folder with labeled-vs-unlabeled.csv."""
+    known, path = paper_sources(), Path(source)
     if source.startswith(PAPER):
-        if source not in paper_sources():
-            raise UserError(
-                f"There is no '{printable(source)}'.{did_you_mean(source, paper_sources())} The paper measured "
-                f"{', '.join(paper_sources())}."
-            )
+        if source not in known:
+            hint = did_you_mean(source, known)
+            raise UserError(f"There is no '{printable(source)}'.{hint} The paper measured {', '.join(known)}.")
         rows = paper.table(PREFIX + source.removeprefix(PAPER))
         return table_from_cells(source, [CellMean(r.labels, r.total, r.accuracy, r.std, paper.RUNS) for r in rows])
-    path = Path(source)
     if path.is_dir():
-        if not (path / GRID_FILE).is_file():
+        path = path / GRID_FILE
+        if not path.is_file():
             raise UserError(
                 f"The folder {printable(source)} has no {GRID_FILE}, so it is not a labeled-vs-unlabeled grid."
             )
-        path = path / GRID_FILE
     if not path.is_file():
-        hint = did_you_mean(PAPER + source.removeprefix(PAPER), paper_sources()) if "/" not in source else ""
-        raise UserError(
-            f"There is no file or folder {printable(source)}.{hint} The paper's own: {', '.join(paper_sources())}."
-        )
+        hint = did_you_mean(PAPER + source, known) if "/" not in source else ""
+        raise UserError(f"There is no file or folder {printable(source)}.{hint} The paper's own: {', '.join(known)}.")
     return table_from_runs(printable(path.name), read_runs(path))
 
 

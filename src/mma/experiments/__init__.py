@@ -44,20 +44,16 @@ def grid(
         Setting -> values; every combination is a row, for example {"query": ["random", "auto"]}.
     methods : mapping, optional
         Name of a row -> its settings, for example {"A": {"optim.lr": 0.002}}; or names of the experiment's rows.
-    settings : mapping or sequence of str, optional
-        Change all runs.
-    seeds, budgets : optional
-        A number of seeds or seeds ("1..5"); label budgets.
+    settings, seeds, budgets : optional
+        Settings of all runs; a number of seeds or seeds ("1..5"); label budgets.
     scale, features : str, optional
         An experiment's scale, and a backbone: the paper's table on its features.
-    out : path, optional
-        The grid's folder. Default: grids/NAME.
+    out, progress : optional
+        The grid's folder (default: grids/NAME), and whether to print what happens (default: True).
     workers, device, threads, inexact : optional
         Processes (default: the cores there are); device, threads and inexact as in `train`, for each.
     engine, ray_address, ray_cpus, ray_gpus, ray_retries : optional
         "local" (the default) or "ray", its address, what a task takes and how often it is tried.
-    progress : bool
-        Print what happens. Default: True.
 
     Returns
     -------

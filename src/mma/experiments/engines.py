@@ -16,18 +16,19 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from mma.config import config_of
-from mma.data import DataSet, load_data
+from mma.data import load_data
 from mma.errors import UserError
 from mma.experiments.plan import RunTask, shared_sources
 from mma.extensions import VARIABLE, use_inherited
 from mma.features.backbone import import_extra
 from mma.files import create_atomically
 from mma.run import Run, Watch
+from mma.text import first_line
 from mma.training.ask import DatasetLabels
 from mma.training.checkpoint import fork
 from mma.training.host import Host, fill_in
@@ -60,29 +61,13 @@ class EngineOptions:
     retries: int = 10  # times a task whose worker or node died is begun again
 
 
-class Engine(Protocol):
-    """Something that trains runs: processes here, or a cluster."""
-
-    def has_room(self) -> bool:
-        """Return whether another task may be started now."""
-
-    def start(self, task: RunTask) -> None:
-        """Begin a task."""
-
-    def wait(self, seconds: float) -> list[Ended]:
-        """Wait at most so long for tasks to end, and return those that did."""
-
-    def close(self) -> None:
-        """Stop everything at the next step; what is stored stays."""
-
-
 def train_all(
     tasks: Iterable[RunTask],
-    engine: Engine,
+    engine: Local | OnRay,
     on_tick: Callable[[set[Path]], None] = lambda running: None,
     on_end: Callable[[Path, str | None], None] = lambda folder, why: None,
 ) -> None:
-    """Run all tasks. A run that fails stops no other.
+    """Run all tasks with a new engine, which is closed in the end. A run that fails stops no other.
 
     `on_tick` is called about twice a second with the running folders, `on_end` with each folder that ended and why it failed.
     """
@@ -161,14 +146,10 @@ def open_or_create(task: RunTask) -> Run:
 
 def shared_vectors(run: Run, host: Host, data: str) -> Views | None:
     """Return the vectors that a worker's runs share. They are in main memory, so a run on a GPU makes its own ready."""
-    on_cpu = fill_in(run, host).device == "cpu"
-    return vectors_once(config_of(run).views, data) if on_cpu else None
+    return vectors_once(config_of(run).views, data) if fill_in(run, host).device == "cpu" else None
 
 
-@lru_cache(maxsize=1)
-def load_once(name: str) -> DataSet:
-    """Open a data set once per worker."""
-    return load_data(name)
+load_once = lru_cache(maxsize=1)(load_data)  # a data set is opened once per worker
 
 
 @lru_cache(maxsize=1)
@@ -218,46 +199,39 @@ class Local:
 
     def start(self, task: RunTask) -> None:
         """Hand the task to an idle worker, or to a new one."""
-        idle = [worker for worker in self.workers if worker.task is None]
-        worker = idle[0] if idle else self.add_worker()
+        worker = next((worker for worker in self.workers if worker.task is None), None)
+        if worker is None:
+            here, there = self.context.Pipe()
+            process = self.context.Process(target=work, args=(there, self.options), daemon=True)
+            # Without the caller's script, which needs no `if __name__ == "__main__"` then.
+            main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+            try:
+                process.start()
+            finally:
+                sys.modules["__main__"] = main
+            there.close()
+            worker = Worker(process, here)
+            self.workers.append(worker)
         worker.task = task.folder
         with suppress(OSError):  # it may die this moment; `wait` finds that out
             worker.pipe.send(task)
 
-    def add_worker(self) -> Worker:
-        """Start another process. It does not import the caller's script, which needs no `if __name__ == "__main__"` so."""
-        here, there = self.context.Pipe()
-        process = self.context.Process(target=work, args=(there, self.options), daemon=True)
-        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-        try:
-            process.start()
-        finally:
-            sys.modules["__main__"] = main
-        there.close()
-        self.workers.append(Worker(process, here))
-        return self.workers[-1]
-
     def wait(self, seconds: float) -> list[Ended]:
         """Collect answers; a closed pipe is a dead worker."""
-        busy = {worker.pipe: worker for worker in self.workers if worker.task is not None}
+        busy = [worker for worker in self.workers if worker.task is not None]
         if not busy:
             time.sleep(seconds)
-        return [
-            self.read_answer(busy[pipe])
-            for pipe in connection.wait(list(busy), seconds)
-            if isinstance(pipe, Connection)
-        ]
-
-    def read_answer(self, worker: Worker) -> Ended:
-        """Return how a worker's task ended."""
-        assert worker.task is not None
-        folder, worker.task = worker.task, None
-        try:
-            return folder, worker.pipe.recv()
-        except (EOFError, OSError):
-            worker.process.join()
-            self.workers.remove(worker)
-            return folder, describe_exit(worker.process.exitcode)
+        ready, ended = connection.wait([worker.pipe for worker in busy], seconds), list[Ended]()
+        for worker in (worker for worker in busy if worker.pipe in ready):
+            assert worker.task is not None
+            folder, worker.task = worker.task, None
+            try:
+                ended.append((folder, worker.pipe.recv()))
+            except (EOFError, OSError):
+                worker.process.join()
+                self.workers.remove(worker)
+                ended.append((folder, describe_exit(worker.process.exitcode)))
+        return ended
 
     def close(self) -> None:
         """Ask the workers to store their states and end; those that do not in time are killed, which is as safe."""
@@ -302,8 +276,6 @@ def work(pipe: Connection, options: TrainingOptions) -> None:
 # A task that loses its worker or its node is begun again elsewhere by Ray, finds the run folder as it was left, and goes on
 # from the latest stored state. The lock of the dead process is gone with it.
 
-CONFLICT = 'Another cluster may run here: choose it with --ray-address, or "auto".'
-
 
 class OnRay:
     """Hands every task that is ready to the cluster; Ray queues them until a node has room."""
@@ -317,7 +289,8 @@ class OnRay:
             self.ray.init(address=address or "local", log_to_driver=False, logging_level="error", **cores)
         except (ConnectionError, RuntimeError, OSError, ValueError) as error:
             where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
-            raise UserError(f"cannot reach {where}: {error}. {CONFLICT}") from None
+            other = 'Another cluster may run here: choose it with --ray-address, or "auto".'
+            raise UserError(f"cannot reach {where}: {error}. {other}") from None
         resources = {"num_cpus": options.cpus, "num_gpus": options.gpus}
         # `retry_exceptions=False`: only a death is tried again; an error of the run itself would come again.
         # Nodes import what this process was told to use.
@@ -346,25 +319,21 @@ class OnRay:
         if not self.tasks:
             return []
         done, _ = self.ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=seconds)
-        return [(self.tasks.pop(reference), self.failure(reference)) for reference in done]
-
-    def failure(self, reference: Any) -> str | None:
-        """Return why a task failed, or None."""
-        try:
-            found: str | None = self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            return f"Ray gave up on it after {self.options.retries} retries: {first}"
-        return found
+        ended = []
+        for reference in done:
+            try:
+                why = self.ray.get(reference)
+            except self.ray.exceptions.RayError as error:
+                why = f"Ray gave up on it after {self.options.retries} retries: {first_line(error)}"
+            ended.append((self.tasks.pop(reference), why))
+        return ended
 
     def close(self) -> None:
         """Cancel what waits, give what runs the time to store its state, and leave the cluster; it goes on for others."""
-        left = list(self.tasks)
-        for reference in left:
+        for reference in self.tasks:
             self.ray.cancel(reference, force=False, recursive=True)
-        if left:
-            self.ray.wait(left, num_returns=len(left), timeout=GRACE)
-        self.tasks = {}
+        if self.tasks:
+            self.ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=GRACE)
         self.ray.shutdown()
 
 
@@ -383,7 +352,7 @@ def run_task(task: RunTask, options: TrainingOptions) -> str | None:
         signal.signal(signal.SIGINT, before)
 
 
-ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
+ENGINES: dict[str, Callable[[EngineOptions], Local | OnRay]] = {
     "local": lambda options: Local(options.workers, options.training),
     "ray": OnRay,
 }

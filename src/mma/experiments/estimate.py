@@ -78,27 +78,21 @@ class Trial:
         self.state.step = at
         next(steps(self.state, config, stream, round, at + 1))
 
-    def evaluate(self) -> None:
-        """Evaluate all images."""
-        self.state.teacher.eval()
-        probabilities(self.state.teacher, self.views, np.arange(len(self.images)))
-
 
 def measure(config: Config, device: torch.device) -> Speed:
     """Make a few real steps and an evaluation."""
-    batch, last = config.optim.batch, config.growth.steps - 1
+    batch, last, share = config.optim.batch, config.growth.steps - 1, config.views.early_share
     trial = Trial(config, device, max(2 * batch, EVALUATED))
-    image = repeat(trial.evaluate, device, least=1) / len(trial.images)
+    teacher, every = trial.state.teacher.eval(), np.arange(len(trial.images))
+    image = repeat(partial(probabilities, teacher, trial.views, every), device, least=1) / len(every)
     size = 4 * 4 * trial.state.weights.vector.numel()  # student, teacher and two moments, float32
     few = min(SMALL, batch)
     quick = repeat(partial(trial.step, last, few), device, least=1)
     if quick > SLOW:
         return Speed(quick * batch / few, image, size, full_batch=False)
-    share = config.views.early_share
     begin = repeat(partial(trial.step, 0, batch), device) if share else 0.0  # with smaller images
-    return Speed(
-        share * begin + (1 - share) * repeat(partial(trial.step, last, batch), device), image, size, full_batch=True
-    )
+    whole = repeat(partial(trial.step, last, batch), device)
+    return Speed(share * begin + (1 - share) * whole, image, size, full_batch=True)
 
 
 def repeat(work: Callable[[], object], device: torch.device, least: int = 30) -> float:
@@ -114,15 +108,18 @@ def repeat(work: Callable[[], object], device: torch.device, least: int = 30) ->
     return float(np.median(times))
 
 
+def looked_at(config: Config, data: DataSetInfo, queries: int, evaluations: int) -> tuple[int, int]:
+    """Return how many images so many queries and evaluations look at."""
+    pool, tested = config.data.total or data.pool, config.data.validation or data.test
+    return queries * Query.parse(config.query).looks * pool, evaluations * tested
+
+
 def cost(run: PlannedRun, speed: Speed, data: DataSetInfo) -> RunCost:
     """Reckon steps, evaluations and queries that are still to be made, and what the run leaves on disk."""
     config, growth = run.config, run.config.growth
     evaluations = config.log.evaluations(run.end) - run.begin // config.log.every
     queries = sum(round.begin > run.begin or (round.begin == run.begin > 0) for round in growth.rounds()[1:])
-    looks = Query.parse(config.query).looks
-    pool = config.data.total or data.pool
-    tested = config.data.validation or data.test
-    images = evaluations * tested + queries * looks * pool
+    images = sum(looked_at(config, data, queries, evaluations))
     states = 2 + len([step for step in growth.kept_steps() if step >= run.begin])
     logs = 600 * config.log.evaluations(run.end) + 40 * growth.budget
     return RunCost(run.steps * speed.step + images * speed.image, states * speed.state + logs)
@@ -166,6 +163,5 @@ def flop(config: Config) -> Flop:
 
     few, more = step_of(FEW), step_of(2 * FEW)
     step = few + (more - few) * (config.optim.batch / FEW - 1)  # updates cost the same with every batch
-    queries = (len(config.growth.rounds()) - 1) * Query.parse(config.query).looks * (config.data.total or data.pool)
-    evaluations = config.log.evaluations(end) * (config.data.validation or data.test)
-    return Flop(image, step, step * end, float(image * evaluations), float(image * queries))
+    asked, tested = looked_at(config, data, len(config.growth.rounds()) - 1, config.log.evaluations(end))
+    return Flop(image, step, step * end, float(image * tested), float(image * asked))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -19,9 +19,6 @@ from mma.files import explain_write_errors, write_atomically
 from mma.files import locked as lock_file
 from mma.settings import Settings
 from mma.text import printable
-
-if TYPE_CHECKING:
-    from mma.experiments.options import GridOptions
 
 FORMAT = 2
 
@@ -73,13 +70,6 @@ class Grid(Settings):
     only: dict[int, tuple[str, ...]] = Field(default_factory=dict)  # budgets that only some methods have
     requests: tuple[Request, ...]
 
-    @classmethod
-    def from_options(cls, options: GridOptions) -> Grid:
-        """Return the grid that a person asks for. Making configs needs torch, reading grids does not."""
-        from mma.experiments.options import grid_from_options
-
-        return grid_from_options(options)
-
     def cells(self, request: Request | None = None) -> list[GridCell]:
         """Return the cells of one request, or of all, in the order of the tables."""
         requests = self.requests if request is None else (request,)
@@ -120,6 +110,21 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         elif a != b and path != "growth.budgets":
             found.append(f"{path} was {json.dumps(a)} and is {json.dumps(b)}")
     return found
+
+
+def compare_algorithms(configs: Iterable[Mapping[str, Any]]) -> str:
+    """Say in which settings the algorithms of some configs differ; nothing where there is one algorithm."""
+    algorithms = {config["algorithm"]["name"]: config["algorithm"] for config in configs}
+    if len(algorithms) < 2:
+        return ""
+    names = dict.fromkeys(name for each in algorithms.values() for name in each if name != "name")
+    unlike = [name for name in names if len({json.dumps(each.get(name)) for each in algorithms.values()}) > 1]
+    said = [f"{title} {', '.join(f'{n}={a[n]}' for n in unlike if n in a) or '-'}" for title, a in algorithms.items()]
+    return (
+        f"Settings that differ between algorithms: {'; '.join(said)}."
+        if unlike
+        else "All algorithms have equal settings."
+    )
 
 
 def refuse_changes(where: Path, changes: list[str]) -> None:
@@ -184,7 +189,7 @@ def create_or_extend(folder: Path, new: Grid) -> Grid:
         raise UserError(f"{printable(str(folder))} is not empty and not a grid. Choose another --out.")
     else:
         grid = new
-    with explain_errors(folder):
+    with explain_write_errors(folder, f"mma grid {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / FILE, grid.model_dump_json(indent=1) + "\n")
     return grid
@@ -193,16 +198,11 @@ def create_or_extend(folder: Path, new: Grid) -> Grid:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the grid for this process. The lock dies with the process, so it is never stale."""
-    with explain_errors(folder):
+    with explain_write_errors(folder, f"mma grid {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "lock").touch()  # says why when we may not write here
     with lock_file(folder / "lock", f"{folder} is in use by another mma grid. Wait for it, or stop it."):
         yield
-
-
-def explain_errors(folder: Path) -> AbstractContextManager[None]:
-    """Return a context that turns a failed write into a sentence."""
-    return explain_write_errors(folder, f"mma grid {folder}")
 
 
 def read_failures(folder: Path) -> dict[str, str]:
@@ -217,11 +217,10 @@ def read_failures(folder: Path) -> dict[str, str]:
 
 def write_failures(folder: Path, failures: Mapping[str, str]) -> None:
     """Store why runs failed; without failures there is no file."""
-    path = folder / FAILURES
     if failures:
-        write_atomically(path, json.dumps(dict(sorted(failures.items())), indent=1) + "\n")
+        write_atomically(folder / FAILURES, json.dumps(dict(sorted(failures.items())), indent=1) + "\n")
     else:
-        path.unlink(missing_ok=True)
+        (folder / FAILURES).unlink(missing_ok=True)
 
 
 def read_commands(folder: Path) -> list[str]:

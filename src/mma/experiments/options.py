@@ -15,7 +15,7 @@ from mma.data.sources import DataSetInfo, catalogue, load_data
 from mma.errors import UserError
 from mma.experiments.catalogue import EXPERIMENTS, SCALE, experiment, on_features
 from mma.experiments.grids import Grid, GridCell, Request
-from mma.experiments.methods import PASSIVE, Experiment, Method, covering, foreign
+from mma.experiments.methods import PASSIVE, Experiment, Method, rows
 from mma.features import parse_backbone
 from mma.presets import PRESETS, preset
 from mma.query.query import FOREIGN
@@ -116,7 +116,7 @@ def seeds_of(given: Values) -> tuple[int, ...]:
     return tuple(range(1, int(count) + 1))
 
 
-def rows(axes: Mapping[str, Values]) -> dict[str, dict[str, object]]:
+def rows_of(axes: Mapping[str, Values]) -> dict[str, dict[str, object]]:
     """Return the settings of one method per combination of the axes that make rows."""
     varied = {path: values_of(values) for path, values in axes.items() if path not in (SEED, BUDGET, TOTAL)}
     methods: dict[str, dict[str, object]] = {}
@@ -134,24 +134,15 @@ def row(base: Config, settings: Mapping[str, object]) -> Method:
     An algorithm brings its own defaults, so it comes before what changes them. What it has inherited from where the
     preset's algorithm has it too is as in the preset: else a variant would be compared with other numbers than the original.
     """
-    named = {path: settings[path] for path in ("algorithm", "net") if path in settings}
+    named, ours = {path: settings[path] for path in ("algorithm", "net") if path in settings}, base.algorithm
     inherited: dict[str, object] = {}
-    if "algorithm" in named and named["algorithm"] != base.algorithm.name:
+    if named.get("algorithm", ours.name) != ours.name:
         mine = change(base, [f"algorithm={text_of(named['algorithm'])}"]).algorithm
-        inherited = {f"algorithm.{name}": getattr(base.algorithm, name) for name in same_fields(base.algorithm, mine)}
+        common = next(kind for kind in type(mine).__mro__ if issubclass(kind, Algorithm) and isinstance(ours, kind))
+        defaults = type(mine).model_fields
+        shared = [n for n, field in common.model_fields.items() if n != "name" and defaults[n].default == field.default]
+        inherited = {f"algorithm.{name}": getattr(ours, name) for name in shared}
     return Method(settings=tuple(settings_of({**named, **inherited, **settings})))
-
-
-def same_fields(one: Algorithm, other: Algorithm) -> list[str]:
-    """Return the hyper-parameters that two algorithms have from the same class, such as a subclass from the original."""
-
-    def declared(algorithm: Algorithm) -> dict[str, type]:
-        return {
-            name: kind for kind in reversed(type(algorithm).__mro__) for name in getattr(kind, "__annotations__", {})
-        }
-
-    ours, theirs = declared(one), declared(other)
-    return [name for name in type(other).model_fields if name != "name" and ours.get(name) is theirs[name]]
 
 
 def row_name(settings: Mapping[str, str]) -> str:
@@ -189,11 +180,11 @@ def experiment_grid(scale: str, definition: Experiment, options: GridOptions) ->
         largest = max(budget for budget in definition.budgets if budget not in definition.only)
         base, scale = on_features(base, parse_backbone(options.features).label(), largest), SCALE
         if definition.totals == (None,):  # a table by total images keeps its one method
-            methods = {**methods, **covering("auto")}
+            methods = {**methods, **rows("auto")}
     base = change(base, [*definition.settings, *settings_of(options.settings)])
     assert not isinstance(given, Mapping)
     if given is not None:
-        methods = {**methods, **foreign(re.findall(rf"{FOREIGN}\w+", ",".join(map(str, values_of(given)))))}
+        methods = {**methods, **rows(*re.findall(rf"{FOREIGN}\w+", ",".join(map(str, values_of(given)))))}
     if isinstance(given, str):  # cut at its commas, but not inside a name that has some
         marked = given
         for name in methods:
@@ -226,7 +217,7 @@ def own_grid(options: GridOptions) -> Grid:
     if options.seeds is not None and SEED in axes:
         raise UserError("--seeds and --axis seed=... say the same thing. Give one of them.")
     base = change(preset(name), settings_of(options.settings))
-    varied: Mapping[str, SettingValues] = named if isinstance(named, Mapping) else rows(axes)
+    varied: Mapping[str, SettingValues] = named if isinstance(named, Mapping) else rows_of(axes)
     methods = {
         title: row(base, s) if isinstance(s, Mapping) else Method(settings=tuple(s)) for title, s in varied.items()
     }

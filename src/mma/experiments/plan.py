@@ -67,15 +67,10 @@ class GridPlan:
     @property
     def steps_shared(self) -> int:
         """Steps of all runs when budgets share their trunk, also from nothing."""
-        largest: dict[tuple[str, int | None, int], PlannedRun] = {}
-        for run in sorted(self.runs, key=lambda run: run.cell.budget):
-            largest[run.cell.family] = run
-        shared = 0
-        for run in self.runs:
-            trunk = largest[run.cell.family]
-            if run.config.growth.policy.grows and trunk.cell != run.cell:
-                shared += shared_end(trunk.config, run.config)  # the step at which it leaves the trunk
-        return self.steps_alone - shared
+        trunks = {run.cell.family: run for run in sorted(self.runs, key=lambda run: run.cell.budget)}
+        tails = [(trunks[run.cell.family], run) for run in self.runs if run.config.growth.policy.grows]
+        # A tail leaves its trunk at the end of what they share.
+        return self.steps_alone - sum(shared_end(a.config, b.config) for a, b in tails if a.cell != b.cell)
 
     @property
     def steps_left(self) -> int:
@@ -86,14 +81,11 @@ class GridPlan:
 def plan(grid: Grid, folder: Path, cells: Sequence[GridCell] | None = None) -> GridPlan:
     """Look at the folder and list what every cell still needs; without `cells`, for the whole grid."""
     cells = grid.cells() if cells is None else cells
-    runs: list[PlannedRun] = []
     families: dict[tuple[str, int | None, int], list[GridCell]] = {}
     for cell in cells:
         families.setdefault(cell.family, []).append(cell)
-    for family in families.values():
-        runs += plan_family(grid, folder, family)
-    order = {cell: number for number, cell in enumerate(cells)}
-    return GridPlan(grid, folder, tuple(sorted(runs, key=lambda run: order[run.cell])))
+    runs = {run.cell: run for family in families.values() for run in plan_family(grid, folder, family)}
+    return GridPlan(grid, folder, tuple(runs[cell] for cell in cells))
 
 
 def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[PlannedRun]:
@@ -103,23 +95,24 @@ def plan_family(grid: Grid, folder: Path, cells: list[GridCell]) -> list[Planned
     runs: list[PlannedRun] = []
     for cell in (cell for cell in cells if cell in begun):  # it goes on by itself
         config, run = config_of(grid, cell), Run.open(begun[cell])
-        refuse_changes(run.folder, differences(run.config(), dump(config)))
-        steps, end = run.checkpoint_steps(), config.growth.steps
-        done, task = min(steps[-1], end) if steps else 0, RunTask(run.folder, dump(config))
+        task, end = RunTask(run.folder, config.model_dump(mode="json")), config.growth.steps
+        refuse_changes(run.folder, differences(run.config(), task.config))
+        done = min(max(run.checkpoint_steps(), default=0), end)
         runs.append(PlannedRun(cell, config, task, "alone", run.status(), done, end))
     missing = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.budget)
     shares = grid.methods[cells[0].method].grows
     unfinished = [run for run in runs if run.status != "done"]
     for cell in missing:
         config = config_of(grid, cell)
-        task = RunTask(folder / cell.place, dump(config), tuple(begun.values()) if shares else ())
+        sources = tuple(begun.values()) if shares else ()
+        task = RunTask(folder / cell.place, config.model_dump(mode="json"), sources)
         role: Role = "alone" if not shares or len(cells) == 1 else "trunk" if cell == missing[0] else "tail"
         stored = max([0, *(step for step, _ in shared_sources(task))])  # the latest state that it could start from
         # It waits for the unfinished run that will share most with it, if that is more than what is stored.
         shared = [(shared_end(other.config, config), other.task.folder) for other in unfinished] if shares else []
         state, trunk = max(shared, default=(0, task.folder))
         if state > stored:
-            sources = tuple(dict.fromkeys((*task.sources, trunk)))
+            sources = tuple(dict.fromkeys((*sources, trunk)))
             task, stored = replace(task, sources=sources, trunk=trunk, state=state), state
         runs.append(PlannedRun(cell, config, task, role, "new", stored, config.growth.steps))
         unfinished += runs[-1:] if cell == missing[0] else []
@@ -133,8 +126,3 @@ def shared_sources(task: RunTask) -> list[tuple[int, Path]]:
         if (source / "config.json").exists():
             found += [(step, source) for step in shared_states(Run.open(source), config)[-1:]]
     return sorted(found)
-
-
-def dump(config: Config) -> dict[str, Any]:
-    """Return a config as it is stored."""
-    return config.model_dump(mode="json")

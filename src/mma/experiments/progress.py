@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mma.errors import UserError
+from mma.files import Row
 from mma.run import Run
-from mma.text import Progress, duration, talk
+from mma.text import Progress, duration, plural, talk
 
 if TYPE_CHECKING:
     from mma.experiments.plan import GridPlan
@@ -24,17 +26,16 @@ class GridProgress:
         """Start with what is done already, and say what there is to do."""
         self.plan, self.begun = plan, time.monotonic()
         self.runs = {run.task.folder: run for run in plan.runs}
-        self.done = {run.task.folder for run in plan.runs if run.status == "done"}
-        self.failed: dict[Path, str] = {}
+        self.ended = len(plan.runs) - len(plan.todo)
         self.running: dict[Path, tuple[int, float | None]] = {}  # how far, and accuracy of the last evaluation
         self.steps_made = 0
         self.counted, self.counted_at = 0, self.begun  # steps, and when they were seen first
         if not self.quiet:
-            todo, saved = len(plan.todo), plan.steps_alone - plan.steps_shared
+            saved = plan.steps_alone - plan.steps_shared
             shared = f"; shared trunks save {saved:,}" if saved else ""
             talk(
-                f"{plan.folder}: {len(plan.runs)} runs, {len(self.done)} done, {todo} to do: {plan.steps_left:,} steps"
-                f"{shared}. Ctrl-C stops at any time; the same command goes on."
+                f"{plan.folder}: {plural(len(plan.runs), 'run')}, {self.ended} done, {len(plan.todo)} to do: "
+                f"{plan.steps_left:,} steps{shared}. Ctrl-C stops at any time; the same command goes on."
             )
             self.bar.__enter__()
 
@@ -42,14 +43,11 @@ class GridProgress:
         """Note and say that a run ended, with what it reached or why it failed."""
         self.running.pop(folder, None)
         self.steps_made += self.runs[folder].steps
-        accuracy = None if why else accuracy_of(folder)
-        text = "done" if accuracy is None else f"{accuracy:.2f} %"
-        if why is None:
-            self.done.add(folder)
-        else:
-            self.failed[folder], text = why, f"failed: {why}"
+        self.ended += 1
         if not self.quiet:
-            talk(f"  [{len(self.done) + len(self.failed)}/{len(self.runs)}] {self.runs[folder].cell}: {text}")
+            median = None if why else Run(folder).median_accuracy()
+            text = f"failed: {why}" if why else f"{median[0]:.2f} %" if median else "done"
+            talk(f"  [{self.ended}/{len(self.runs)}] {self.runs[folder].cell}: {text}")
 
     def update(self, running: set[Path]) -> None:
         """Say how far the runs under way are. Called about twice a second; what is not a terminal hears it twice a minute."""
@@ -68,10 +66,13 @@ class GridProgress:
             self.bar.__exit__(None, None, None)
 
     def look(self, running: set[Path]) -> None:
-        """Read how far the running runs are."""
+        """Read how far the running runs are. Long runs are stored more often than evaluated."""
         self.running = {}
-        for folder in (folder for folder in sorted(running) if folder in self.runs):
-            step, accuracy = last_evaluation(folder)  # long runs are stored more often than evaluated
+        for folder in sorted(running & self.runs.keys()):
+            rows = list[Row]()
+            with suppress(UserError):  # a damaged file fails its own run, and no other
+                rows = Run(folder).read("metrics")
+            step, accuracy = (rows[-1]["step"], rows[-1]["accuracy"]) if rows else (0, None)
             self.running[folder] = max([step, *Run(folder).checkpoint_steps()]), accuracy
         made = self.steps_made + sum(max(0, step - self.runs[f].begin) for f, (step, _) in self.running.items())
         if made != self.counted:
@@ -90,25 +91,3 @@ class GridProgress:
             return ""
         end = self.counted_at + (self.plan.steps_left - self.counted) * passed / self.counted
         return f"about {duration(max(0.0, end - time.monotonic()))} left at {self.counted / passed:.1f} steps/s"
-
-
-def accuracy_of(folder: Path) -> float | None:
-    """Return what a finished run reached."""
-    median = Run(folder).median_accuracy()
-    return median[0] if median else None
-
-
-def last_evaluation(folder: Path) -> tuple[int, float | None]:
-    """Return step and accuracy of the last complete row of a run's metrics, reading only the end of the file."""
-    path = Run(folder).path("metrics")
-    if not path.exists():
-        return 0, None
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - 8_192))
-        lines = file.read().split(b"\n")[:-1]
-    try:
-        row = json.loads(lines[-1])
-    except (IndexError, ValueError):  # nothing yet, or a row longer than what was read
-        return 0, None
-    return int(row["step"]), row["accuracy"]

@@ -14,20 +14,21 @@ from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.catalogue import EXPERIMENTS
 from mma.experiments.engines import ENGINES, EngineOptions, check_engine, train_all
-from mma.experiments.grids import Grid, GridCell, Request
-from mma.experiments.options import OWN, GridOptions
+from mma.experiments.grids import Grid, Request
+from mma.experiments.options import OWN, GridOptions, grid_from_options
 from mma.experiments.plan import GridPlan, plan
 from mma.experiments.progress import GridProgress
 from mma.experiments.report.results import ABOUT, ROUND, Results, collect, from_grid
 from mma.experiments.report.write import LABELED_VS_UNLABELED, for_cost, hosts
 from mma.files import write_atomically
+from mma.text import plural
 
 
 def find_or_open(options: GridOptions, out: Path | None = None) -> tuple[Grid, Path]:
     """Return the grid that the options describe, or the one in the folder `target`, and its folder. Nothing is written."""
     target = options.target
     if options.own or target in EXPERIMENTS or not Path(target).is_dir():
-        grid = Grid.from_options(options)
+        grid = grid_from_options(options)
         name = grid.experiment if grid.scale == OWN else f"{grid.experiment}-{grid.scale}"
         return grid, out or Path("grids") / name
     if out is not None or options != GridOptions(target):
@@ -40,13 +41,8 @@ def find_or_open(options: GridOptions, out: Path | None = None) -> tuple[Grid, P
 def plan_request(new: Grid, folder: Path) -> GridPlan:
     """Plan what a request asks for, together with what the folder holds. Nothing is written."""
     merged = grids.merge(grids.read(folder), new, folder) if (folder / grids.FILE).exists() else new
-    return plan(merged, folder, requested_cells(merged, new))
-
-
-def requested_cells(merged: Grid, new: Grid) -> list[GridCell]:
-    """Return the cells of a new request, in the order of the table."""
     requested = {cell for request in new.requests for cell in merged.cells(request)}
-    return [cell for cell in merged.cells() if cell in requested]
+    return plan(merged, folder, [cell for cell in merged.cells() if cell in requested])
 
 
 def train_missing(
@@ -56,11 +52,11 @@ def train_missing(
     check_engine(engine)
     load_data(new.base["data"]["name"])  # says how to get the data, before a hundred runs fail to find it
     with grids.locked(folder):
-        merged = grids.create_or_extend(folder, new)
+        grids.create_or_extend(folder, new)
         known = grids.read_commands(folder)
         if command and command not in known:  # each once, in order
             write_atomically(folder / grids.COMMANDS, "".join(f"{line}\n" for line in [*known, command]))
-        planned = plan(merged, folder, requested_cells(merged, new))
+        planned = plan_request(new, folder)
         failures = grids.read_failures(folder)
 
         def end_run(place: Path, why: str | None) -> None:
@@ -73,8 +69,7 @@ def train_missing(
 
         progress.begin(planned)
         try:
-            if planned.todo:
-                tasks = [run.task for run in planned.todo]
+            if tasks := [run.task for run in planned.todo]:
                 train_all(tasks, ENGINES[engine](options), progress.update, end_run)
         finally:
             progress.close()
@@ -121,39 +116,28 @@ def check(folder: Path, seed: int, method: str | None = None) -> Checked:
     found, about = collect(folder), folder / ABOUT
     data = json.loads(about.read_text("utf-8")) if about.is_file() else {"trained with": hosts(found)}
     try:
-        grid = (
-            grids.read(folder)
-            if (folder / grids.FILE).is_file()
-            else Grid.model_validate_json(json.dumps(data.get("grid")))
-        )
+        grid = grids.read(folder) if (folder / grids.FILE).is_file() else grids.from_json(data.get("grid"), str(folder))
     except ValidationError:
-        grid = None
-    if grid is None or grid.format != grids.FORMAT:
-        raise UserError(
-            f"{about} has no settings that this mma can train with, so no run of it can be trained again here."
-        )
+        raise UserError(f"{about} has no settings of a grid, so no run of it can be trained again here.") from None
     mine = [run for run in found.runs if run.seed == seed and run.accuracy is not None and run.note != ROUND]
     run = next((run for run in mine if method in (None, run.method)), None)
     place = None if run is None else (run.method, run.budget)
     cell = next((cell for cell in grid.cells() if (cell.method, cell.budget) == place and cell.seed == seed), None)
     if run is None or cell is None or run.accuracy is None:
-        seeds = sorted({run.seed for run in found.runs})
-        raise UserError(
-            f"{folder} has no finished run of {method or 'any method'} with seed {seed}. It has seeds {seeds}."
-        )
+        named, seeds = f"of {method}" if method else "of any method", sorted({run.seed for run in found.runs})
+        raise UserError(f"{folder} has no finished run {named} with seed {seed}. It has seeds {seeds}.")
     one = Request(methods=(cell.method,), totals=(cell.total,), budgets=(cell.budget,), seeds=(seed,))
     with TemporaryDirectory() as temporary:
         again = Path(temporary) / "grid"
         alone = grid.model_copy(update={"requests": (one,)})
         train_missing(alone, again, "local", EngineOptions(workers=1), GridProgress(quiet=True))
         new = from_grid(again)
-        here, there = hosts(new), data["trained with"]
+        # What numbers depend on: the processor and its widest instructions, versions and threads.
+        there, here = (
+            tuple(f"{h['cpu']}, torch {h['torch']}, numpy {h['numpy']}, {plural(h['threads'], 'thread')}" for h in each)
+            for each in (data["trained with"], hosts(new))
+        )
     accuracy = new.accuracies(cell.method, cell.budget).get(seed)
     if accuracy is None:
         raise UserError(f"{cell} failed: {new.runs[0].note}")
-    return Checked(str(cell), run.accuracy, accuracy, tuple(map(as_words, there)), tuple(map(as_words, here)))
-
-
-def as_words(host: dict[str, object]) -> str:
-    """Name what numbers depend on: the processor and its widest instructions, versions and threads."""
-    return f"{host['cpu']}, torch {host['torch']}, numpy {host['numpy']}, {host['threads']} thread(s)"
+    return Checked(str(cell), run.accuracy, accuracy, there, here)

@@ -315,7 +315,7 @@ def purchase(job: Job, round: Round) -> Row:
         pool=len(job.pool),
         classes=len(job.data.train.classes),
         share=policy.share if isinstance(policy, Split) else None,
-        held_out_labels=policy.measured_by,
+        held_out_labels=growth.held_out_labels,
         value_per_point=policy.value_per_point if isinstance(policy, Buyer) else 0.0,
     )
     missing = terms.classes - len({y for i, y in answers.items() if y >= 0 and i not in held})

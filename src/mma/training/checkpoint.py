@@ -227,8 +227,8 @@ def fork(trunk: Run, folder: Path, budget: int) -> int:
     if not stored:
         raise UserError(
             f"{trunk.folder} has no stored state that a budget of {budget} could start from: its first steps up to "
-            f"{shared_end(old, new):,} are shared, and none of them was kept. Train it separately, or list the budget in "
-            "growth.budgets."
+            f"{shared_end(old, new):,} are shared, and none of them was kept. Train it separately; a new run keeps a state "
+            f"with  --set growth.budgets=[{budget}]"
         )
     # Write the new run's folder as it would be had it been trained to that step by itself.
     step = stored[-1]

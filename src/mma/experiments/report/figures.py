@@ -1,52 +1,34 @@
-"""Figures made from results alone, in one look: a method has one colour, marker and line wherever it appears.
-
-Whiskers are the statistics' own: 95 % intervals of the t distribution.
-"""
+"""Figures made from results alone, in the look of figures.toml. Whiskers are 95 % intervals of the t distribution."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from hashlib import blake2b
+from importlib.resources import files
 from textwrap import fill
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import LogLocator
 
 from mma.errors import UserError
-from mma.experiments.report.results import Results, RoundSpending, TableRow
+from mma.experiments.report.results import Results, RoundEnd
 from mma.experiments.report.statistics import Difference, differences, interval, reference_of
 from mma.experiments.report.summary import deals, lines_of, names
 from mma.query import DIVERSITY, Query
 from mma.text import plural
 
-P = ParamSpec("P")
-T = TypeVar("T")
 WIDTH = 6.4  # inches: with letters of 11 points it can be read on a phone
 PALE, INK = "#c4c4c4", "#333333"
-HOUSE_STYLE: dict[Any, Any] = {
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#888888",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.titlecolor": "#555555",
-    "figure.titlesize": 12.5,
-    "figure.titleweight": "bold",
-    "grid.color": "#e6e6e6",
-    "legend.frameon": False,
-    "legend.fontsize": 10,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 6,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "mma",  # element ids, and so bytes, that do not change
-}
+LOOKS = tomllib.loads(files(__package__).joinpath("figures.toml").read_text("utf-8"))
 NO_DATES: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -65,48 +47,6 @@ class Style:
         return {"color": self.colour, "marker": self.marker, "markerfacecolor": face, "markeredgecolor": self.colour}
 
 
-NAMED = {
-    "Supervised": Style("#6b6b6b", "X"),
-    "MeanTeacher": Style("#8c6d31", "v"),
-    "VAT": Style("#b5651d", "<"),
-    "PiModel": Style("#a08a5b", ">"),
-    "PseudoLabel": Style("#c49c94", "p"),
-    "MixMatch": Style("#0072b2", "s"),
-    "random": Style("#e69f00", "o"),
-    "random growth": Style("#e69f00", "o"),
-    "MMA": Style("#c0172b", "D"),
-    "herding": Style("#2a9d5c", "^"),
-    "typiclust": Style("#7b4173", "v"),
-    "uherding": Style("#1b3a6b", "P"),
-    "auto": Style("#111111", "*"),
-    "cluster-margin": Style("#a6761d", "h"),
-    "badge": Style("#d6619f", "p"),
-    "coreset": Style("#4db6e2", "s"),
-    "bald": Style("#8a8a00", "v"),
-    "skactiveml:CoreSet": Style("#4db6e2", "s", "--", hollow=True),  # theirs: our colour, hollow and dashed
-    "skactiveml:MaxHerding": Style("#2a9d5c", "^", "--", hollow=True),
-    "skactiveml:TypiClust": Style("#7b4173", "v", "--", hollow=True),
-    "skactiveml:Badge": Style("#d6619f", "p", "--", hollow=True),
-    "skactiveml:DropQuery": Style("#0072b2", "o", "--", hollow=True),
-    "skactiveml:ProbCover": Style("#8a8a00", "h", "--", hollow=True),
-    "skactiveml:Falcun": Style("#a6761d", "X", "--", hollow=True),
-    "coverage, then diff2.aug-kmeans": Style("#009e9e", "<"),
-    "labels only": Style("#0072b2", "s"),
-    "images only": Style("#2a9d5c", "^"),
-    "half and half": Style("#e69f00", "o"),
-    "buyer": Style("#c0172b", "D"),
-    "fast": Style("#c0172b", "D"),
-    "fast in bfloat16": Style("#e69f00", "P"),
-    "fast without strong labels": Style("#d6619f", "h", "--", hollow=True),
-    "fast with 16 filters": Style("#7b4173", "*", "--"),
-    "fast by Adam": Style("#8a8a00", "X"),
-    "WRN-28-2 MixMatch": Style("#0072b2", "s"),
-}
-SHADES = {  # of an uncertainty measure, by how images are picked: a query's colour says what it measures
-    "diff2": ("#c0172b", "#e8665a", "#f0a58f"),
-    "max": ("#5e3c99", "#8e6cc0", "#b9a2db"),
-    "entropy": ("#00695c", "#2f9e8a", "#80c7b8"),
-}
 PICK_MARKERS = ("D", "^", "P", "h")
 # For methods without a place above: none of these is the colour of a named method.
 COLOURS = ("#4db6e2", "#d6619f", "#a6761d", "#8a8a00", "#7b4173", "#3f7d20", "#1b3a6b", "#ff8c69")
@@ -116,45 +56,32 @@ SALT = b"mma3"  # with it, no two methods of one experiment share colour and mar
 
 
 def style(method: str) -> Style:
-    """Return the style of a method: by its name, by what its query measures, or drawn from the name."""
-    if method in NAMED:
-        return NAMED[method]
+    """Return the style of a method: by its name, by what its query measures, or drawn from the name alone."""
+    if method in LOOKS["methods"]:
+        return Style(**LOOKS["methods"][method])
+
+    def hashed(name: str) -> Style:
+        number = int.from_bytes(blake2b(name.encode(), digest_size=8, salt=SALT).digest(), "big")
+        number, colour = divmod(number, len(COLOURS))
+        line, marker = divmod(number, len(MARKERS))
+        return Style(COLOURS[colour], MARKERS[marker], LINES[line % len(LINES)])
+
     try:
         query = Query.parse(method)
     except UserError:
-        return hashed_style(method)
+        return hashed(method)
     # Colour by measure, shade and marker by how it picks, hollow and dashed without .aug.
     pick = list(DIVERSITY).index(query.diversity)
-    shades = SHADES.get(query.uncertainty or "", (hashed_style(str(query)).colour,))
+    shades = LOOKS["shades"].get(query.uncertainty, [hashed(str(query)).colour])
     marker = PICK_MARKERS[pick % len(PICK_MARKERS)]
     return Style(shades[pick % len(shades)], marker, "-" if query.aug else "--", hollow=not query.aug)
 
 
-def hashed_style(name: str) -> Style:
-    """Return a style that depends on the name alone, so that it is the same in every figure."""
-    number = int.from_bytes(blake2b(name.encode(), digest_size=8, salt=SALT).digest(), "big")
-    number, colour = divmod(number, len(COLOURS))
-    line, marker = divmod(number, len(MARKERS))
-    return Style(COLOURS[colour], MARKERS[marker], LINES[line % len(LINES)])
-
-
-def in_house_style(draw: Callable[P, T]) -> Callable[P, T]:
-    """Draw with the house style, whatever matplotlib was set to; without a display."""
-
-    @wraps(draw)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        import matplotlib as mpl
-
-        with mpl.rc_context(HOUSE_STYLE):
-            return draw(*args, **kwargs)
-
-    return wrapped
+in_house_style = mpl.rc_context(LOOKS["matplotlib"])  # a decorator: draws so, whatever matplotlib was set to
 
 
 def new_figure(title: str, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
     """Return an empty figure with its title, and its axes in reading order."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=150)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     figure.suptitle(fill(title, 60), x=0.01, ha="left", color=INK)
@@ -178,8 +105,6 @@ def legend_below(figure: Any, axes: Any) -> None:
 @in_house_style
 def render(figure: Any, kind: str) -> bytes:
     """Return a figure as png, svg or pdf, the same bytes every time and whatever was rendered before."""
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once: every format looks alike
@@ -195,10 +120,7 @@ Curve = dict[int, list[float]]  # labels or steps -> accuracies over seeds
 
 
 def highlights(found: Results, methods: Sequence[str], budget: int | None = None) -> dict[str, Style]:
-    """Return the styles of the methods to draw in colour: the references and the best of the others.
-
-    Methods are judged by their mean accuracy at a budget; without one, at their largest.
-    """
+    """Return the styles of the methods to draw in colour: the references, and the best at a budget, else at the largest."""
     reached = {(m, b): v for m in methods for b in found.budgets if (v := list(found.accuracies(m, b).values()))}
     means = {m: sum(v) / len(v) for (m, b), v in reached.items() if budget in (None, b)}  # the largest comes last
     best = sorted((m for m in methods if m not in FIRST), key=lambda m: -means.get(m, 0.0))
@@ -223,16 +145,13 @@ def draw_means(axes: Any, x: Sequence[float], groups: Sequence[Sequence[float]],
 @in_house_style
 def accuracy_over_labels(found: Results) -> Any | None:
     """Draw mean accuracy over labels (log x) with intervals. With one budget: while growing."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
     growing = len(found.budgets) < 2
-    curves = growing_curves(found) if growing else budget_curves(found)
+    curves = accuracy_by_labels(found, growing=growing)
     if not curves or not any(len(curve) > 1 for curve in curves.values()):
         return None
     styles = highlights(found, list(curves))
     if found.by_total:  # totals have an order: colours from dark to light
-        shades = [colormaps["viridis"](0.92 * k / max(len(curves) - 1, 1)) for k in range(len(curves))]
+        shades = [mpl.colormaps["viridis"](0.92 * k / max(len(curves) - 1, 1)) for k in range(len(curves))]
         styles = {name: Style(to_hex(shades[k]), MARKERS[k % 12]) for k, name in enumerate(curves)}
     figure, (axes,) = new_figure(f"{found.title}: accuracy over labels", 4.6)
     for name in (name for name in curves if name not in styles):  # the pale ones first, behind
@@ -293,22 +212,14 @@ def log_ticks(axes: Any, values: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-def budget_curves(found: Results) -> dict[str, Curve]:
-    """Return accuracy by budget; totals are curves of their own where there are several."""
-    done = [run for run in found.runs if run.status == "done"]
-    return by_line(found, [(run, run.budget, run.accuracy) for run in done if run.accuracy is not None])
-
-
-def growing_curves(found: Results) -> dict[str, Curve]:
-    """Return accuracy at the end of each round, by labels; a method that does not grow is a point."""
-    return by_line(found, [(row, row.labels, row.accuracy) for row in found.rounds])
-
-
-def by_line(found: Results, rows: Iterable[tuple[TableRow, int, float]]) -> dict[str, Curve]:
-    """Gather accuracies by the line they belong to, and by labels."""
+def accuracy_by_labels(found: Results, *, growing: bool) -> dict[str, Curve]:
+    """Return accuracies by line and labels: of finished runs by their budgets, or of the ends of rounds while growing."""
     curves: dict[str, Curve] = {}
-    for row, labels, accuracy in rows:
-        curves.setdefault(found.line(row.method, row.total), {}).setdefault(labels, []).append(accuracy)
+    done = [run for run in found.runs if run.status == "done"]
+    for row in found.rounds if growing else done:
+        labels = row.labels if isinstance(row, RoundEnd) else row.budget
+        if row.accuracy is not None:
+            curves.setdefault(found.line(row.method, row.total), {}).setdefault(labels, []).append(row.accuracy)
     return curves
 
 
@@ -397,7 +308,7 @@ def paired_differences(found: Results) -> Any | None:
         draw_difference(axes, number, row)
     several = len({row.budget for row in rows}) > 1
     name_rows(axes, [f"{row.method}, {row.budget:,}" if several else row.method for row in rows])
-    says = "filled: shown by the corrected test" if any(map(is_shown, rows)) else "no difference is shown"
+    says = "filled: shown by the corrected test" if any(row.shown for row in rows) else "no difference is shown"
     axes.set(xlabel=f"points of accuracy above {reference}", xlim=view_of_differences(rows))
     subtitle(axes, f"Mean and 95 % interval (paired t), {seeds_text(row.n for row in rows)}; {says}", 46)
     return figure
@@ -407,7 +318,7 @@ def draw_difference(axes: Any, number: int, row: Difference) -> None:
     """Draw one mean with its interval; filled where the corrected test shows a difference."""
     half = (row.high - row.low) / 2 if math.isfinite(row.low) else 0.0
     look = style(row.method)
-    marks = {**look.marks(), "markerfacecolor": look.colour if is_shown(row) else "white"}
+    marks = {**look.marks(), "markerfacecolor": look.colour if row.shown else "white"}
     axes.errorbar(row.mean, number, xerr=half, elinewidth=1.6, capsize=3, linestyle="none", **marks)
 
 
@@ -417,11 +328,6 @@ def view_of_differences(rows: Sequence[Difference]) -> tuple[float, float]:
     shown = [0.0, *(row.mean for row in rows), *ends]
     room = max(0.05 * (max(shown) - min(shown)), 0.5)
     return max(min(shown) - room, -100.0), min(max(shown) + room, 100.0)
-
-
-def is_shown(row: Difference) -> bool:
-    """Tell whether the corrected test shows a difference."""
-    return row.verdict in ("better", "worse")
 
 
 def name_rows(axes: Any, names: Sequence[str]) -> None:
@@ -435,7 +341,6 @@ def name_rows(axes: Any, names: Sequence[str]) -> None:
 @in_house_style
 def accuracy_over_compute(found: Results) -> Any | None:
     """Draw accuracy over FLOP (log x), a line per family: every seed as a dot, the mean as a line."""
-    from matplotlib.ticker import LogLocator
 
     def power_of_ten(value: float, _: object) -> str:
         exponent = int(np.floor(np.log10(value) + 1e-9))
@@ -446,19 +351,17 @@ def accuracy_over_compute(found: Results) -> Any | None:
         return None
     figure, (axes,) = new_figure(f"{found.title}: accuracy over compute", 4.6)
     for line, title in names(lines).items():
-        look, points = style(title), lines[line]
-        for flop, reached in points:
-            axes.plot([flop] * len(reached), list(reached.values()), ".", color=look.colour, alpha=0.5, markersize=8)
-        means = [float(np.mean(list(reached.values()))) for _, reached in points]
-        label = f"{title} ({seeds_text(len(reached) for _, reached in points)})"
-        axes.plot([flop for flop, _ in points], means, linestyle=look.line, label=label, **look.marks())
+        look, flop, groups = style(title), [x for x, _ in lines[line]], [list(y.values()) for _, y in lines[line]]
+        for x, reached in zip(flop, groups, strict=True):
+            axes.plot([x] * len(reached), reached, ".", color=look.colour, alpha=0.5, markersize=8)
+        label = f"{title} ({seeds_text(map(len, groups))})"
+        axes.plot(flop, [float(np.mean(y)) for y in groups], linestyle=look.line, label=label, **look.marks())
     axes.set_xscale("log", subs=[])
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(power_of_ten)
     axes.set(xlabel="FLOP of one run", ylabel="accuracy, %")
-    subtitle(
-        axes, "A small dot for each seed, a large mark for their mean; a line for runs that differ in length alone"
-    )
+    says = "A small dot for each seed, a large mark for their mean; a line for runs that differ in length alone"
+    subtitle(axes, says)
     legend_below(figure, axes)
     return figure
 
@@ -474,12 +377,13 @@ def accuracy_over_money(found: Results) -> Any | None:
     figure, panels = new_figure(f"{found.title}: accuracy over money", 1.6 + 2.6 * lines, lines, columns)
     for panel, (deal, policies) in zip(panels, groups.items(), strict=False):
         for method in policies:
-            rounds: dict[int, list[RoundSpending]] = {}  # the last one is the run's result
-            for row in sorted((r for r in found.spending if r.method == method), key=lambda r: r.round):
-                rounds.setdefault(row.round, []).append(row)
-            accuracies = [[row.accuracy for row in rows] for rows in rounds.values()]
-            x = [float(np.mean([row.spent for row in rows])) for rows in rounds.values()]
+            mine = [r for r in found.spending if r.method == method]
+            rounds = [
+                [r for r in mine if r.round == k] for k in sorted({r.round for r in mine})
+            ]  # the last: its result
             name = found.description.families.get(method, method)
+            x = [float(np.mean([r.spent for r in rows])) for rows in rounds]
+            accuracies = [[r.accuracy for r in rows] for rows in rounds]
             more = {"label": name, "elinewidth": 0.8, "capsize": 2, "markersize": 4.5}
             draw_means(panel, x, accuracies, style(name), linestyle=style(name).line, **more)
         panel.set(xlabel="money spent", title=f"Label {deal.label_price:g}, image {deal.image_price:g}")

@@ -1,17 +1,14 @@
-"""What the runs of a grid reached: one value that a notebook can ask, read from a grid folder or from CSV files.
-
-Each CSV file has one kind of row. Nothing here needs torch but counting FLOP.
-"""
+"""What the runs of a grid reached, as one value: read from a grid folder or from CSV files, each with one kind of row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mma.data.tables import read_csv, refuse, render_csv
 from mma.errors import UserError
@@ -118,23 +115,15 @@ def read_rows(path: Path, kind: type) -> tuple[Any, ...]:
         if one.default is MISSING and one.name not in table.columns:
             names = ",".join(each.name for each in columns)
             raise UserError(f"{path} lacks the column {one.name}. Its heading must be {names}.")
-    parse = {one.name: PARSERS[str(one.type)] for one in columns if one.name in table.columns}
-    rows = []
+    texts = [one.name for one in columns if one.type == "str"]  # an empty cell of another column is None
+    rows, reader = list[Any](), TypeAdapter[Any](kind)
     for line, row in table.rows:
+        found = {one.name: row[one.name] for one in columns if one.name in table.columns}
         try:
-            rows.append(kind(**{name: parse[name](row[name]) for name in parse}))
-        except (ValueError, TypeError):
+            rows.append(reader.validate_python({k: v if v or k in texts else None for k, v in found.items()}))
+        except ValidationError:
             raise UserError(f"{path}, line {line} is damaged: {printable(str(row))}") from None
     return tuple(rows)
-
-
-PARSERS: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "int | None": lambda text: int(text) if text else None,
-    "float | None": lambda text: float(text) if text else None,
-}
 
 
 class SpendingPolicy(Settings):
@@ -159,6 +148,7 @@ class Description(Settings):
     scale: str = ""
     paper: str | None = None  # the paper's table to show beside ours
     label_steps: tuple[int, ...] = ()  # steps at which growing runs with the largest budget are given labels
+    algorithms: str = ""  # a sentence: what differs between them, in a grid of one's own
     families: dict[str, str] = Field(default_factory=dict)  # method -> family, for those that have one
     policies: dict[str, SpendingPolicy] = Field(default_factory=dict)  # of methods that spend money
 
@@ -254,9 +244,17 @@ class Results:
 
     def plot(self, path: str | Path, which: str | None = None) -> Path:
         """Write one plot as the path's ending says (.png, .svg, .pdf); without `which`, the first that there is."""
-        from mma.experiments.report.write import plot
+        from mma.experiments.report.figures import NO_DATES, render
+        from mma.experiments.report.write import draw
 
-        return plot(self, Path(path), which)
+        path, drawn = Path(path), draw(self)
+        kind, name = path.suffix.removeprefix("."), which or next(iter(drawn), "")
+        if kind not in NO_DATES:
+            raise UserError(f"{printable(str(path))}: a plot ends in {', '.join(f'.{one}' for one in NO_DATES)}.")
+        if name not in drawn:
+            raise UserError(f"these results have no plot '{printable(name)}'. They have: {', '.join(drawn) or 'none'}.")
+        write_atomically(path, render(drawn[name], kind))
+        return path
 
     def write(self, folder: str | Path, command: str = "") -> list[Path]:
         """Write the report into a folder: tables, statistics, plots, CSV files and one HTML page."""
@@ -330,6 +328,7 @@ def describe(grid: Grid, begun: Mapping[GridCell, Run]) -> Description:
         title=grid.experiment if own else f"{grid.experiment}, {grid.scale} scale",
         about=f"Preset {base['preset']} on {base['data']['name']}, {base['net']['name']} network, scored on {scored}.",
         scale=grid.scale,
+        algorithms=grids.compare_algorithms(run.config() for run in begun.values()) if own else "",
         paper=grid.paper,
         label_steps=tuple(round.begin for round in rounds[1:]) if len(rounds) <= MOST_LABEL_STEPS else (),
         families={name: method.family for name, method in grid.methods.items() if method.family},
@@ -351,7 +350,7 @@ def result(grid: Grid, cell: GridCell, run: Run | None, failure: str | None) -> 
     if status == "done":
         accuracy = summary["median_accuracy"]
         return Result(*place, status, accuracy, summary["median_of"], *far, "no test set" if accuracy is None else "")
-    status = "running" if summary["busy"] else "failed" if failure else "interrupted"
+    status = "failed" if failure and status != "running" else "running" if status == "running" else "interrupted"
     note = failure if failure and status == "failed" else f"{100 * summary['step'] // summary['steps']} %"
     return Result(*place, status, None, 0, *far, note)
 
@@ -386,8 +385,8 @@ def spending(found: Result, run: Run, last: Mapping[int, Row]) -> Iterator[Round
     if policy is None or found.accuracy is None:
         return
     labels, images = growth.start, policy.initial_pool or found.total
-    left = policy.money - policy.measured_by * policy.label_price
-    first = {"round": 0, "left": left, "labels": policy.measured_by, "images": 0}
+    left = policy.money - growth.held_out_labels * policy.label_price
+    first = {"round": 0, "left": left, "labels": growth.held_out_labels, "images": 0}
     for bought in [first, *run.purchases()]:
         labels, images, number = labels + bought["labels"], images + bought["images"], bought["round"]
         if number in last:

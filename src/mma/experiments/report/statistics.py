@@ -48,6 +48,11 @@ class Difference:
             return "higher, not confirmed" if self.mean > 0 else "lower, not confirmed"
         return "no difference shown"
 
+    @property
+    def shown(self) -> bool:
+        """Whether the corrected test shows a difference."""
+        return self.verdict in ("better", "worse")
+
 
 def pair_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> np.ndarray:
     """Return ours - theirs for the seeds both have. (n,)
@@ -177,9 +182,9 @@ def areas(found: Results) -> dict[str, dict[int, float]]:
 
 
 def labels_needed(budgets: Sequence[int], means: Sequence[float], target: float) -> float | None:
-    """Return the first number of labels at which the mean curve reaches the target, log-linear between budgets.
+    """Return the labels at which the curve first reaches the target, log-linear between budgets; None if it never does.
 
-    None: not reached. The smallest budget is returned when it is enough already; fewer may do.
+    The smallest budget is returned when it is enough already; fewer may do.
     """
     if max(means) < target:
         return None

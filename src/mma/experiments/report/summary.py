@@ -225,22 +225,12 @@ def compute_sections(found: Results) -> list[Section]:
     return [Section("Accuracy over compute", heading, rows, remarks)]
 
 
-class Deal(NamedTuple):
-    """What policies have in common when they are compared: prices, money, and the images at the start."""
-
-    label_price: float
-    image_price: float
-    money: float
-    initial_pool: int | None
-
-
-def deals(found: Results) -> dict[Deal, dict[str, SpendingPolicy]]:
-    """Return the methods that spend money, by deal, in the order of the table."""
-    groups: dict[Deal, dict[str, SpendingPolicy]] = {}
+def deals(found: Results) -> dict[SpendingPolicy, dict[str, SpendingPolicy]]:
+    """Return the methods that spend money, by their deal (prices, money and images at the start), in the table's order."""
+    groups: dict[SpendingPolicy, dict[str, SpendingPolicy]] = {}
     for method in found.methods:
         if policy := found.description.policies.get(method):
-            deal = Deal(policy.label_price, policy.image_price, policy.money, policy.initial_pool)
-            groups.setdefault(deal, {})[method] = policy
+            groups.setdefault(policy.model_copy(update={"policy": "", "share": None}), {})[method] = policy
     return groups
 
 

@@ -221,6 +221,7 @@ def notes(found: Results, lines: Sequence[Sequence[TableCell | None]]) -> tuple[
     if any(cell.published for cell in cells):
         other = UNLIKE_THE_PAPER.get(found.description.scale, "")
         texts.append(f"[paper: ...] is the paper's own number; its deviation divides by n, ours by n - 1{other}.")
+    texts += [found.description.algorithms] if found.description.algorithms else []
     failures = [run for run in found.runs if run.status == "failed"]
     texts += [f"Failed: {run.method}, {run.budget} labels, seed {run.seed}: {run.note}" for run in failures[:20]]
     return tuple(texts)

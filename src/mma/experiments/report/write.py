@@ -8,7 +8,7 @@ import platform
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -17,64 +17,24 @@ from typing import Any
 from markupsafe import Markup
 
 from mma.children import cores
-from mma.errors import UserError
 from mma.experiments import grids
 from mma.experiments.report import figures, summary
 from mma.experiments.report.figures import NO_DATES, render
 from mma.experiments.report.results import ABOUT, ROUND, RUNS, Results, write_csv
 from mma.experiments.report.tables import plus_minus
 from mma.files import explain_write_errors, write_atomically
-from mma.text import printable, render_template
+from mma.text import render_template
 
 LABELED_VS_UNLABELED = "labeled-vs-unlabeled.csv"  # what `mma cost` reads
-FIGURES: dict[str, tuple[Callable[[Results], Any], str]] = {  # with their captions
-    "accuracy-over-labels": (
-        figures.accuracy_over_labels,
-        "Accuracy over labels: mean over seeds and 95 % interval of the t distribution.",
-    ),
-    "learning-curves": (
-        figures.learning_curves,
-        "Accuracy while training: mean over seeds; 95 % intervals of the t distribution at the ends of rounds.",
-    ),
-    "accuracy-by-seed": (
-        figures.accuracy_by_seed,
-        "The result of each seed, their mean and its 95 % interval of the t distribution.",
-    ),
-    "paired-differences": (
-        figures.paired_differences,
-        "Differences paired by seed: mean and 95 % interval of the paired t distribution. "
-        "Filled: shown by the signed-rank test after Holm's correction.",
-    ),
-    "accuracy-over-money": (
-        figures.accuracy_over_money,
-        "Accuracy over money spent: mean over seeds and 95 % interval of the t distribution.",
-    ),
-    "accuracy-over-compute": (
-        figures.accuracy_over_compute,
-        "Accuracy over the arithmetic of a run: every seed, and their mean.",
-    ),
-}
 
 
 def draw(found: Results) -> dict[str, Any]:
     """Return the figures that these results allow, by name."""
+    usual = figures.accuracy_over_labels, figures.learning_curves, figures.accuracy_by_seed, figures.paired_differences
     # Policies at different prices have no common axis of labels, methods of different lengths none of steps.
-    alone = "accuracy-over-money" if found.spending else "accuracy-over-compute" if found.compute else None
-    names = [alone] if alone else list(FIGURES)[:4]
-    drawn = {name: FIGURES[name][0](found) for name in names}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
-
-
-def plot(found: Results, path: Path, which: str | None = None) -> Path:
-    """Write one figure as the path's ending says; without `which`, the first that there is."""
-    drawn, kind = draw(found), path.suffix.removeprefix(".")
-    if kind not in NO_DATES:
-        raise UserError(f"{printable(str(path))}: a plot ends in {', '.join(f'.{one}' for one in NO_DATES)}.")
-    name = which or next(iter(drawn), "")
-    if name not in drawn:
-        raise UserError(f"these results have no plot '{printable(name)}'. They have: {', '.join(drawn) or 'none'}.")
-    write_atomically(path, render(drawn[name], kind))
-    return path
+    alone = figures.accuracy_over_money if found.spending else figures.accuracy_over_compute
+    drawn = {one.__name__: one(found) for one in ((alone,) if found.spending or found.compute else usual)}
+    return {name.replace("_", "-"): figure for name, figure in drawn.items() if figure is not None}
 
 
 def picture_files(drawn: Mapping[str, Any]) -> dict[str, bytes]:
@@ -84,7 +44,7 @@ def picture_files(drawn: Mapping[str, Any]) -> dict[str, bytes]:
 
 def page_of(found: Results, files: Mapping[str, bytes]) -> str:
     """Return the HTML page: no scripts, nothing loaded from elsewhere, the SVG pictures among `files` inside."""
-    svg = {text: files[f"{name}.svg"] for name, (_, text) in FIGURES.items() if f"{name}.svg" in files}
+    svg = {text: files[f"{name}.svg"] for name, text in figures.LOOKS["captions"].items() if f"{name}.svg" in files}
     return render_template(
         "report.html",
         title=found.title,
@@ -118,13 +78,9 @@ def write_all(found: Results, out: Path, command: str) -> list[Path]:
     }
     if not (found.folder / RUNS).is_file():
         files[ABOUT] = json.dumps(origin(found, command), indent=1) + "\n"
-        made = "\n".join([*grids.read_commands(found.folder), command])
-        files["README.md"] = (
-            f"# {found.title}\n\n{about_text(found)}\n\nMade with\n\n```sh\n{made}\n```\n\n{table.as_markdown()}\n"
-            f"`{ABOUT}` has commands, versions, commit, machine and all settings. `mma report` on this folder prints the "
-            "statistics; with `--out` it writes tables, plots and one HTML page. Numbers come out again to the digit where "
-            "processor kind, versions and threads of `trained with` are the same; elsewhere rounding moves single seeds. "
-            "`mma report --check` on this folder trains one run again and compares.\n"
+        commands, lines = [*grids.read_commands(found.folder), command], table.as_markdown().splitlines()
+        files["README.md"] = render_template(
+            "results.md", found=found, about=about_text(found), commands=commands, table=lines
         )
     elif (found.folder / ABOUT).is_file():  # exported results keep saying how they were made
         files[ABOUT] = (found.folder / ABOUT).read_bytes()
@@ -159,13 +115,11 @@ def origin(found: Results, command: str) -> dict[str, object]:
     }
 
 
-def hosts(found: Results) -> list[dict[str, object]]:
+def hosts(found: Results) -> list[dict[str, Any]]:
     """Return every distinct combination of versions and hardware that the runs were trained with."""
-    known: dict[str, dict[str, object]] = {}
-    for path in sorted(found.folder.glob("runs/*/*/host.json")):
-        host = json.loads(path.read_text("utf-8"))
-        shown = {key: host.get(key) for key in ("mma", "python", "torch", "numpy", "device", "cpu", "threads")}
-        known[json.dumps(shown, sort_keys=True)] = shown
+    every = [json.loads(path.read_text("utf-8")) for path in found.folder.glob("runs/*/*/host.json")]
+    keys = ("mma", "python", "torch", "numpy", "device", "cpu", "threads")
+    known = {json.dumps(shown, sort_keys=True): shown for shown in ({k: host.get(k) for k in keys} for host in every)}
     return [known[key] for key in sorted(known)]
 
 
