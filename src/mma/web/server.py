@@ -135,7 +135,8 @@ def serve(
         server = server_of(guarded(project, keys, host, bound, by, scheme))
         if tls:
             server.config.ssl_certfile, server.config.ssl_keyfile = map(str, tls)
-            say(f"sha256 of the certificate, to compare with what the browser shows:  {fingerprint(tls[0])}")
+            digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(tls[0].read_text("ascii"))).digest()
+            say(f"sha256 of the certificate, to compare with what the browser shows:  {digest.hex(':').upper()}")
         with stopped_by_signals(server):
             if port is None and taken != PORT:
                 say(f"port {PORT} is taken, perhaps by another mma; this page has port {taken}")
@@ -270,12 +271,6 @@ def certificate(state: Path, host: str) -> tuple[Path, Path]:
         ) from error
     pair[1].chmod(0o600)
     return pair
-
-
-def fingerprint(certificate: Path) -> str:
-    """Return the sha256 of a certificate as browsers show it."""
-    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text("ascii"))).hexdigest().upper()
-    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
 def bind(host: str, port: int | None = None) -> socket.socket:
