@@ -1,14 +1,20 @@
 """Is asking by `auto` ever worse than a random draw? `python tools/do_no_harm.py` writes results/do-no-harm/.
 
 Every data set and budget of results/ that both were run on, with ten seeds at least, is a cell: the paired difference of
-`auto` to random over the seeds. A cell fails when its 95 % interval lies below zero (not corrected for being one of many: it
-fails sooner), or when its mean is below -0.5 points.
+`auto` to random over the seeds. Pools of results/first-labels, some of them unbalanced photos, bring those of the first labels.
+A cell fails when its 95 % interval lies below zero (not corrected for being one of many: it fails sooner), or when its mean is
+below -0.5 points.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import first_labels
 
 from mma.experiments.report.figures import (
     INK,
@@ -39,6 +45,11 @@ def cells(results: Path) -> list[Cell]:
     for folder in sorted(path.parent for path in results.glob("*/about.json") if (path.parent / "runs.csv").is_file()):
         rows = differences(collect(folder), REFERENCE)
         found += [(folder.name, row) for row in rows if row.method == ASKING and row.n >= SEEDS]
+    runs = first_labels.read_table(results / "first-labels" / "runs.csv")
+    labels = {(row["pool"], row["per_class"]): row["labels"] for row in runs}
+    for pool, what, size, _, _, row in first_labels.cells(runs):
+        if what == "auto - random" and row.n >= SEEDS:
+            found.append((f"first-labels: {pool}", replace(row, budget=labels[pool, size])))
     return found
 
 

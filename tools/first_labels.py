@@ -9,6 +9,7 @@ backbone learn from the same labels. The regression on the better backbone also 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import time
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ from mma.views.features import find_projection
 RESULTS = Path(__file__).parents[1] / "results"
 PER_CLASS = (1, 2, 3, 5, 10, 25)
 MOST = 0.6  # share of a pool that is labeled at most
-TEST = 2_000
+TEST = 1_000
 WORST = -0.5  # points that the mean of a cell may be below
 MARK = "<!-- what follows is written by tools/first_labels.py -->"
 BACKBONES = ("lite0", "hog")
@@ -53,6 +54,7 @@ class Recipe:
     classes: int | tuple[int, ...] | None = None  # these, or so many at random; None is all
     shares: tuple[float, ...] | None = None
     chosen_on: bool = False  # the rules were chosen on this pool; the others accept them
+    stock: int | None = None  # of the stored images, only the first so many are drawn from
 
 
 TAIL = tuple(20 ** (-k / 9) for k in range(10))  # 20 to 1
@@ -63,9 +65,9 @@ POOLS = {
     "four animals": Recipe("cifar10", 1_200, (2, 3, 4, 5), (0.45, 0.37, 0.09, 0.09), chosen_on=True),
     "cats 10:1": Recipe("cifar10", 1_200, (3, 7), (10.0, 1.0), chosen_on=True),
     "objects": Recipe("objects", 1_300),
-    "fashion-mnist": Recipe("fashion-mnist", 1_300),
-    "fashion-mnist 20:1": Recipe("fashion-mnist", 1_300, shares=TAIL),
-    "svhn": Recipe("svhn", 1_300, chosen_on=True),
+    "fashion-mnist": Recipe("fashion-mnist", 1_000, stock=2_500),
+    "fashion-mnist 20:1": Recipe("fashion-mnist", 1_000, shares=TAIL, stock=2_500),
+    "svhn": Recipe("svhn", 1_000, chosen_on=True, stock=2_500),
     "things 20:1": Recipe("cifar100", 1_000, 10, TAIL),
     "twenty things": Recipe("cifar100", 1_300, 20),
 }
@@ -84,13 +86,13 @@ class Pool:
 
 def draw(y: Ints, classes: Ints, recipe: Recipe, name: str, most: int, seed: int) -> Ints:
     """Draw images of some classes in their shares; the rarest class has five at least."""
-    order = rng(seed, "first labels", name).permutation(len(y))
+    order = rng(seed, "first labels", name).permutation(len(y) if recipe.stock is None else min(recipe.stock, len(y)))
     order = order[np.isin(y[order], classes)]
     if recipe.shares is None:
         return np.sort(order[:most])
     turned = rng(0, "shares", name).permutation(len(classes))
     wanted = np.array(recipe.shares)[turned] / sum(recipe.shares)
-    count = min(most, int((np.array([(y == each).sum() for each in classes]) / wanted).min()))
+    count = min(most, int((np.array([(y[order] == each).sum() for each in classes]) / wanted).min()))
     rows = [
         order[y[order] == each][: max(round(share * count), 5)] for each, share in zip(classes, wanted, strict=True)
     ]
@@ -141,13 +143,13 @@ def percent(probs: Any, truth: Ints) -> float:
     return round(100 * float((probs.argmax(1) == truth).mean()), 3)
 
 
-def run_one(folder: Path, name: str, seed: int) -> Iterator[dict[str, Any]]:
-    """Ask for labels in every way, and learn from them."""
+def run_one(folder: Path, name: str, seed: int, most: int) -> Iterator[dict[str, Any]]:
+    """Ask for labels in every way, at most so many per class, and learn from them."""
     pool = open_pool(folder, name, seed)
     count, config = len(pool.y), change(HEAD, [f"seed={seed}"])
     everything, tested = pool.views.plain(np.arange(count)).numpy(), pool.test.plain(np.arange(len(pool.truth))).numpy()
     order, auto = rng(seed, "random", name).permutation(count), Query.parse("auto")
-    sizes = [each for each in PER_CLASS if each * pool.classes <= MOST * count]
+    sizes = [each for each in PER_CLASS if each <= most and each * pool.classes <= MOST * count]
     best = ""
     for asked in ("random", "auto", "auto:"):
         asked += best if asked == "auto:" else ""
@@ -195,15 +197,18 @@ def run_one(folder: Path, name: str, seed: int) -> Iterator[dict[str, Any]]:
             best = max(BACKBONES, key=lambda each: float(row[each]))
 
 
-def run(folder: Path, out: Path, seeds: int, names: list[str]) -> None:
-    """Run what is not in the file; a (pool, seed) is appended whole."""
+def run(folder: Path, out: Path, seeds: int, whole: int, names: list[str]) -> None:
+    """Run what is not in the file; a (pool, seed) is appended whole. After `whole` seeds the largest size is left out."""
     torch.set_num_threads(1)
     done = {(row["pool"], row["seed"]) for row in read(out)} if out.exists() else set()
     for seed in range(1, seeds + 1):
         for name in names or POOLS:
             if (name, seed) not in done and (folder / f"{POOLS[name].file}.npz").exists():
                 begin = time.perf_counter()
-                text = "".join(json.dumps(row) + "\n" for row in run_one(folder, name, seed))
+                text = "".join(
+                    json.dumps(row) + "\n"
+                    for row in run_one(folder, name, seed, PER_CLASS[-1 if seed <= whole else -2])
+                )
                 with out.open("a") as file:
                     file.write(text)
                 print(f"{name}, seed {seed}: {time.perf_counter() - begin:.0f} s", flush=True)
@@ -212,6 +217,20 @@ def run(folder: Path, out: Path, seeds: int, names: list[str]) -> None:
 def read(path: Path) -> list[dict[str, Any]]:
     """Read the rows."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_table(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of results/first-labels/runs.csv."""
+    whole, text = ("seed", "per_class", "labels", "classes_seen"), ("pool", "asked", "used")
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            {
+                name: value if name in text else int(value) if name in whole else float(value)
+                for name, value in row.items()
+                if value
+            }
+            for row in csv.DictReader(file)
+        ]
 
 
 def cells(rows: list[dict[str, Any]]) -> list[tuple[str, str, int, str, list[float], Difference]]:
@@ -289,7 +308,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
         text += ["| pool | | n | " + " | ".join(map(str, PER_CLASS)) + " |", "|---" * (3 + len(PER_CLASS)) + "|"]
         for pool in dict.fromkeys(each[0] for each in mine):
             by_size = {each[2]: each for each in mine if each[0] == pool}
-            some = next(iter(by_size.values()))
+            counts = sorted({each[5].n for each in by_size.values()})
             line = []
             for size in PER_CLASS:
                 if size in by_size:
@@ -298,7 +317,8 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
                     line.append(f"{mark}{means[0]:.1f}{mark} {means[1]:.1f}")
                 else:
                     line.append("")
-            text.append(f"| {pool} | {some[3]} | {some[5].n} | " + " | ".join(line) + " |")
+            n = " to ".join(map(str, counts[:: max(len(counts) - 1, 1)]))
+            text.append(f"| {pool} | {next(iter(by_size.values()))[3]} | {n} | " + " | ".join(line) + " |")
         text.append("")
     return "\n".join(text)
 
@@ -323,10 +343,13 @@ def main() -> None:
     running.add_argument("names", nargs="*")
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("--seeds", type=int, default=12)
+    running.add_argument(
+        "--whole", type=int, default=12, help="seeds that also have the largest size, which takes longest"
+    )
     commands.add_parser("table").add_argument("rows", type=Path, nargs="+")
     given = parser.parse_args()
     if given.command == "run":
-        run(given.pools, given.out, given.seeds, given.names)
+        run(given.pools, given.out, given.seeds, given.whole, given.names)
     else:
         write(given.rows)
 

@@ -27,8 +27,19 @@ TRUST = 4.0  # labels that the confidence of a source is worth
 HELD = 3.0  # labels per class that hold a source to its accuracy over all
 FOLDS = 5
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0)  # of the guesses, which left-out labels choose from
-PENALTY, START = 1e-4, 1e-3  # of a regression on guesses, and of one on labels that starts from it
+PENALTY = 1e-4  # of a regression on guesses
+START, FEWEST = (
+    0.02,
+    20,
+)  # of one on labels that starts from it: for all of them together, so that many correct it freely
 MARGIN = 1.0  # what the log-likelihood must gain before guesses count
+
+
+def stratified_folds(y: Ints, folds: int) -> Ints:
+    """Return the fold of each label: as many of each class in every fold, as far as they go. (N,)"""
+    fold = np.empty(len(y), np.int64)
+    fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % folds  # neighbours in this order have the same class
+    return fold
 
 
 def fit_soft(x: Floats, targets: Floats, penalty: float, offset: Any = 0.0) -> Linear:
@@ -61,8 +72,7 @@ def reliability(guesses: Floats, truth: Floats, weights: Floats) -> Floats:
     sure = float(guesses.max(1).mean()) if len(guesses) else 1.0
     right = (float(np.trace(counts)) + TRUST * sure) / (float(counts.sum()) + TRUST)
     counts = counts + HELD * (right * np.eye(classes) + (1 - right) / classes)
-    found: Floats = counts / counts.sum(1, keepdims=True)
-    return found
+    return np.asarray(counts / counts.sum(1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,38 +113,37 @@ class Guesses:
         Returns weight and bias, and the weight of the guesses: 0 where they do not help, or `trust` if it is known.
         """
         hot, own = np.eye(self.sources[0].shape[1])[y], x[rows]
-        best = self.find_trust(x, rows, y, learn) if trust is None else trust
+        best, penalty = self.find_trust(x, rows, y, learn) if trust is None else trust, START / max(len(y), FEWEST)
         if not best:
-            return fit_soft(own, hot, START), 0.0
+            return fit_soft(own, hot, penalty), 0.0
         guessed = fit_soft(*_some(x, self.targets(self.meaning(rows, y)), learn), PENALTY)
-        weight, bias = fit_soft(own, hot, START, best * (own @ guessed[0].T + guessed[1]))
+        weight, bias = fit_soft(own, hot, penalty, best * (own @ guessed[0].T + guessed[1]))
         return (weight + best * guessed[0], bias + best * guessed[1]), best
 
     def find_trust(self, x: Floats, rows: Ints, y: Ints, learn: Ints) -> float:
-        """Return the weight of the guesses with which left-out labels are most likely."""
-        classes, own = self.sources[0].shape[1], x[rows]
-        hot, fold = np.eye(classes)[y], np.empty(len(y), np.int64)
-        fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % min(FOLDS, len(y))
+        """Return the weight of the guesses with which left-out labels are most likely, if as many are predicted right."""
+        own, hot, fold = x[rows], np.eye(self.sources[0].shape[1])[y], stratified_folds(y, min(FOLDS, len(y)))
         heads = [fit_soft(*_some(x, source, learn), PENALTY) for source in self.sources]
         said = [softmax(own @ weight.T + bias, axis=1) for weight, bias in heads]  # as if of images without a guess
-        gains = np.zeros(len(WEIGHTS))
+        penalty, gains, right = START / max(len(y), FEWEST), np.zeros(len(WEIGHTS)), np.zeros(len(WEIGHTS))
         for out in (fold == number for number in np.unique(fold)):
             pairs = zip(said, self.meaning(rows[~out], y[~out]), strict=True)
             offset = np.sum([_log_meaning(one, known) for one, known in pairs], axis=0)
             new = ~np.isin(y[out], y[~out])  # of a class without another label the labels can say nothing
             for place, share in enumerate(WEIGHTS):
-                head = fit_soft(own[~out], hot[~out], START, share * offset[~out])
+                head = fit_soft(own[~out], hot[~out], penalty, share * offset[~out])
                 logits = np.where(new[:, None], 0.0, own[out] @ head[0].T + head[1]) + share * offset[out]
                 gains[place] += log_softmax(logits, axis=1)[np.arange(len(logits)), y[out]].sum()
+                right[place] += (logits.argmax(1) == y[out]).sum()
         gains[1:] -= MARGIN
+        gains[right < right[0]] = -np.inf
         return WEIGHTS[int(gains.argmax())]
 
 
 def _log_meaning(guesses: Floats, meaning: Floats) -> Floats:
     """Return the logarithms of what guesses mean, centred; zeros for a row that says nothing."""
     log = np.log(np.maximum(guesses @ meaning, 1e-6))
-    found: Floats = log - log.mean(1, keepdims=True)
-    return found
+    return np.asarray(log - log.mean(1, keepdims=True))
 
 
 def _some(x: Floats, targets: Floats, learn: Ints) -> tuple[Floats, Floats]:

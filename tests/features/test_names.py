@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from mma.features.names import (
     class_vectors,
     conse,
     first_guesses,
-    imagenet_texts,
     imagenet_vectors,
     spoken_names,
     text_encoder,
@@ -43,6 +43,7 @@ def test_a_class_can_have_several_names_and_underscores_are_spaces():
         "200 names": [f"thing {n}" for n in range(200)],
         "another script": ["cat", "森"],
         "signs alone": ["cat", "***"],
+        "two classes of one name": ["sea/Ocean", "cat", "ocean, beach"],
     }
 )
 def test_names_that_cannot_be_told_apart_are_refused(refusal, wrong):
@@ -75,7 +76,9 @@ def test_words_of_one_meaning_lie_close():
 
 def test_the_stored_vectors_are_those_of_the_names_and_glosses():
     encoder_or_skip()
-    texts, vectors = imagenet_texts(), imagenet_vectors()
+    table = (resources.files("mma.features") / "imagenet.tsv").read_text("utf-8")
+    texts = [line.replace("\t", ": ") for line in table.splitlines() if not line.startswith("#")]
+    vectors = imagenet_vectors()
     assert len(texts) == len(vectors) == 1_000
     assert texts[0].startswith("tench, Tinca tinca: freshwater")
     rows = [0, 281, 999]

@@ -12,6 +12,7 @@ from mma.features import ArrayImages
 from mma.nets import Head
 from mma.presets import preset
 from mma.rng import rng
+from mma.soft_targets import Guesses
 from mma.training.head import answers_without, fit_head
 from mma.views import FeatureViews, RowViews
 
@@ -153,3 +154,16 @@ def test_what_is_left_out_is_answered_by_a_head_that_never_saw_it():
     unseen = answers_without(fitted, views, answers, left_out, pool=pool, config=CONFIG).argmax(1) == labels[:20]
     assert seen.mean() > 0.9
     assert unseen.mean() < 0.8
+
+
+def test_guesses_of_no_weight_change_nothing_about_what_is_left_out(digits):
+    views, labels, _ = digits
+    answers = {row: label for row, label in some(labels, 60).items() if label < 8}  # two classes have no label
+    noise = Guesses([np.eye(10)[np.random.default_rng(0).integers(10, size=400)]])
+    fitted = fit_head(views, answers, 10, config=CONFIG, guesses=noise)
+    assert fitted.trust == 0.0
+    said = [
+        answers_without(fitted, views, answers, np.arange(10), pool=np.arange(400), config=CONFIG, guesses=guesses)
+        for guesses in (noise, None)
+    ]
+    np.testing.assert_array_equal(*said)

