@@ -82,7 +82,7 @@ def ready_worker(project: Project) -> tuple[LiveWorker, dict[str, int]]:
     pool = [image for image in everything if not image.audit]
     stored, truth = clusters(len(pool))
     worker = LiveWorker(project, deep=False)
-    worker.gathering.pool = Pool(project.root, pool, open_views(stored), {image.id: image for image in everything})
+    worker.gathering.pool = Pool(pool, open_views(stored), {image.id: image for image in everything})
     worker.gathering.images = project.counts().images
     return worker, {image.id: int(klass) for image, klass in zip(pool, truth, strict=True)}
 

@@ -155,10 +155,8 @@ def steer(name: str, photos: LabeledPhotos, place: Path, seed: int) -> Iterator[
     files = {key: photos.paths[key].relative_to(photos.root).as_posix() for key in order}
     images = [ProjectImage(key, files[key], 0, 0, key, False) for key in order[: SHOWN + HIDDEN]]
     views = feature_views(preset("photos"))
-    pool = Pool(
-        photos.root, images[:SHOWN], views.open_source(photo_files(photos.root, images[:SHOWN]), HOST, silent), {}
-    )
-    pool.everything.update((image.id, image) for image in images)
+    source = views.open_source(photo_files(photos.root, images[:SHOWN]), HOST, silent)
+    pool = Pool(images[:SHOWN], source, {image.id: image for image in images})
     others = pool.views.of_source(photo_files(photos.root, images[SHOWN:]))
     x, hidden = pool.vectors(np.arange(SHOWN)).numpy(), others.where(np.arange(len(images) - SHOWN)).numpy()
     truth = np.array([names.index(photos.classes[image.id]) for image in images[SHOWN:]])

@@ -136,7 +136,6 @@ class Pool:
     Audit images are rows like the others; nobody picks them, and no guess is learned for them.
     """
 
-    root: Path
     images: list[ProjectImage]  # in the order of the rows
     views: VectorViews
     everything: dict[str, ProjectImage]  # by id, also those without features
@@ -191,7 +190,7 @@ def open_pool(
     source = (settings or feature_views(live_config(project))).open_source(
         photo_files(project.root, ordered), HOST, say
     )
-    return Pool(project.root, ordered, source, everything)
+    return Pool(ordered, source, everything)
 
 
 def open_ready_pool(
