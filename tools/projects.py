@@ -187,6 +187,7 @@ def steer(name: str, photos: LabeledPhotos, place: Path, seed: int) -> Iterator[
         yield {
             "data": name, "seed": seed, "class": names[worst], "goal": int(goal), "labels": len(known),
             "of the class": sum(klass == worst for klass in known.values()), "recall before": 100 * first[worst],
+            "recall at 70": 100 * found[1][0][worst], "recall at 90": 100 * found[2][0][worst],
             "recall": 100 * last[worst], "accuracy before": accuracy, "accuracy": after,
         }  # fmt: skip
 
@@ -197,7 +198,8 @@ COLUMNS = {
         "true live", "true deep", "served", "steps", "seconds", "why",
     ),
     "steer": (
-        "data", "seed", "class", "goal", "labels", "of the class", "recall before", "recall", "accuracy before", "accuracy",
+        "data", "seed", "class", "goal", "labels", "of the class", "recall before", "recall at 70", "recall at 90",
+        "recall", "accuracy before", "accuracy",
     ),
 }  # fmt: skip
 
@@ -221,18 +223,25 @@ def tables(what: str, rows: list[dict[str, str]]) -> list[str]:
         inside = sum(float(row["low"]) <= float(row["true"]) <= float(row["high"]) for row in rows if row["shown"])
         words += f" The interval that is shown for what serves holds its true accuracy in {inside} of {len(rows)}."
     else:
-        names = ("data", "seed", "class", "goal", "of the class", "recall before", "recall", "accuracy")
+        names = (
+            "data",
+            "seed",
+            "class",
+            "goal",
+            "of the class",
+            "recall before",
+            "recall at 70",
+            "recall at 90",
+            "recall",
+            "accuracy",
+        )
         arms = [{(row["data"], row["seed"]): row for row in rows if row["goal"] == goal} for goal in "01"]
         both = sorted(arms[0].keys() & arms[1].keys())
-        means = [
-            [np.mean([float(arm[key][name]) for key in both]) for arm in arms]
-            for name in ("recall", "accuracy", "of the class")
-        ]
-        words = (
-            f"Means of {len(both)} pairs: recall {means[0][0]:.0f} % without the goal, {means[0][1]:.0f} % with it; "
-        )
-        words += f"accuracy {means[1][0]:.1f} and {means[1][1]:.1f} %; "
-        words += f"labels of the class {means[2][0]:.0f} and {means[2][1]:.0f}."
+        words = f"Means of {len(both)} pairs, without the goal and with it:"
+        for name in ("of the class", *names[5:]):
+            means = [np.mean([float(arm[key][name]) for key in both]) for arm in arms]
+            words += f" {name} {means[0]:.1f} and {means[1]:.1f};"
+        words = words.rstrip(";") + "."
     lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
     return [*lines, *("| " + " | ".join(row[name] for name in names) + " |" for row in rows), "", words]
 
