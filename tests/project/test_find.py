@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from mma.project import create_project
-from mma.project.browse import Browser, BrowseRequest
-from mma.project.find import FindRequest, class_called, search
+from mma.project.find import Browser, BrowseRequest, FindRequest, class_called, search
 from mma.project.models import ANSWERS, ModelReport, answers_file, report_file
 from mma.project.quality.promises import record_of
 from mma.project.records import Answer

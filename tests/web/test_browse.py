@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.numpy import save
 
 from mma.project import Pick
-from mma.project import browse as browse_module
+from mma.project import find as find_module
 from mma.project import map as map_module
 from mma.project.map import FILE, place_vectors
 from mma.web import views
@@ -147,7 +147,7 @@ def test_the_map_has_no_photo_that_is_kept_for_measuring_and_is_drawn_once(clien
         return subprocess.CompletedProcess([], 1, "", "no room")
 
     project.models.put(state="ready", accuracy=0.9, about={})
-    monkeypatch.setattr(browse_module.children, "run", draw)
+    monkeypatch.setattr(find_module.children, "run", draw)
     client.get("/api/map")
     for thread in threading.enumerate():
         if thread.name == "map":

@@ -22,8 +22,7 @@ from starlette.routing import Route
 
 from mma.errors import TemporarilyUnavailable, UserError
 from mma.project import Answer, Project
-from mma.project.browse import Browser, BrowseRequest
-from mma.project.find import FindRequest, search
+from mma.project.find import Browser, BrowseRequest, FindRequest, search
 from mma.project.quality.status import measure_words, set_goal
 from mma.project.records import Key, Klass, Person
 from mma.project.worker.supervise import ask_for_deep
