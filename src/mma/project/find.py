@@ -329,9 +329,8 @@ def promise_words(name: str, found: int, looked: int, promise: float) -> str:
     if promise >= 1:
         return f"{text}All of them are found {sure}."
     at_least = f"At least {100 * math.floor(100 * promise) / 100:.0f} % of them are found {sure}"
-    return f"{text}{at_least}" + (
-        ": you may stop." if promise >= promises.GOAL else f"; the goal is {100 * promises.GOAL:.0f} %."
-    )
+    rest = ": you may stop." if promise >= promises.GOAL else f"; the goal is {100 * promises.GOAL:.0f} %."
+    return f"{text}{at_least}{rest}"
 
 
 def _why(at_random: bool, found: int, rest: int, shown: Sequence[str]) -> str:
