@@ -176,6 +176,15 @@ def test_a_run_of_a_table_can_be_trained_again_and_compared(low, tmp_path, monke
     assert same.equal
     assert str(same).endswith("1 thread)")
     assert "equal to the digit (" in str(same)
+    about = tmp_path / "table" / "about.json"
+    about.write_text(about.read_text("utf-8").replace('"format": 2', '"format": 1', 1), "utf-8")
+    with refusal():
+        check(tmp_path / "table", 2, "herding")
+    monkeypatch.setitem(EXPERIMENTS, "low", {"lab": low_budget("digits", "hog@32", 2, 200, SHORT)})
+    today = check(tmp_path / "table", 2, "herding")
+    assert today.equal
+    assert "with today's settings: those of the table are in an older format: " in str(today)
+    about.write_text(about.read_text("utf-8").replace('"format": 1', '"format": 2', 1), "utf-8")
     runs = (tmp_path / "table" / "runs.csv").read_text("utf-8")
     stored = next(line for line in runs.splitlines() if line.startswith("random,50,200,1,"))
     (tmp_path / "table" / "runs.csv").write_text(runs.replace(stored, stored.replace("done,", "done,1"), 1), "utf-8")

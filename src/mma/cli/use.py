@@ -26,14 +26,10 @@ def predict(
     images: Annotated[Path, Argument(metavar="FOLDER", help="A folder of images, or one image.")],
     out: Annotated[Path, Option("--out", "-o", help="Where to write: NAME.csv, NAME.jsonl or NAME.parquet.")],
     top: Annotated[int, Option(min=1, help="How many classes to write for each image.")] = 1,
-    sort_into: Annotated[
-        Path | None, Option(metavar="DIR", help="A new folder: a sub-folder of links per class")
-    ] = None,
+    sort_into: Annotated[Path | None, Option(metavar="DIR", help="New folder: a sub-folder of links per class")] = None,
     copy: Annotated[bool, Option("--copy", help="With --sort-into: copies instead of links.")] = False,
     sheet: Annotated[Path | None, Option(metavar="HTML", help="A page with the photos that are least sure.")] = None,
-    max_error: Annotated[
-        float | None, Option(metavar="SHARE", help="Answer while at most this share is wrong.")
-    ] = None,
+    max_error: Annotated[float | None, Option(metavar="SHARE", help="Answer while at most this share is wrong")] = None,
     boxes: Annotated[Path | None, Option(metavar="JSON", help="Of a folder of --crops: boxes with classes.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -87,16 +87,8 @@ def ways(about: str, preset: str, budgets: list[int], ways: dict[str, dict[str, 
     return Experiment(about, preset, methods, tuple(budgets))
 
 
-MAKERS: dict[str, Callable[..., Experiment]] = {
-    "table": table,
-    "ways": ways,
-    "compute": compute,
-    "spending": spending,
-    "lock_in": lock_in,
-    "low_budget": low_budget,
-}
-
-
+MAKERS: dict[str, Callable[..., Experiment]] = {"table": table, "ways": ways, "compute": compute, "spending": spending}
+MAKERS |= {"lock_in": lock_in, "low_budget": low_budget}
 CATALOGUE = tomllib.loads(files(__package__).joinpath("catalogue.toml").read_text("utf-8"))
 EXPERIMENTS = {
     name: {scale: MAKERS[entry.pop("make", "table")](**entry) for scale, entry in scales.items()}

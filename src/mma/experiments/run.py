@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -114,9 +115,16 @@ class Checked:
 def check(folder: Path, seed: int, method: str | None = None) -> Checked:
     """Train one run of a table again, in a folder of its own, and compare: the first row's unless a method is named."""
     found, about = collect(folder), folder / ABOUT
-    data = json.loads(about.read_text("utf-8")) if about.is_file() else {"trained with": hosts(found)}
+    data: dict[str, Any] = {"trained with": hosts(found)}
+    if about.is_file():
+        data = json.loads(about.read_text("utf-8"))
+    old, note = data.get("grid") or {}, ""
+    name, scale = str(old.get("experiment")), old.get("scale")
+    if old.get("format", grids.FORMAT) < grids.FORMAT and scale in EXPERIMENTS.get(name, ()):
+        old = grid_from_options(GridOptions(name, scale=scale, seeds=[seed])).model_dump(mode="json")
+        note = ", with today's settings: those of the table are in an older format"
     try:
-        grid = grids.read(folder) if (folder / grids.FILE).is_file() else grids.from_json(data.get("grid"), str(folder))
+        grid = grids.read(folder) if (folder / grids.FILE).is_file() else grids.from_json(old, str(folder))
     except ValidationError:
         raise UserError(f"{about} has no settings of a grid, so no run of it can be trained again here.") from None
     mine = [run for run in found.runs if run.seed == seed and run.accuracy is not None and run.note != ROUND]
@@ -140,4 +148,4 @@ def check(folder: Path, seed: int, method: str | None = None) -> Checked:
     accuracy = new.accuracies(cell.method, cell.budget).get(seed)
     if accuracy is None:
         raise UserError(f"{cell} failed: {new.runs[0].note}")
-    return Checked(str(cell), run.accuracy, accuracy, there, here)
+    return Checked(f"{cell}{note}", run.accuracy, accuracy, there, here)
