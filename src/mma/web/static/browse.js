@@ -133,7 +133,7 @@ export class BrowseView {
     const differs = label !== null && guess && item.guess[0] !== item.label;
     const button = h("button", { type: "button", class: "past-tile", "aria-pressed": "false", "data-image": item.image, title: printable(item.name), onclick: (event) => this.click(place, event.shiftKey), ondblclick: () => this.enlarge(item) },
       h("img", { src: imageAddress(item.image, "thumb"), alt: printable(item.name), loading: "lazy", decoding: "async", draggable: "false" }),
-      h("span", { class: "caption" }, label !== null ? icon("check") : null, h("span", {}, label !== null ? nameOf(label ?? "") : words), item.unlike && label === null ? h("span", { class: "differs" }, "unlike anything labeled") : null, differs ? h("span", { class: "differs" }, `model: ${printable(guess.name)} ${percent(item.guess[1])}`) : null, h("span", { class: "on-paper" }, printable(item.name))));
+      h("span", { class: "caption" }, label !== null ? icon("check") : null, h("span", {}, label !== null ? nameOf(label ?? "") : words), item.unlike && label === null ? h("span", { class: "differs" }, "unlike anything labeled") : null, differs ? h("span", { class: "differs" }, `model: ${printable(guess.name)} ${percent(item.guess[1])}`) : null), h("span", { class: "on-paper soft" }, printable(item.name)));
     return h("li", { class: "tile" }, button);
   }
 
