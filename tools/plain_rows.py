@@ -68,6 +68,8 @@ def run_one(folder: Path, name: str, seed: int, *, every: bool) -> Iterator[dict
         for per_class in (each for each in PER_CLASS if each * pool.classes <= MOST * len(pool.y)):
             y = np.full(len(pool.y), -1)
             y[order[: per_class * pool.classes]] = pool.y[order[: per_class * pool.classes]]
+            if len(np.unique(y)) < 3:  # one class alone: nobody can learn from that
+                continue
             row: dict[str, Any] = {"pool": name, "seed": seed, "rows": rows, "per_class": per_class}
             for method, learner in learners(seed).items():
                 begin = time.process_time()
@@ -138,7 +140,8 @@ def write(rows: list[dict[str, Any]]) -> None:
     head = (
         "# Plain rows\n\nAccuracy in % of `MixMatchClassifier()`, scikit-learn's `SelfTrainingClassifier` around its "
         '`LogisticRegression`, and its `LabelSpreading(kernel="knn")`, in this order, all as they come, on the same random '
-        "labels: the mean over n seeds. Rows are vectors of one backbone (`hog` for digits, signs and svhn, else `lite0`).\n\n"
+        "labels: the mean over n seeds. Rows are vectors of one backbone (`hog` for digits, signs and svhn, else `lite0`): "
+        "all numbers, or the first 64 principal components.\n\n"
         "Made by `python tools/plain_rows.py run POOLS --out ROWS`, then `table ROWS`. Seconds are those of one busy "
         "processor thread.\n\n"
     )
