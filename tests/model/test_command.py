@@ -20,7 +20,7 @@ def test_predict_writes_a_file_and_says_what_could_not_be_read(invoke, pixels, p
     (photos / "empty.png").touch()
     done = invoke("predict", model, photos, "-o", tmp_path / "out.csv", "--top", 2)
     assert done.exit_code == 0, done.output
-    assert f"{len(photo_files)} images classified; 1 files could not be read" in done.stdout
+    assert f"{len(photo_files)} images classified; 1 file could not be read" in done.stdout
     assert "empty.png (the file is empty)" in done.stdout
     assert (tmp_path / "out.csv").read_text().startswith("file,label,confidence,label_2,confidence_2,problem\n")
     again = invoke("predict", model, photos, "-o", tmp_path / "out.csv")
