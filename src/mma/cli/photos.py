@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mma.errors import UserError
-from mma.text import printable, quote_path
+from mma.text import plural, printable, quote_path
 
 if TYPE_CHECKING:
     from mma.project import IndexReport, Project
@@ -361,7 +361,10 @@ def import_(
         return
     with closing(open_project(project)) as opened:
         count = import_guesses(opened, path, as_guesses, form)
-    print(f"{count:,} photos have a guess by {printable(as_guesses)}. Labels will show how good it is:  mma status")
+    print(
+        f"{plural(count, 'photo')} {'has' if count == 1 else 'have'} a guess by {printable(as_guesses)}. "
+        "Labels will show how good it is:  mma status"
+    )
 
 
 @app.command("merge")
