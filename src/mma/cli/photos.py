@@ -576,30 +576,30 @@ def review(
         print(json.dumps(asdict(found)))
         return
     kinds = {
-        f"{len(found.suspects)} of {found.labels} labels look wrong to models that did not see them (which are right about "
-        f"{found.predicted or 0.0:.0%} of all labels)": [
+        f"labels that look wrong to models that did not see them (which are right about {found.predicted or 0.0:.0%} of "
+        f"all labels): {len(found.suspects)} of {found.labels}": [
             f"{each.file}: labeled {each.label} by {each.by}; model says {each.likely} {each.likely_confidence:.0%}, "
             f"{each.neighbours} of {NEIGHBOURS} neighbours agree"
             for each in found.suspects
         ],
-        f"{len(found.conflicts)} groups of alike images have several labels": [
+        f"groups of alike images with several labels: {len(found.conflicts)}": [
             "; ".join(f"{label}: {', '.join(files)}" for label, files in group.items()) for group in found.conflicts
         ],
-        f"{len(found.disagreements)} images have different answers of different people": [
+        f"images with different answers of different people: {len(found.disagreements)}": [
             *(f"{pair}: {agreement(kappa)}" for pair, kappa in found.pairs.items()),
             *found.disagreements,
         ],
-        f"{len(found.self_agreement)} people were asked about images again": [
+        f"people who were asked about images again: {len(found.self_agreement)}": [
             *(f"{person}: {agreement(kappa)}" for person, kappa in found.self_agreement.items()),
             *(f"{each.file}: first {each.before}, then {each.after}" for each in found.changed),
         ],
-        f"{sum(doubt.cannot_tell for doubt in found.doubts)} images that people could not tell, by folder": [
+        f"images that people could not tell, by folder: {sum(doubt.cannot_tell for doubt in found.doubts)}": [
             f"{doubt.folder or '.'}: {doubt.cannot_tell} of {doubt.asked} asked" for doubt in found.doubts
         ],
-        f"{len(found.unknown_groups)} groups of similar images match no class: new classes?": [
+        f"groups of similar images that match no class (new classes?): {len(found.unknown_groups)}": [
             f"{len(files)} images, such as {', '.join(files[:3])}" for files in found.unknown_groups
         ],
-        f"{len(found.split)} classes look like two": [
+        f"classes that look like two: {len(found.split)}": [
             f"{each.label}: {len(each.files)} images differ from the other {each.others}, such as {', '.join(each.files[:3])}"
             for each in found.split
         ],
