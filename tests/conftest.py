@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-SLOW, SLOW_TESTS = 1.0, Path(__file__).with_name("slow.txt")
+SLOW, SLOW_TESTS = 0.7, Path(__file__).with_name("slow.txt")
 MET: dict[str, list[str]] = {}  # the messages of each test; also of those that ran in another process
 TOOK: Counter[str] = Counter()  # seconds, of all values of a test together
 
