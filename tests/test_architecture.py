@@ -174,7 +174,7 @@ def test_messages_belong_to_tests():
 
 def test_torch_is_behind_the_wall_of_the_worker():
     """Of a project, only what trains or asks networks loads torch: the page and `mma status` never do."""
-    behind = ("worker/deep", "worker/features", "worker/live_model", "worker/picks", "worker/round", "worker/verdict")
+    behind = ("worker/deep", "worker/features", "worker/live_model", "worker/picks", "worker/round")
     allowed = {f"project/{name}.py" for name in (*behind, "worker/worker", "heat", "review", "simulate")}
     names = [name for name in BY_NAME if name.startswith("project/") and name not in allowed]
     modules = ", ".join(f"mma.{name.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}" for name in names)
