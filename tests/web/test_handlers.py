@@ -17,7 +17,6 @@ from starlette.testclient import TestClient
 
 from mma.errors import UserError
 from mma.project import Answer, Pick, Project, create_project
-from mma.project import project as project_module
 from mma.project.labels import copies as second_copy
 from mma.project.labels import events
 from mma.project.labels.copies import Mirror, SecondCopy, read_log
@@ -85,7 +84,7 @@ def test_what_the_project_will_never_take_is_refused_for_good(client: TestClient
 PLACES = {
     "guard": (Guard, "problem"),
     "parse": (app_module, "parse"),
-    "write": (project_module, "write_answer"),
+    "write": (events, "write_answer"),
     "record": (events, "record"),
     "derive": (events, "refresh"),
     "second copy": (SecondCopy, "catch_up"),

@@ -81,7 +81,7 @@ export class SetupView {
     const enough = state.classes.length >= 2;
     const words = enough ? "Start labeling" : state.classes.length ? "One more class, and you can start" : "";
     const start = this.first && words ? h("button", { type: "button", class: "main start", disabled: !enough, onclick: () => this.begin() }, words) : null;
-    show(this.made, offered, rows, this.mergedPart(), start, this.namesPart());
+    show(this.made, offered, start, rows, this.mergedPart(), this.namesPart()); // Start is the next stop of the Tab key; CSS shows it below
   }
 
   /** Whether the names can give first guesses, in a sentence. */
