@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     path of a socket has at most 107 characters.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(RAY_kill_idle_workers_interval_ms="0")  # a task that is handed to a worker as it ends is lost
     if not hasattr(config, "workerinput"):
         data = tempfile.TemporaryDirectory(prefix="mma-data-", ignore_cleanup_errors=True)
         os.environ["MMA_DATA"] = data.name

@@ -46,7 +46,9 @@ class Person:
     waits: list[float] = field(default_factory=list)  # seconds from a key to the next picture
 
     def name_classes(self) -> None:
-        """Type the classes on the first sheet, and begin."""
+        """Say who sits here, type the classes on the first sheet, and begin."""
+        self.page.fill("#my-name", "Ada")
+        self.page.keyboard.press("Enter")
         self.page.wait_for_selector(".sheet img")
         for name in self.classes:
             self.page.keyboard.type(name)

@@ -26,6 +26,7 @@ from mma.errors import UserError
 from mma.experiments.plan import RunTask, shared_sources
 from mma.extensions import VARIABLE, use_inherited
 from mma.features.backbone import import_extra
+from mma.features.extract import OWN_CLUSTER
 from mma.files import create_atomically
 from mma.run import Run, Watch
 from mma.text import first_line
@@ -284,7 +285,7 @@ class OnRay:
         self.ray = import_extra("ray", "--engine ray needs Ray", "ray")
         self.options = options
         address = options.address
-        cores = {} if address else {"num_cpus": max(options.workers, 1), "include_dashboard": False}
+        cores: dict[str, Any] = {} if address else {"num_cpus": max(options.workers, 1), **OWN_CLUSTER}
         try:  # to join the cluster at the address, or to start one on this machine
             self.ray.init(address=address or "local", log_to_driver=False, logging_level="error", **cores)
         except (ConnectionError, RuntimeError, OSError, ValueError) as error:

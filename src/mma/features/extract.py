@@ -335,12 +335,16 @@ def check_vectors(vectors: Tensor, backbone: Backbone) -> Tensor:
     return vectors
 
 
+# Of a cluster that mma starts. Ray may hand a task to a worker that it just ends as idle; the task is lost after six minutes.
+OWN_CLUSTER = {"include_dashboard": False, "_system_config": {"kill_idle_workers_interval_ms": 0}}
+
+
 def compute_on_ray(source: ImageSource, backbone: Backbone, rows: Rows, views: StoredViews) -> Iterator[Values]:
     """Yield the features of some images, block by block, on the cluster joined before, that at $RAY_ADDRESS, or a new one."""
     ray = import_extra("ray", "--engine ray needs Ray", "ray")
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS")
-        options = {"address": address} if address else {"address": "local", "include_dashboard": False}
+        options: dict[str, Any] = {"address": address} if address else {"address": "local", **OWN_CLUSTER}
         ray.init(log_to_driver=False, logging_level="error", **options)
     used = {"env_vars": {VARIABLE: os.environ[VARIABLE]}} if os.environ.get(VARIABLE) else None
     # `retry_exceptions=False`: only a death is tried again; an error in an image would come again.
