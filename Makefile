@@ -70,7 +70,9 @@ test: lint types .venv/.fetched
 	@echo "==> pytest: behaviour, in random order: the quick tests, and the branches that they reach"
 	@$(PYTEST) -m "$(QUICK)" --cov --cov-report=term
 	@echo "==> pytest: all other tests"
-	@$(PYTEST) -m "not ($(QUICK))"
+	@$(PYTEST) -m "not ($(QUICK)) and not ray"
+	@echo "==> pytest: clusters of Ray, by themselves"
+	@$(PYTEST) -m ray
 
 docs: $(READY)
 	@$(BIN)/python tools/docs.py

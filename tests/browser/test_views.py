@@ -691,6 +691,7 @@ def test_an_unused_class_goes_with_one_click_and_a_used_one_has_no_such_button(m
     page.click("[aria-label='Delete dog']")
     page.wait_for_selector("[aria-label='Delete dog']", state="detached")
     page.reload()  # one class alone: the first minute again, with chips
+    page.wait_for_selector(".chip bdi")
     page.fill("#new-class", "fox")
     page.keyboard.press("Enter")
     page.click(".chip [aria-label='Delete fox']")
